@@ -1,0 +1,34 @@
+# Everything runs from a bare clone with Python 3.11+, make and a package index.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Some CPUs advertise AMX that the machine cannot use; bf16 then dies with SIGILL. Harmless elsewhere.
+export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
+export TOKENIZERS_PARALLELISM ?= true
+
+.PHONY: setup lint test test-all test-gpu bench clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not gpu"
+
+test-all: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu"
+
+test-gpu:
+	python3 -m pytest -m gpu
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,168 @@
+"""The contract between data, models, losses and decoders.
+
+Letters, the same in every file:
+    T tokens in the batch   N sequences   D model width   H heads   E width of one head
+    V vocabulary   L longest sequence   C characters in a word   S source tokens
+"""
+
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+IGNORE = -100  # the target of a place that is not to be predicted
+
+Tree = TypeVar("Tree")
+
+
+class Ragged(NamedTuple):
+    """N sequences laid end to end in one row of T tokens, with no padding between them."""
+
+    ids: Tensor  # (T,)   token ids
+    positions: Tensor  # (T,)   place in the own sequence; absolute when a state is carried
+    owner: Tensor  # (T,)   which sequence the token belongs to
+    offsets: Tensor  # (N+1,) int32 borders; trailing sequences may be empty
+    max_len: int  # no sequence is longer; known on the host, so that nothing has to ask the device
+    segments: Tensor | None = None  # (T,)
+    chars: Tensor | None = None  # (T, C)
+    order: Tensor | None = None  # (T,)   factorisation order
+
+    @property
+    def num_sequences(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def is_full(self) -> bool:
+        """Every sequence has max_len tokens. It follows from the shapes alone: none is longer, and together they have T."""
+        return self.ids.shape[0] == self.num_sequences * self.max_len
+
+
+class Excerpt(NamedTuple):
+    """What the loader cuts out of a corpus: the tokens, and the one that follows each of them there."""
+
+    batch: Ragged
+    following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+
+
+class State(NamedTuple):
+    """What a model remembers. Dim 0 of every tensor is the sequence, so beam search is one `select`.
+
+    A state that goes into a call is used up by it: key/value caches are extended in place.
+    """
+
+    own: Any = None  # one entry a layer: h and c, keys and values, memory
+    shared: Any = None  # what all hypotheses of one source share
+
+
+class Context(NamedTuple):
+    """What a decoder looks at: encoder states, image regions, or another model's memory."""
+
+    hidden: Tensor  # (S, D)
+    owner: Tensor  # (S,)
+    offsets: Tensor  # (N+1,)
+    max_len: int
+    final: State | None = None
+
+
+class Output(NamedTuple):
+    hidden: Tensor  # (T, D) the top layer
+    state: State | None = None
+    layers: tuple[Tensor, ...] = ()  # the embedding and every layer, (T, D) each, when layers=True
+    maps: tuple[Tensor, ...] = ()  # when maps=True, one a layer: attention weights (N, H, L, L) or gates (T, G, D)
+
+
+class Loss(NamedTuple):
+    """Sums, never means: right under ragged batches, accumulation and many ranks."""
+
+    total: Tensor  # ()
+    count: Tensor  # () how many targets
+    logs: dict[str, Tensor] = {}  # more sums over the same targets  # noqa: RUF012
+    carry: State | None = None  # handed to the next batch of the same streams
+
+
+class Backbone(nn.Module):
+    """Ends at hidden states. What is predicted from them belongs to an objective or a task."""
+
+    dim: int
+    max_len: int | None = None  # the longest context that it can take in; None: no limit
+    causal: bool = True
+    recurrent: bool = False  # True: it carries a state of constant size from batch to batch
+    summary: str = "last"  # where a task reads a whole sequence: "first", "last" or "mean"
+    presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
+    paper: str
+    year: int
+
+    @property
+    def table(self) -> nn.Embedding:
+        """Token embeddings, which an output layer may share."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        raise NotImplementedError
+
+    def start(self, n: int, max_len: int, context: Context | None = None) -> State:
+        """The state of n sequences that have read nothing yet and will read at most max_len tokens."""
+        raise NotImplementedError
+
+    def init_weights(self) -> None:
+        """Fills the values; `__init__` only builds shapes."""
+        raise NotImplementedError
+
+
+class Learner(nn.Module):
+    """All that the training loop knows: an example goes in, a sum and a count come out."""
+
+    def forward(self, example: Any, carry: State | None = None) -> Loss:
+        raise NotImplementedError
+
+
+class Objective(Learner):
+    """Learns from plain text. Owns its output layers."""
+
+    backbone: Backbone
+
+    def corrupt(self, excerpt: Excerpt, rng: torch.Generator) -> Any:
+        """A pure function of the text and the generator: it may run in a data worker."""
+        raise NotImplementedError
+
+
+def select(state: Tree, index: Tensor) -> Tree:
+    """Reorders, repeats or drops the sequences of a state."""
+    return pytree.tree_map_only(Tensor, lambda t: t.index_select(0, index), state)
+
+
+def detach(state: Tree) -> Tree:
+    return pytree.tree_map_only(Tensor, lambda t: t.detach(), state)
+
+
+def to_device(example: Tree, device: torch.device) -> Tree:
+    if device.type == "cpu":
+        return example
+    return pytree.tree_map_only(Tensor, lambda t: t.pin_memory().to(device, non_blocking=True), example)
+
+
+def ragged(ids: Tensor, lengths: Tensor, max_len: int | None = None, start: Tensor | None = None) -> Ragged:
+    """Lays sequences of these lengths over one row of ids; `start` (N,) is where each one's positions begin."""
+    n = lengths.shape[0]
+    offsets = torch.zeros(n + 1, dtype=torch.int32, device=ids.device)
+    offsets[1:] = lengths.cumsum(0)
+    owner = torch.arange(n, device=ids.device).repeat_interleave(lengths)
+    positions = torch.arange(ids.shape[0], device=ids.device) - offsets[:-1].long()[owner]
+    if start is not None:
+        positions = positions + start[owner]
+    return Ragged(ids, positions, owner, offsets, int(lengths.max()) if max_len is None else max_len)
+
+
+def pack(sequences: list[list[int]]) -> Ragged:
+    """A batch of plain lists."""
+    ids = torch.tensor([i for sequence in sequences for i in sequence], dtype=torch.long)
+    return ragged(ids, torch.tensor([len(sequence) for sequence in sequences]))

@@ -1,0 +1,19 @@
+"""Tokens, and where recurrence does not give the order their places, as vectors."""
+
+from torch import Tensor, nn
+
+from seqloom.batch import Ragged
+
+
+class TokenEmbedding(nn.Module):
+    def __init__(self, vocab_size: int, dim: int, dropout: float, positions: nn.Module | None = None):
+        super().__init__()
+        self.token = nn.Embedding(vocab_size, dim)
+        self.positions = positions
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch: Ragged) -> Tensor:
+        x = self.token(batch.ids)
+        if self.positions is not None:
+            x = x + self.positions(batch)
+        return self.dropout(x)

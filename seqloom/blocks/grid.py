@@ -1,0 +1,32 @@
+"""Ragged row ⇄ grid: (T, …) ⇄ (N, L, …), where a kernel wants one row a sequence. Where all sequences are full it is a view."""
+
+import torch
+from torch import Tensor
+
+from seqloom.batch import Ragged
+
+
+def cells(batch: Ragged) -> Tensor:
+    """(T,) where each token stands in the flattened grid. Counted from the borders: positions may be absolute."""
+    column = torch.arange(batch.ids.shape[0], device=batch.ids.device) - batch.offsets[:-1].long()[batch.owner]
+    return batch.owner * batch.max_len + column
+
+
+def to_grid(x: Tensor, batch: Ragged) -> Tensor:
+    """(T, …) → (N, L, …), zeros after the end of a sequence."""
+    n, length = batch.num_sequences, batch.max_len
+    if batch.is_full:
+        return x.view(n, length, *x.shape[1:])
+    grid = x.new_zeros(n * length, *x.shape[1:]).index_copy(0, cells(batch), x)
+    return grid.view(n, length, *x.shape[1:])
+
+
+def from_grid(grid: Tensor, batch: Ragged) -> Tensor:
+    """(N, L, …) → (T, …)"""
+    if batch.is_full:
+        return grid.reshape(-1, *grid.shape[2:])
+    return grid.reshape(-1, *grid.shape[2:]).index_select(0, cells(batch))
+
+
+def lengths(batch: Ragged) -> Tensor:
+    return batch.offsets.diff().long()

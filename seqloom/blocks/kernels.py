@@ -1,0 +1,93 @@
+"""The one file that names an attention kernel. q, k, v: (T, H, E) each, over the sequences of one ragged batch.
+
+    reference   plain matmuls on the grid; gives the attention weights
+    padded      the grid and PyTorch's fused attention; any device, attention dropout
+    varlen      straight on the ragged row; CUDA in half precision
+    cached      new tokens against the keys and values of what was read before
+"""
+
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from seqloom.batch import Ragged
+from seqloom.blocks.grid import from_grid, lengths, to_grid
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool, dropout: float = 0.0, maps: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, L) with maps=True."""
+    if maps:
+        return reference(q, k, v, batch, causal=causal, dropout=dropout)
+    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and dropout == 0.0 and _varlen() is not None:
+        return varlen(q, k, v, batch, causal=causal), None
+    return padded(q, k, v, batch, causal=causal, dropout=dropout), None
+
+
+def reference(
+    q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    q, k, v = (to_grid(x, batch).transpose(1, 2) for x in (q, k, v))  # (N, H, L, E)
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    weights = scores.masked_fill(~visible(batch, causal), float("-inf")).softmax(-1)
+    out = F.dropout(weights, dropout) @ v
+    return from_grid(out.transpose(1, 2), batch), weights
+
+
+def visible(batch: Ragged, causal: bool) -> Tensor:
+    """(N or 1, 1, L, L) which key each query may look at. Rows after the end see key 0, so that they stay finite."""
+    place = torch.arange(batch.max_len, device=batch.ids.device)
+    if causal:
+        return (place[None, :] <= place[:, None])[None, None]
+    last = (lengths(batch) - 1).clamp(min=0)
+    return (place[None, :] <= last[:, None])[:, None, None, :].expand(-1, 1, batch.max_len, -1)
+
+
+def padded(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool, dropout: float = 0.0) -> Tensor:
+    q, k, v = (to_grid(x, batch).transpose(1, 2) for x in (q, k, v))
+    # a causal query never reaches the empty cells behind its sequence, so causality is mask enough
+    mask = None if causal or batch.is_full else visible(batch, causal=False)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    return from_grid(out.transpose(1, 2), batch)
+
+
+@cache
+def _varlen() -> Any:
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return None
+    import inspect
+
+    # the way to say "causal" changed between releases
+    if "window_size" in inspect.signature(varlen_attn).parameters:
+        return lambda q, k, v, borders, length, causal: varlen_attn(
+            q, k, v, borders, borders, length, length, window_size=(-1, 0 if causal else -1)
+        )
+    return lambda q, k, v, borders, length, causal: varlen_attn(
+        q, k, v, borders, borders, length, length, is_causal=causal
+    )
+
+
+def varlen(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool) -> Tensor:
+    return _varlen()(q, k, v, batch.offsets, batch.max_len, causal)
+
+
+Cache = tuple[Tensor, Tensor]  # keys and values, (N, capacity, H, E) each; the token at position p is in place p
+
+
+def cached(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, past: Cache) -> Tensor:
+    """Causal attention of the new tokens over everything up to their absolute position. Extends `past` in place."""
+    keys, values = past
+    keys[batch.owner, batch.positions] = k.to(keys.dtype)
+    values[batch.owner, batch.positions] = v.to(values.dtype)
+    place = torch.arange(keys.shape[1], device=q.device)
+    seen = place <= to_grid(batch.positions, batch)[:, :, None]  # (N, L, capacity); empty cells have position 0
+    out = F.scaled_dot_product_attention(
+        to_grid(q, batch).transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), attn_mask=seen[:, None]
+    )
+    return from_grid(out.transpose(1, 2), batch)

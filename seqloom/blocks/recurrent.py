@@ -1,0 +1,179 @@
+"""Recurrent layers: any cell through one loop (`scan`), the standard ones through PyTorch's fused kernels.
+
+A cell is a small class: what it computes from the input of all steps at once (`inputs`), and one step from that and the
+state (`step`). The standard cells keep their weights in the torch.nn module whose kernel runs them, so that the loop and
+the kernel share one set of weights and are each other's check. Asking for the gates takes the loop.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from seqloom.batch import Context, Ragged
+from seqloom.blocks.grid import from_grid, lengths, to_grid
+
+CellState = tuple[Tensor, ...]  # (N, D) each; the first one is the output h
+
+
+class Cell(Protocol):
+    gates: tuple[str, ...]  # names of what `step` returns third
+
+    def inputs(self, x: Tensor) -> Tensor: ...
+    def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]: ...
+    def start(self, n: int) -> CellState: ...
+
+
+def scan(
+    cell: Cell, x: Tensor, batch: Ragged, state: CellState | None = None, gates: bool = False
+) -> tuple[Tensor, CellState, Tensor | None]:
+    """x (T, D) → h (T, D), the state after the last token of each sequence, and with gates=True all gates (T, G, D)."""
+    grid = to_grid(cell.inputs(x), batch).transpose(0, 1)  # (L, N, ·)
+    state = cell.start(batch.num_sequences) if state is None else state
+    alive = None if batch.is_full else torch.arange(batch.max_len, device=x.device)[:, None] < lengths(batch)
+    outputs, seen = [], []
+    for t, now in enumerate(grid.unbind(0)):
+        new, values = cell.step(now, state)
+        if alive is not None:  # a sequence that has ended keeps its state
+            new = tuple(torch.where(alive[t, :, None], n, o) for n, o in zip(new, state, strict=True))
+        state = new
+        outputs.append(state[0])
+        if gates:
+            seen.append(torch.stack(values, dim=1))
+    hidden = from_grid(torch.stack(outputs, dim=1), batch)
+    return hidden, state, from_grid(torch.stack(seen, dim=1), batch) if gates else None
+
+
+class TorchCell(nn.Module):
+    """A cell whose weights live in a one-layer torch.nn recurrent module, `kernel`."""
+
+    gates: tuple[str, ...]
+    kernel: nn.RNNBase
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.kernel.weight_ih_l0, self.kernel.bias_ih_l0)
+
+    def recurrent(self, h: Tensor) -> Tensor:
+        return nn.functional.linear(h, self.kernel.weight_hh_l0, self.kernel.bias_hh_l0)
+
+    def widths(self) -> tuple[int, ...]:
+        return (self.kernel.hidden_size,)
+
+    def start(self, n: int) -> CellState:
+        return tuple(self.kernel.weight_hh_l0.new_zeros(n, width) for width in self.widths())
+
+    # Dynamo cannot trace these kernels; what stands around them is compiled all the same
+    @torch.compiler.disable
+    def fused(self, x: Tensor, batch: Ragged, state: CellState | None) -> tuple[Tensor, CellState]:
+        before = self.start(batch.num_sequences) if state is None else state
+        given: Any = tuple(s.unsqueeze(0) for s in before)
+        given = given if len(before) > 1 else given[0]
+        grid = to_grid(x, batch)
+        if batch.is_full:
+            out, after = self.kernel(grid, given)
+        else:
+            # packed, because only so the kernel returns the state at the end of each sequence
+            sizes = lengths(batch)
+            packed = pack_padded_sequence(grid, sizes.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+            ended: PackedSequence
+            ended, after = self.kernel(packed, given)
+            out, _ = pad_packed_sequence(ended, batch_first=True, total_length=batch.max_len)
+        final = tuple(s.squeeze(0) for s in (after if isinstance(after, tuple) else (after,)))
+        if not batch.is_full:  # an empty sequence has read nothing
+            final = tuple(torch.where((sizes > 0)[:, None], n, o) for n, o in zip(final, before, strict=True))
+        return from_grid(out, batch), final
+
+
+class ElmanCell(TorchCell):
+    """h = f(W x + U h + b). Elman, 1990. f: tanh, or the sigmoid of the first papers, or ReLU."""
+
+    gates = ("h",)
+    functions = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu}  # noqa: RUF012
+
+    def __init__(self, input_dim: int, dim: int, nonlinearity: str = "tanh"):
+        super().__init__()
+        self.function = self.functions[nonlinearity]
+        self.has_kernel = nonlinearity != "sigmoid"
+        self.kernel = nn.RNN(input_dim, dim, nonlinearity=nonlinearity if self.has_kernel else "tanh", batch_first=True)
+
+    def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]:
+        h = self.function(x + self.recurrent(state[0]))
+        return (h,), (h,)
+
+
+class GruCell(TorchCell):
+    """Gated recurrent unit. Cho et al., 2014 (arXiv 1406.1078), with the reset gate after the matrix as kernels have it."""
+
+    gates = ("reset", "update", "candidate", "h")
+    has_kernel = True
+
+    def __init__(self, input_dim: int, dim: int):
+        super().__init__()
+        self.kernel = nn.GRU(input_dim, dim, batch_first=True)
+
+    def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]:
+        (h,) = state
+        xr, xu, xc = x.chunk(3, dim=-1)
+        hr, hu, hc = self.recurrent(h).chunk(3, dim=-1)
+        reset, update = torch.sigmoid(xr + hr), torch.sigmoid(xu + hu)
+        candidate = torch.tanh(xc + reset * hc)
+        h = candidate + update * (h - candidate)
+        return (h,), (reset, update, candidate, h)
+
+
+class LstmCell(TorchCell):
+    """Long short-term memory with a forget gate. Hochreiter & Schmidhuber, 1997; Gers et al., 2000.
+
+    proj_dim > 0: h is projected to that width (Sak et al., 2014, arXiv 1402.1128); the gates keep theirs.
+    """
+
+    gates = ("input", "forget", "candidate", "output", "cell")
+    has_kernel = True
+
+    def __init__(self, input_dim: int, dim: int, proj_dim: int = 0):
+        super().__init__()
+        self.kernel = nn.LSTM(input_dim, dim, proj_size=proj_dim, batch_first=True)
+
+    def widths(self) -> tuple[int, ...]:
+        return self.kernel.proj_size or self.kernel.hidden_size, self.kernel.hidden_size
+
+    def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]:
+        h, c = state
+        i, f, g, o = (x + self.recurrent(h)).chunk(4, dim=-1)
+        i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+        c = f * c + i * g
+        h = o * torch.tanh(c)
+        if self.kernel.proj_size:
+            h = nn.functional.linear(h, self.kernel.weight_hr_l0)
+        return (h, c), (i, f, g, o, c)
+
+
+class RecurrentLayer(nn.Module):
+    """A cell over a ragged batch, as a layer of a Stack; dropout on what it reads (Zaremba et al., 2014, arXiv 1409.2329)."""
+
+    def __init__(self, cell: nn.Module, dropout: float = 0.0):
+        super().__init__()
+        self.cell = cell
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
+    ) -> tuple[Tensor, CellState, Tensor | None]:
+        x = self.dropout(x)
+        if getattr(self.cell, "has_kernel", False) and not maps:
+            hidden, after = self.cell.fused(x, batch, state)
+            return hidden, after, None
+        return scan(self.cell, x, batch, state, gates=maps)
+
+    def start(self, n: int, max_len: int) -> CellState:
+        return self.cell.start(n)
+
+
+def init_recurrent(model: nn.Module) -> None:
+    """Embeddings uniform in ±0.1 (Zaremba et al., 2014); matrices uniform in ±1/√dim, as torch.nn has them."""
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            nn.init.uniform_(module.weight, -0.1, 0.1)
+        elif isinstance(module, nn.RNNBase):
+            module.reset_parameters()

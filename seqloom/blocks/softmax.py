@@ -1,0 +1,103 @@
+"""The output layer: scores over the vocabulary, and the loss without ever holding all of them.
+
+At V = 50k the scores of a batch are its largest tensor by far. The loss is therefore taken chunk by chunk, and each
+chunk's gradient at once, while its scores are at hand: nothing of size T × V is kept, and nothing is computed twice.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from seqloom.batch import IGNORE
+
+CHUNK_BYTES = 64 << 20  # the scores of one chunk, in fp32: small enough for caches, large enough for the matrix units
+
+
+class Softmax(nn.Module):
+    """hidden (N, D) → log-probabilities. `table`: share the weight of these input embeddings (Press & Wolf, 2017)."""
+
+    def __init__(self, dim: int, vocab_size: int, table: nn.Embedding | None = None, bias: bool = False):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, dim)) if table is None else table.weight
+        self.bias = nn.Parameter(torch.empty(vocab_size)) if bias else None
+
+    def init_weights(self, std: float, tied: bool) -> None:
+        if not tied:
+            nn.init.normal_(self.weight, std=std)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, hidden: Tensor, targets: Tensor | None = None, each: bool = False) -> Tensor:
+        """Without targets the scores (T, V); with targets the summed loss; with each=True the loss of every target (T,)."""
+        if targets is None:
+            return F.linear(hidden, self.weight, self.bias)
+        rows = max(256, CHUNK_BYTES // (4 * self.weight.shape[0]))
+        if each:
+            parts = zip(hidden.split(rows), targets.split(rows), strict=True)
+            return torch.cat([_losses(F.linear(h, self.weight, self.bias), t) for h, t in parts])
+        if torch.is_autocast_enabled(hidden.device.type):
+            half = torch.get_autocast_dtype(hidden.device.type)
+            return ChunkedLoss.apply(hidden.to(half), self.weight, self.bias, targets, rows)
+        return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows)
+
+
+def _losses(scores: Tensor, targets: Tensor) -> Tensor:
+    # fp32 at least: a half-precision log-probability is no measurement
+    wide = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    return F.cross_entropy(wide, targets, ignore_index=IGNORE, reduction="none")
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """Sum of cross-entropies of hidden · weightᵀ + bias; gradients are made in the forward pass, chunk by chunk."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int
+    ) -> Tensor:
+        learns = any(ctx.needs_input_grad[:3])  # type: ignore[attr-defined]
+        narrow = weight.to(hidden.dtype)  # the type of the matrix products; sums stay in the type of the weight
+        total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
+        d_hidden = torch.empty_like(hidden) if learns else None
+        d_weight = torch.zeros_like(weight) if learns else None
+        d_bias = torch.zeros_like(bias) if learns and bias is not None else None
+        for start in range(0, hidden.shape[0], rows):
+            part, wanted = hidden[start : start + rows], targets[start : start + rows]
+            scores = (part @ narrow.T).to(weight.dtype)
+            if bias is not None:
+                scores += bias
+            kept = wanted != IGNORE
+            index = wanted.clamp(min=0).unsqueeze(1)
+            highest = scores.amax(1, keepdim=True)
+            right = scores.gather(1, index)
+            d_scores = scores.sub_(highest).exp_()
+            mass = d_scores.sum(1, keepdim=True)
+            total += ((mass.log() + highest - right).squeeze(1) * kept).sum()
+            if d_hidden is None or d_weight is None:
+                continue
+            d_scores *= kept.unsqueeze(1) / mass
+            d_scores.scatter_add_(1, index, -kept.unsqueeze(1).to(d_scores.dtype))
+            if d_bias is not None:
+                d_bias += d_scores.sum(0)
+            narrow_scores = d_scores.to(hidden.dtype)
+            torch.mm(narrow_scores, narrow, out=d_hidden[start : start + rows])
+            if narrow_scores.dtype == d_weight.dtype:
+                d_weight.addmm_(narrow_scores.T, part)
+            else:
+                d_weight += narrow_scores.T @ part
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        return (
+            d_hidden * d_total.to(d_hidden.dtype),
+            d_weight * d_total,
+            None if d_bias is None else d_bias * d_total,
+            None,
+            None,
+        )

@@ -1,0 +1,77 @@
+"""Layers one after the other, keeping what was asked for: every layer's output, its state, its weights."""
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.blocks.embedding import TokenEmbedding
+
+
+class Stack(nn.Module):
+    """Layers with `forward(x, batch, state, context, maps) -> (x, state, weights)` and `start(n, max_len)`."""
+
+    def __init__(self, layers: Iterable[nn.Module], top: nn.Module | None = None):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.top = top  # what stands above the last layer: a final norm, a dropout
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: Ragged,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        before = state.own if state is not None else [None] * len(self.layers)
+        after, outputs, weights = [], [x], []
+        for layer, own in zip(self.layers, before, strict=True):
+            x, own, seen = layer(x, batch, own, context, maps)
+            after.append(own)
+            if layers:
+                outputs.append(x)
+            if maps:
+                weights.append(seen)
+        if self.top is not None:
+            x = self.top(x)
+        return Output(
+            hidden=x,
+            state=None if after[-1] is None else State(tuple(after)),
+            layers=tuple(outputs) if layers else (),
+            maps=tuple(weights),
+        )
+
+    def start(self, n: int, max_len: int) -> State:
+        return State(tuple(layer.start(n, max_len) for layer in self.layers))
+
+
+class StackedBackbone(Backbone):
+    """An embedding under a stack: the frame of most papers. What they differ in, their `__init__` builds."""
+
+    embedding: TokenEmbedding
+    stack: Stack
+
+    def __init__(self, embedding: TokenEmbedding, stack: Stack, dim: int):
+        super().__init__()
+        self.embedding, self.stack, self.dim = embedding, stack, dim
+        self.init_weights()
+
+    @property
+    def table(self) -> nn.Embedding:
+        return self.embedding.token
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        return self.stack(self.embedding(batch), batch, state, context, layers, maps)
+
+    def start(self, n: int, max_len: int, context: Context | None = None) -> State:
+        return self.stack.start(n, max_len)

@@ -1,0 +1,83 @@
+"""The command line: thin. It parses, calls and prints; torch is imported only by commands that compute."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from seqloom import __version__, progress
+from seqloom.errors import SeqloomError
+
+app = typer.Typer(
+    name="seqloom",
+    help="Pre-train, evaluate and compare the sequence models from the RNN to GPT-2, on your own text.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DEBUG = False
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"seqloom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    global DEBUG
+    DEBUG = debug
+    progress.QUIET = quiet
+
+
+def main() -> None:
+    # commands register themselves on `app`; each module is light until its command runs
+    from seqloom.cli import data, lineage, machine, training  # noqa: F401
+
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command and returns its exit code: every failure is one line, with the code of its kind."""
+    import click
+
+    try:
+        result = app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except SeqloomError as error:
+        return fail(str(error), error.exit_code, error)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        return fail(f"{error.format_message()} (see 'seqloom --help')", error.exit_code, error)
+    except click.exceptions.Abort:
+        return fail("stopped", 75)
+    except KeyboardInterrupt:
+        return fail("stopped by Ctrl-C", 75)
+    except BrokenPipeError:
+        # the reader (head, less) has gone: nothing is wrong, and nothing more can be said to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return fail(f"{where}{error.strerror or error}", 5, error)
+    except MemoryError as error:
+        return fail("out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model", 6, error)
+
+
+def fail(message: str, code: int, error: BaseException | None = None) -> int:
+    if DEBUG and error is not None:
+        import traceback
+
+        traceback.print_exception(error)
+    print("seqloom: error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    return code

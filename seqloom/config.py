@@ -1,0 +1,113 @@
+"""Frozen, closed configs: TOML and JSON in, one line with every mistake out."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from seqloom.errors import UsageError
+from seqloom.files import explained
+
+C = TypeVar("C", bound="Config")
+
+
+class Config(BaseModel):
+    """Unknown keys are errors, values are finite, nothing changes once built."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+def problems(cls: type[Config], values: Any, where: str = "") -> list[str]:
+    """Everything that is wrong with `values`, each with its dotted place and, for an unknown key, the nearest known one."""
+    try:
+        cls.model_validate(values)
+    except ValidationError as error:
+        return [_explain(cls, item, where) for item in error.errors()]
+    return []
+
+
+def build(cls: type[C], values: Any, where: str = "", source: str = "config") -> C:
+    found = problems(cls, values, where)
+    if found:
+        raise UsageError(f"{source}: " + "; ".join(found))
+    return cls.model_validate(values)
+
+
+def _explain(cls: type[Config], item: Any, where: str) -> str:
+    path = [str(part) for part in item["loc"]]
+    place = ".".join(([where] if where else []) + path)
+    if item["type"] == "extra_forbidden":
+        known = _keys_at(cls, path[:-1])
+        return unknown_name("key", place, path[-1], known)
+    if item["type"] == "missing":
+        return f"'{place}' is missing"
+    shown = json.dumps(item["input"], default=str)
+    return f"'{place}' = {shown if len(shown) < 60 else shown[:57] + '…'}: {item['msg'][0].lower()}{item['msg'][1:]}"
+
+
+def unknown_name(kind: str, place: str, name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(sorted(known))
+    return f"unknown {kind} '{place}' ({hint})"
+
+
+def _keys_at(cls: type[Config], path: list[str]) -> list[str]:
+    for part in path:
+        field = cls.model_fields.get(part)
+        inner = getattr(field, "annotation", None)
+        if not (isinstance(inner, type) and issubclass(inner, Config)):
+            return []
+        cls = inner
+    return list(cls.model_fields)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    with explained(path):
+        data = path.read_bytes()
+    try:
+        return tomllib.loads(data.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no valid TOML: {error}") from error
+
+
+def override(values: dict[str, Any], assignment: str) -> None:
+    """`train.lr=3e-4` → values["train"]["lr"] = 3e-4. The value is read as TOML, else taken as a plain string."""
+    path, equals, text = assignment.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        raise UsageError(f"--set {assignment!r}: write it as path=value, for example --set train.lr=3e-4")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for key in keys[:-1]:
+        below = values.setdefault(key, {})
+        if not isinstance(below, dict):
+            raise UsageError(f"--set {assignment!r}: '{key}' is a value, not a section")
+        values = below
+    values[keys[-1]] = value
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    return "\n".join(_toml_lines(values, "")).strip() + "\n"
+
+
+def _toml_lines(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for key, value in values.items():
+        if value is not None and not isinstance(value, Mapping):
+            yield f"{key} = {_toml_value(value)}"
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield ""
+            yield f"[{prefix}{key}]"
+            yield from _toml_lines(value, f"{prefix}{key}.")
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)  # JSON's strings, numbers and booleans are TOML's

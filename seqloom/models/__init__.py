@@ -1,0 +1,25 @@
+"""The lineage: one paper, one file. Adding a model is one file here and one line in MODELS."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from seqloom.config import unknown_name
+from seqloom.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqloom.batch import Backbone
+
+MODELS = {
+    "rnn": "rnn:Rnn",
+    "gru": "gru:Gru",
+    "lstm": "lstm:Lstm",
+    "gpt": "gpt:Gpt",
+    "gpt2": "gpt2:Gpt2",
+}
+
+
+def model_class(name: str) -> "type[Backbone]":
+    if name not in MODELS:
+        raise UsageError(unknown_name("model", name, name, list(MODELS)))
+    module, _, cls = MODELS[name].partition(":")
+    return getattr(importlib.import_module(f"seqloom.models.{module}"), cls)

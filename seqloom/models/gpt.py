@@ -1,0 +1,69 @@
+"""GPT: a Transformer decoder as a language model. Radford et al., 2018.
+
+Departures from the paper: attention dropout defaults to 0 (a non-zero value leaves the fastest kernel); the
+transfer inputs (start, delimiter, extract) belong to the tasks.
+"""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from seqloom.blocks.attention import SelfAttention
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.feedforward import FeedForward
+from seqloom.blocks.layers import PostNormLayer
+from seqloom.blocks.positions import LearnedPositions
+from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.config import Config as BaseConfig
+
+
+class Gpt(StackedBackbone):
+    """Learned positions, post-norm layers, GELU, tied output embedding."""
+
+    paper, year = "Radford et al., Improving language understanding by generative pre-training", 2018
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(40478, gt=0)
+        dim: int = Field(768, gt=0)
+        num_layers: int = Field(12, gt=0)
+        num_heads: int = Field(12, gt=0)
+        ffn_dim: int | None = Field(None, gt=0, description="4 × dim unless given")
+        max_len: int = Field(512, gt=0)
+        dropout: float = Field(0.1, ge=0, lt=1)
+        attention_dropout: float = Field(0.0, ge=0, lt=1)
+
+        @model_validator(mode="after")
+        def heads_divide_dim(self) -> Self:
+            if self.dim % self.num_heads:
+                raise ValueError(f"dim {self.dim} must be a multiple of num_heads {self.num_heads}")
+            return self
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 4, "max_len": 128, "dropout": 0.0},
+        "small": {"dim": 384, "num_layers": 6, "num_heads": 6, "max_len": 256},
+        "base": {"vocab_size": 40478, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},
+    }
+
+    def __init__(self, config: Config):
+        layers = [
+            PostNormLayer(
+                mixer=SelfAttention(config.dim, config.num_heads, causal=True, dropout=config.attention_dropout),
+                ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, "gelu_tanh"),
+                dim=config.dim,
+                dropout=config.dropout,
+            )
+            for _ in range(config.num_layers)
+        ]
+        positions = LearnedPositions(config.max_len, config.dim)
+        embedding = TokenEmbedding(config.vocab_size, config.dim, config.dropout, positions)
+        super().__init__(embedding, Stack(layers), config.dim)
+        self.max_len = config.max_len
+
+    def init_weights(self) -> None:
+        """Normal, std 0.02, for every matrix; zero for every bias."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)

@@ -1,0 +1,37 @@
+"""A language model of gated recurrent units. Cho et al., 2014 (arXiv 1406.1078); Chung et al., 2014 (arXiv 1412.3555)."""
+
+from pydantic import Field
+from torch import nn
+
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.recurrent import GruCell, RecurrentLayer, init_recurrent
+from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.config import Config as BaseConfig
+
+
+class Gru(StackedBackbone):
+    """Two gates decide how much of the old state is read and how much of it is kept."""
+
+    paper, year = "Cho et al., Learning phrase representations using RNN encoder–decoder", 2014
+    recurrent = True
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(gt=0)
+        dim: int = Field(256, gt=0)
+        num_layers: int = Field(2, gt=0)
+        dropout: float = Field(0.0, ge=0, lt=1)
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 80, "num_layers": 2},
+        "small": {"dim": 650, "num_layers": 2},
+    }
+
+    def __init__(self, config: Config):
+        layers = [
+            RecurrentLayer(GruCell(config.dim, config.dim), config.dropout) for _ in range(config.num_layers)
+        ]
+        embedding = TokenEmbedding(config.vocab_size, config.dim, dropout=0.0)
+        super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
+
+    def init_weights(self) -> None:
+        init_recurrent(self)

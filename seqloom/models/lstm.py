@@ -1,0 +1,49 @@
+"""The LSTM language model. Hochreiter & Schmidhuber, 1997; Sundermeyer et al., 2012; Zaremba et al., 2014 (arXiv 1409.2329).
+
+Departures: the forget gates start open (bias 1; Józefowicz et al., 2015).
+"""
+
+from pydantic import Field
+from torch import nn
+
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.recurrent import LstmCell, RecurrentLayer, init_recurrent
+from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.config import Config as BaseConfig
+
+
+class Lstm(StackedBackbone):
+    """A cell that is written, kept and read through gates. proj_dim: h is projected to that width (Sak et al., 2014)."""
+
+    paper, year = "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)", 2014
+    recurrent = True
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(gt=0)
+        dim: int = Field(256, gt=0)
+        num_layers: int = Field(2, gt=0)
+        proj_dim: int = Field(0, ge=0)
+        dropout: float = Field(0.0, ge=0, lt=1)
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 80, "num_layers": 2},
+        "small": {"dim": 650, "num_layers": 2},
+        "zaremba-medium": {"vocab_size": 10000, "dim": 650, "num_layers": 2, "dropout": 0.5},
+        "zaremba-large": {"vocab_size": 10000, "dim": 1500, "num_layers": 2, "dropout": 0.65},
+    }
+
+    def __init__(self, config: Config):
+        width = config.proj_dim or config.dim  # of h, and so of what is embedded and predicted from
+        layers = [
+            RecurrentLayer(LstmCell(width, config.dim, config.proj_dim), config.dropout)
+            for _ in range(config.num_layers)
+        ]
+        embedding = TokenEmbedding(config.vocab_size, width, dropout=0.0)
+        super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), width)
+
+    def init_weights(self) -> None:
+        init_recurrent(self)
+        for module in self.modules():
+            if isinstance(module, nn.LSTM):
+                nn.init.ones_(module.bias_ih_l0.data.chunk(4)[1])
+                nn.init.zeros_(module.bias_hh_l0.data.chunk(4)[1])

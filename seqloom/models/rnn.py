@@ -1,0 +1,44 @@
+"""The recurrent neural network language model. Elman, 1990; Mikolov et al., 2010.
+
+Departures: several layers, with dropout between them (Zaremba et al., 2014), as the later recurrent models have.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import nn
+
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.recurrent import ElmanCell, RecurrentLayer, init_recurrent
+from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.config import Config as BaseConfig
+
+
+class Rnn(StackedBackbone):
+    """h(t) = f(W x(t) + U h(t−1) + b), num_layers deep."""
+
+    paper, year = "Mikolov et al., Recurrent neural network based language model (after Elman, 1990)", 2010
+    recurrent = True
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(gt=0)
+        dim: int = Field(256, gt=0)
+        num_layers: int = Field(2, gt=0)
+        nonlinearity: Literal["tanh", "sigmoid", "relu"] = "tanh"
+        dropout: float = Field(0.0, ge=0, lt=1)
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 80, "num_layers": 2},
+        "small": {"dim": 650, "num_layers": 2},
+    }
+
+    def __init__(self, config: Config):
+        layers = [
+            RecurrentLayer(ElmanCell(config.dim, config.dim, config.nonlinearity), config.dropout)
+            for _ in range(config.num_layers)
+        ]
+        embedding = TokenEmbedding(config.vocab_size, config.dim, dropout=0.0)
+        super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
+
+    def init_weights(self) -> None:
+        init_recurrent(self)

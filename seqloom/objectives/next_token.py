@@ -1,0 +1,40 @@
+"""Language modelling: predict each token from those before it. Bengio et al., 2003; Mikolov et al., 2010; Radford et al., 2018."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, detach
+from seqloom.blocks.softmax import Softmax
+from seqloom.config import Config as BaseConfig
+
+
+class NextToken(Objective):
+    class Config(BaseConfig):
+        tie: bool = True  # the output layer shares the input embeddings (Press & Wolf, 2017; Inan et al., 2017)
+        bias: bool = False
+
+    def __init__(self, backbone: Backbone, config: Config):
+        super().__init__()
+        self.backbone = backbone
+        table = backbone.table
+        self.softmax = Softmax(backbone.dim, table.num_embeddings, table if config.tie else None, config.bias)
+        self.softmax.init_weights(std=0.02, tied=config.tie)
+
+    def initial_loss(self) -> float:
+        """What an untrained model must score, nearly: every token equally likely."""
+        return math.log(self.softmax.weight.shape[0])
+
+    def corrupt(self, excerpt: Excerpt, rng: torch.Generator) -> Excerpt:
+        return excerpt
+
+    def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
+        output: Output = self.backbone(example.batch, state=carry)
+        total = self.softmax(output.hidden, example.following)
+        return Loss(total, (example.following != IGNORE).sum(), carry=detach(output.state))
+
+    def losses(self, example: Excerpt, carry: State | None = None) -> tuple[Tensor, State | None]:
+        """(T,) −log p of every target, in fp32 at least, and the state after them."""
+        output: Output = self.backbone(example.batch, state=carry)
+        return self.softmax(output.hidden, example.following, each=True), output.state

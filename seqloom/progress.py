@@ -1,0 +1,86 @@
+"""Progress on standard error: a bar when a person watches, plain lines otherwise, silence with --quiet."""
+
+import os
+import sys
+import time
+from types import TracebackType
+
+QUIET = False  # set once by the command line
+
+_PLAIN_EVERY = 10.0  # seconds between lines in a log file
+_BAR_EVERY = 0.1
+
+
+def say(text: str) -> None:
+    """One line to the person at the terminal, never to standard output: that belongs to results."""
+    if not QUIET:
+        print(text, file=sys.stderr, flush=True)
+
+
+def human(value: float) -> str:
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.2f}{unit}"
+    return f"{value:.0f}"
+
+
+def clock(seconds: float) -> str:
+    minutes, s = divmod(int(seconds + 0.5), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
+
+
+class Progress:
+    """`with Progress("prepare", total, unit="MB") as bar: bar.advance(n)`; total None: a rate without time left."""
+
+    def __init__(self, name: str, total: float | None, unit: str = "", done: float = 0.0):
+        self.name, self.total, self.unit = name, total, unit
+        self.done, self.first = done, done
+        self.note = ""
+        self.start = self.shown = time.monotonic()
+        # NO_COLOR asks for no escape codes; the bar is drawn with them
+        self.live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self.shown > self.start or (kind is None and time.monotonic() - self.start > 2):
+            self._show()
+            if self.live and not QUIET:
+                print(file=sys.stderr, flush=True)
+
+    def advance(self, amount: float = 0.0, note: str | None = None) -> None:
+        self.done += amount
+        if note is not None:
+            self.note = note
+        now = time.monotonic()
+        # the first plain line comes after two seconds, so that short jobs stay silent
+        wait = _BAR_EVERY if self.live else (_PLAIN_EVERY if self.shown > self.start else 2.0)
+        if now - self.shown >= wait:
+            self.shown = now
+            self._show()
+
+    def _show(self) -> None:
+        if QUIET:
+            return
+        elapsed = max(time.monotonic() - self.start, 1e-9)
+        rate = (self.done - self.first) / elapsed
+        parts = [self.name]
+        if self.total:
+            share = min(self.done / self.total, 1.0)
+            if self.live:
+                full = int(share * 24)
+                parts.append("━" * full + "╺" * (24 - full))
+            parts.append(f"{share:4.0%}")
+        if rate > 0:
+            parts.append(f"{human(rate)} {self.unit}/s")
+        if self.note:
+            parts.append(self.note)
+        if self.total and rate > 0:
+            parts.append(f"{clock(max(self.total - self.done, 0) / rate)} left")
+        line = "  ".join(parts)
+        if self.live:
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
