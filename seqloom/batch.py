@@ -76,7 +76,7 @@ class Loss(NamedTuple):
     """Sums, never means: right under ragged batches, accumulation and many ranks."""
 
     total: Tensor  # ()
-    count: Tensor  # () how many targets
+    count: Tensor  # type: ignore[assignment]  # () how many targets
     logs: dict[str, Tensor] = {}  # more sums over the same targets  # noqa: RUF012
     carry: State | None = None  # handed to the next batch of the same streams
 
@@ -124,11 +124,18 @@ class Learner(nn.Module):
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
 
+    def start(self, n: int) -> State | None:
+        """The state that n streams carry before their first batch; None where nothing is carried."""
+        raise NotImplementedError
+
 
 class Objective(Learner):
     """Learns from plain text. Owns its output layers."""
 
     backbone: Backbone
+
+    def start(self, n: int) -> State | None:
+        return self.backbone.start(n, 0) if self.backbone.recurrent else None
 
     def corrupt(self, excerpt: Excerpt, rng: torch.Generator) -> Any:
         """A pure function of the text and the generator: it may run in a data worker."""

@@ -44,7 +44,9 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.shown > self.start or (kind is None and time.monotonic() - self.start > 2):
             self._show()
             if self.live and not QUIET:
@@ -73,7 +75,7 @@ class Progress:
                 full = int(share * 24)
                 parts.append("━" * full + "╺" * (24 - full))
             parts.append(f"{share:4.0%}")
-        if rate > 0:
+        if rate > 0 and self.unit:
             parts.append(f"{human(rate)} {self.unit}/s")
         if self.note:
             parts.append(self.note)

@@ -259,7 +259,7 @@ class Store:
             raise DataError(
                 f"{self.folder} has no split {name!r} (it has: {has}): prepare it with --{name} FILE or --{name} 0.05"
             )
-        return self._open[name]  # type: ignore[index]
+        return self._open[name]
 
 
 def read_manifest(path: Path) -> Manifest:

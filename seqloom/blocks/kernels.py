@@ -1,9 +1,9 @@
 """The one file that names an attention kernel. q, k, v: (T, H, E) each, over the sequences of one ragged batch.
 
-    reference   plain matmuls on the grid; gives the attention weights
-    padded      the grid and PyTorch's fused attention; any device, attention dropout
-    varlen      straight on the ragged row; CUDA in half precision
-    cached      new tokens against the keys and values of what was read before
+reference   plain matmuls on the grid; gives the attention weights
+padded      the grid and PyTorch's fused attention; any device, attention dropout
+varlen      straight on the ragged row; CUDA in half precision
+cached      new tokens against the keys and values of what was read before
 """
 
 from functools import cache
@@ -69,7 +69,7 @@ def _varlen() -> Any:
             q, k, v, borders, borders, length, length, window_size=(-1, 0 if causal else -1)
         )
     return lambda q, k, v, borders, length, causal: varlen_attn(
-        q, k, v, borders, borders, length, length, is_causal=causal
+        q, k, v, borders, borders, length, length, is_causal=causal  # type: ignore[call-arg]
     )
 
 

@@ -12,7 +12,8 @@ Mixed = tuple[Tensor, Any, Tensor | None]  # what a mixer or a layer returns: x,
 class ResidualLayer(nn.Module):
     def __init__(self, mixer: nn.Module, ffn: nn.Module, dim: int, dropout: float, eps: float = 1e-5):
         super().__init__()
-        self.mixer, self.ffn = mixer, ffn
+        self.mixer: Any = mixer
+        self.ffn = ffn
         self.mixer_norm, self.ffn_norm = nn.LayerNorm(dim, eps=eps), nn.LayerNorm(dim, eps=eps)
         self.dropout = nn.Dropout(dropout)
 

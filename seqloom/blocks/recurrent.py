@@ -49,7 +49,7 @@ class TorchCell(nn.Module):
     """A cell whose weights live in a one-layer torch.nn recurrent module, `kernel`."""
 
     gates: tuple[str, ...]
-    kernel: nn.RNNBase
+    kernel: Any  # nn.RNN, nn.GRU or nn.LSTM
 
     def inputs(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.kernel.weight_ih_l0, self.kernel.bias_ih_l0)
@@ -64,7 +64,7 @@ class TorchCell(nn.Module):
         return tuple(self.kernel.weight_hh_l0.new_zeros(n, width) for width in self.widths())
 
     # Dynamo cannot trace these kernels; what stands around them is compiled all the same
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def fused(self, x: Tensor, batch: Ragged, state: CellState | None) -> tuple[Tensor, CellState]:
         before = self.start(batch.num_sequences) if state is None else state
         given: Any = tuple(s.unsqueeze(0) for s in before)
@@ -154,7 +154,7 @@ class RecurrentLayer(nn.Module):
 
     def __init__(self, cell: nn.Module, dropout: float = 0.0):
         super().__init__()
-        self.cell = cell
+        self.cell: Any = cell
         self.dropout = nn.Dropout(dropout)
 
     def forward(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 from seqloom.batch import IGNORE
 
@@ -55,9 +55,9 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int
     ) -> Tensor:
-        learns = any(ctx.needs_input_grad[:3])  # type: ignore[attr-defined]
+        learns = any(ctx.needs_input_grad[:3])
         narrow = weight.to(hidden.dtype)  # the type of the matrix products; sums stay in the type of the weight
         total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
         d_hidden = torch.empty_like(hidden) if learns else None

@@ -44,7 +44,7 @@ class Stack(nn.Module):
         )
 
     def start(self, n: int, max_len: int) -> State:
-        return State(tuple(layer.start(n, max_len) for layer in self.layers))
+        return State(tuple(layer.start(n, max_len) for layer in self.layers))  # type: ignore[operator]
 
 
 class StackedBackbone(Backbone):

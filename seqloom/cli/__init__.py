@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,12 +12,14 @@ from seqloom.errors import SeqloomError
 app = typer.Typer(
     name="seqloom",
     help="Pre-train, evaluate and compare the sequence models from the RNN to GPT-2, on your own text.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 DEBUG = False
+
+# what typer raises for unknown options and missing arguments; releases differ in which module it lives in
+WrongCall: Any = typer.BadParameter.__mro__[2]
 
 
 def _version(asked: bool) -> None:
@@ -30,7 +32,9 @@ def _version(asked: bool) -> None:
 def _options(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     global DEBUG
     DEBUG = debug
@@ -46,20 +50,15 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code: every failure is one line, with the code of its kind."""
-    import click
-
     try:
-        result = app(args=arguments, standalone_mode=False)
+        result = app(args=arguments or ["--help"], prog_name="seqloom", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except SeqloomError as error:
         return fail(str(error), error.exit_code, error)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        return 2
-    except click.ClickException as error:
-        return fail(f"{error.format_message()} (see 'seqloom --help')", error.exit_code, error)
-    except click.exceptions.Abort:
+    except WrongCall as error:
+        return fail(f"{error.format_message()} (see 'seqloom --help')", 2, error)
+    except typer.Abort:
         return fail("stopped", 75)
     except KeyboardInterrupt:
         return fail("stopped by Ctrl-C", 75)
@@ -72,6 +71,9 @@ def run(arguments: list[str]) -> int:
         return fail(f"{where}{error.strerror or error}", 5, error)
     except MemoryError as error:
         return fail("out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model", 6, error)
+
+    except Exception as error:  # a bug of ours; it still gets one line and a way to see more
+        return fail(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)", 1, error)
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> int:

@@ -55,6 +55,6 @@ class Gpt2(StackedBackbone):
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
         residual = 2 * len(self.stack.layers)
-        for layer in self.stack.layers:
-            for writer in (layer.mixer.out, layer.ffn.down):
-                nn.init.normal_(writer.weight, std=0.02 / residual**0.5)
+        for name, weight in self.named_parameters():
+            if name.endswith((".mixer.out.weight", ".ffn.down.weight")):
+                nn.init.normal_(weight, std=0.02 / residual**0.5)

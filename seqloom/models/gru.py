@@ -27,9 +27,7 @@ class Gru(StackedBackbone):
     }
 
     def __init__(self, config: Config):
-        layers = [
-            RecurrentLayer(GruCell(config.dim, config.dim), config.dropout) for _ in range(config.num_layers)
-        ]
+        layers = [RecurrentLayer(GruCell(config.dim, config.dim), config.dropout) for _ in range(config.num_layers)]
         embedding = TokenEmbedding(config.vocab_size, config.dim, dropout=0.0)
         super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
 

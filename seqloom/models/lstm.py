@@ -43,7 +43,6 @@ class Lstm(StackedBackbone):
 
     def init_weights(self) -> None:
         init_recurrent(self)
-        for module in self.modules():
-            if isinstance(module, nn.LSTM):
-                nn.init.ones_(module.bias_ih_l0.data.chunk(4)[1])
-                nn.init.zeros_(module.bias_hh_l0.data.chunk(4)[1])
+        for name, bias in self.named_parameters():
+            if name.endswith(("bias_ih_l0", "bias_hh_l0")):  # input, forget, candidate, output
+                nn.init.constant_(bias.data.chunk(4)[1], 1.0 if "bias_ih" in name else 0.0)

@@ -1,4 +1,4 @@
-"""Language modelling: predict each token from those before it. Bengio et al., 2003; Mikolov et al., 2010; Radford et al., 2018."""
+"""Language modelling: predict each token from those before it. Bengio et al., 2003; Mikolov et al., 2010."""
 
 import math
 

@@ -1,0 +1,91 @@
+"""Feeds the training loop: batches in plan order from any cursor on, read ahead by worker threads, shared out to ranks."""
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+
+from seqloom.batch import Excerpt, Objective
+from seqloom.batches.plan import Batches, Plan
+from seqloom.errors import UsageError
+
+
+class Cursor(NamedTuple):
+    """The next batch to be read: known in advance, never replayed."""
+
+    epoch: int = 0
+    batch: int = 0
+
+
+class Item(NamedTuple):
+    example: Any
+    tokens: int  # that are predicted; filler is not
+    fresh: bool  # the first batch of an epoch: a carried state starts anew
+    next: Cursor
+
+
+def mix(*numbers: int) -> int:
+    """One well-spread 63-bit seed from several numbers; the same on every machine."""
+    value = 0x9E3779B97F4A7C15
+    for number in numbers:
+        value ^= number & 0xFFFFFFFFFFFFFFFF
+        value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+        value = (value ^ (value >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+        value ^= value >> 31
+    return value >> 1
+
+
+class Loader:
+    def __init__(
+        self, batches: Batches, objective: Objective, seed: int, workers: int = 1, rank: int = 0, world: int = 1
+    ):
+        self.batches, self.objective, self.seed = batches, objective, seed
+        self.workers, self.rank, self.world = workers, rank, world
+        self._plans: dict[int, Plan] = {}
+
+    def plan(self, epoch: int) -> Plan:
+        if epoch not in self._plans:
+            plan = self.batches.plan(self.seed, epoch)
+            if len(plan) < self.world:
+                raise UsageError(
+                    f"the corpus has {len(plan)} batches an epoch, fewer than {self.world} ranks: lower the batch"
+                )
+            self._plans = {e: p for e, p in self._plans.items() if e == epoch - 1} | {epoch: plan}
+        return self._plans[epoch]
+
+    def cursors(self, cursor: Cursor) -> Iterator[tuple[Cursor, Cursor]]:
+        """(this, next) for ever. With several ranks `batch` counts rounds: each rank has one of its own in every round."""
+        while True:
+            rounds = len(self.plan(cursor.epoch)) // self.world
+            if cursor.batch >= rounds:
+                cursor = Cursor(cursor.epoch + 1, 0)
+                continue
+            after = Cursor(cursor.epoch, cursor.batch + 1)
+            yield cursor, after
+            cursor = after
+
+    def read(self, plan: Plan, cursor: Cursor, after: Cursor) -> Item:
+        index = cursor.batch * self.world + self.rank
+        excerpt: Excerpt = plan.batch(index)
+        rng = torch.Generator().manual_seed(mix(self.seed, cursor.epoch, index))
+        tokens = int((excerpt.following >= 0).sum())
+        return Item(self.objective.corrupt(excerpt, rng), tokens, cursor.batch == 0, after)
+
+    def items(self, cursor: Cursor) -> Generator[Item, None, None]:
+        """Endless; closing the iterator ends its workers."""
+        if self.workers == 0:
+            for this, after in self.cursors(cursor):
+                yield self.read(self.plan(this.epoch), this, after)
+            return
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="seqloom-data") as pool:
+            waiting: deque[Future[Item]] = deque()
+            try:
+                for this, after in self.cursors(cursor):
+                    waiting.append(pool.submit(self.read, self.plan(this.epoch), this, after))
+                    if len(waiting) > 2 * self.workers:
+                        yield waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()

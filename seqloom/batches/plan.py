@@ -1,0 +1,199 @@
+"""Which tokens are in which batch. An epoch's plan is a function of (corpus, seed, epoch) and nothing else.
+
+So batch i is known without replaying the ones before it: resuming is instant, and no worker, rank or interruption can
+change what is read. Two ways to cut a corpus into batches:
+
+    Packed    documents in random order, laid end to end into batches of exactly `budget` tokens; no sequence is longer
+              than max_len. Batches are filled to the last token: the document at the border is cut there and goes on in
+              the next one. Sequences of exactly max_len are put together, so that their batches are full grids.
+    Streams   documents in random order, laid end to end and cut into N parallel streams; each batch continues all of
+              them by L tokens, so that a recurrent state can be carried (truncated back-propagation through time).
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from seqloom.batch import IGNORE, Excerpt, Ragged
+from seqloom.batches.store import Split
+from seqloom.errors import UsageError
+
+
+class Pieces(NamedTuple):
+    """Runs of tokens of the corpus: where each one starts, how long it is, and its first token's position."""
+
+    starts: np.ndarray
+    lengths: np.ndarray
+    positions: np.ndarray
+
+
+class Plan(Protocol):
+    """One epoch."""
+
+    def __len__(self) -> int: ...
+    def batch(self, i: int) -> Excerpt: ...
+
+
+class Batches(Protocol):
+    carries: bool  # the state after batch i is the state before batch i + 1
+
+    def plan(self, seed: int, epoch: int) -> Plan: ...
+
+
+def generator(seed: int, epoch: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+
+
+def excerpt(split: Split, pieces: Pieces, max_len: int, num_sequences: int = 0, num_tokens: int = 0) -> Excerpt:
+    """Reads the pieces. Each token is predicted from the one before it in the corpus, a document's first from the end
+    token before it. Shapes are filled up to num_sequences and num_tokens; filler is never predicted."""
+    lengths, positions = pieces.lengths, pieces.positions
+    filler = max(num_tokens - int(lengths.sum()), 0)
+    both = split.read_many(
+        pieces.starts - 1, lengths + 1
+    )  # one token more: the input of the first, the target of the last
+    first = np.concatenate(([0], np.cumsum(lengths + 1)))
+    inputs, targets = np.ones(len(both), bool), np.ones(len(both), bool)
+    inputs[first[1:] - 1] = False
+    targets[first[:-1]] = False
+    ids, following = both[inputs], both[targets]
+    if filler:
+        cuts = np.full(-(-filler // max_len), max_len)
+        cuts[-1] = filler - max_len * (len(cuts) - 1)
+        lengths = np.concatenate((lengths, cuts))
+        positions = np.concatenate((positions, np.zeros(len(cuts), np.int64)))
+        ids = np.concatenate((ids, np.zeros(filler, np.int64)))
+        following = np.concatenate((following, np.full(filler, IGNORE, np.int64)))
+    empty = max(num_sequences - len(lengths), 0)
+    offsets = np.concatenate(([0], np.cumsum(lengths), np.full(empty, len(ids)))).astype(np.int32)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(ids)) - offsets[owner] + positions[owner]
+    row, places, owners, borders = (torch.from_numpy(array) for array in (ids, place, owner, offsets))
+    return Excerpt(Ragged(row, places, owners, borders, max_len), torch.from_numpy(following))
+
+
+def cut_documents(offsets: np.ndarray, max_len: int, first: np.ndarray | None = None) -> Pieces:
+    """Documents in pieces of max_len; the first piece of a longer one has first[d] tokens, if given."""
+    sizes = np.diff(offsets)
+    head = np.minimum(sizes, max_len) if first is None else np.where(sizes > max_len, first, sizes)
+    counts = 1 + -(-(sizes - head) // max_len)
+    document = np.repeat(np.arange(len(sizes)), counts)
+    index = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begin = np.where(index == 0, 0, head[document] + (index - 1) * max_len)
+    end = np.minimum(np.where(index == 0, head[document], begin + max_len), sizes[document])
+    return Pieces(offsets[:-1][document] + begin, end - begin, np.zeros(len(document), np.int64))
+
+
+class PackedPlan:
+    def __init__(self, split: Split, budget: int, max_len: int, seed: int, epoch: int):
+        rng = generator(seed, epoch)
+        self.split, self.budget, self.max_len = split, budget, max_len
+        # long documents are cut at other places in every epoch
+        first = rng.integers(1, max_len + 1, split.num_documents)
+        pieces = cut_documents(split.offsets, max_len, first)
+        order = rng.permutation(len(pieces.starts))
+        starts, lengths = pieces.starts[order], pieces.lengths[order]
+        per_batch = budget // max_len
+        whole = np.flatnonzero(lengths == max_len)
+        whole = whole[: len(whole) // per_batch * per_batch] if budget % max_len == 0 else whole[:0]
+        self.whole = starts[whole].reshape(-1, per_batch)
+        rest = np.ones(len(starts), bool)
+        rest[whole] = False
+        self.starts, self.lengths = starts[rest], lengths[rest]
+        self.ends = np.cumsum(self.lengths)
+        self.num_rest = -(-int(self.ends[-1]) // budget) if len(self.ends) else 0
+        borders = np.searchsorted(self.ends, np.arange(self.num_rest + 1) * budget, side="left")
+        most = int(np.diff(borders).max(initial=0)) + 1 + -(-budget // max_len)  # and as many pieces of filler
+        self.num_sequences = (
+            1 << (most - 1).bit_length()
+        )  # a power of two: the same shape in every epoch, nearly always
+        self.order = rng.permutation(len(self.whole) + self.num_rest)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def batch(self, i: int) -> Excerpt:
+        j = int(self.order[i])
+        if j < len(self.whole):
+            starts = self.whole[j]
+            zeros = np.zeros(len(starts), np.int64)
+            return excerpt(self.split, Pieces(starts, zeros + self.max_len, zeros), self.max_len)
+        begin = (j - len(self.whole)) * self.budget
+        end = min(begin + self.budget, int(self.ends[-1]))
+        a, b = np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.ends, end, side="left")
+        starts, lengths = self.starts[a : b + 1].copy(), self.lengths[a : b + 1].copy()
+        skip = begin - (self.ends[a] - self.lengths[a])  # what the batch before has taken of the first piece
+        starts[0] += skip
+        lengths[0] -= skip
+        lengths[-1] -= self.ends[b] - end
+        pieces = Pieces(starts, lengths, np.zeros(len(starts), np.int64))
+        return excerpt(self.split, pieces, self.max_len, self.num_sequences, self.budget)
+
+
+class Packed:
+    carries = False
+
+    def __init__(self, split: Split, budget: int, max_len: int):
+        if budget < max_len:
+            raise UsageError(f"batches.budget {budget} is smaller than one sequence of max_len {max_len}: raise it")
+        self.split, self.budget, self.max_len = split, budget, max_len
+
+    def plan(self, seed: int, epoch: int) -> Plan:
+        return PackedPlan(self.split, self.budget, self.max_len, seed, epoch)
+
+
+class StreamPlan:
+    def __init__(self, split: Split, streams: int, length: int, seed: int, epoch: int):
+        rng = generator(seed, epoch)
+        self.split, self.streams, self.length = split, streams, length
+        order = rng.permutation(split.num_documents)
+        sizes = np.diff(split.offsets)[order]
+        self.sources, self.ends = split.offsets[:-1][order], np.cumsum(sizes)
+        # every epoch starts at another place, so that the borders of the batches move
+        spare = split.num_tokens - streams * length
+        self.phase = int(rng.integers(0, min(length, spare + 1)))
+        self.stride = (split.num_tokens - self.phase) // streams  # tokens of one stream
+
+    def __len__(self) -> int:
+        return self.stride // self.length
+
+    def batch(self, i: int) -> Excerpt:
+        begins = self.phase + np.arange(self.streams) * self.stride + i * self.length
+        runs = [self._run(begin, begin + self.length) for begin in begins.tolist()]
+        # a run over a document's end has several sources, but one stream has one row: read them, then lay the rows again
+        pieces = Pieces(*(np.concatenate(part) for part in zip(*runs, strict=True)))
+        read = excerpt(self.split, pieces, self.length)
+        n, length = self.streams, self.length
+        batch = Ragged(
+            ids=read.batch.ids,
+            positions=torch.arange(i * length, (i + 1) * length).repeat(n),
+            owner=torch.arange(n).repeat_interleave(length),
+            offsets=torch.arange(0, n * length + 1, length, dtype=torch.int32),
+            max_len=length,
+        )
+        return Excerpt(batch, read.following)
+
+    def _run(self, begin: int, end: int) -> Pieces:
+        """The part [begin, end) of the shuffled corpus, as runs of the stored one."""
+        a, b = np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.ends, end, side="left")
+        stop = self.ends[a : b + 1]
+        start = np.concatenate((self.ends[a - 1 : a] if a else [0], stop[:-1]))
+        low, high = np.maximum(start, begin), np.minimum(stop, end)
+        return Pieces(self.sources[a : b + 1] + low - start, high - low, np.zeros(b + 1 - a, np.int64))
+
+
+class Streams:
+    carries = True
+
+    def __init__(self, split: Split, streams: int, length: int):
+        if split.num_tokens < streams * length:
+            raise UsageError(
+                f"one batch of batches.streams {streams} × batches.length {length} tokens is more than the "
+                f"{split.num_tokens} tokens of the training text: lower them, for example "
+                f"--set batches.streams={max(1, split.num_tokens // length // 4)}, or give more text"
+            )
+        self.split, self.streams, self.length = split, streams, length
+
+    def plan(self, seed: int, epoch: int) -> Plan:
+        return StreamPlan(self.split, self.streams, self.length, seed, epoch)

@@ -1,0 +1,66 @@
+"""The model card of a run, written by the program: what it is, what it read, what it cost, what it scores."""
+
+from pathlib import Path
+from typing import Any
+
+from seqloom.config import to_toml
+from seqloom.files import write_bytes
+from seqloom.progress import clock, human
+
+
+def write_card(folder: Path, config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> None:
+    write_bytes(folder / "card.md", card(config, result, manifest).encode())
+
+
+def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> str:
+    recipe, versions = config["recipe"], config["versions"]
+    rows = [
+        ("parameters", f"{result['parameters']:,}"),
+        ("steps", f"{result['step']:,}"),
+        ("tokens read", f"{result['tokens']:,} ({result['epochs']:.2f} epochs)"),
+        ("words read", f"{result['words']:,} (by the corpus' ratio of words to tokens)"),
+        ("training time", f"{clock(result['seconds'])} at {human(result['tokens_per_second'])} tokens/s"),
+        ("steps skipped for broken numbers", f"{result['skipped']:,}"),
+    ]
+    if result["train_loss"] is not None:
+        rows.append(("training loss", f"{result['train_loss']:.4f} nats a token, smoothed"))
+    if result["valid_loss"] is not None:
+        rows.append(
+            ("best validation loss", f"{result['valid_loss']:.4f} nats a token, at step {result['best_step']:,}")
+        )
+    splits = [
+        f"| {name} | {part['documents']:,} | {part['words']:,} | {part['tokens']:,} | {part['bytes']:,} |"
+        for name, part in manifest["splits"].items()
+    ]
+    return "\n".join(
+        [
+            f"# {recipe['name']}",
+            "",
+            f"A {recipe['model']['name']} model trained with the objective {recipe['objective']['name']}, seed {config['seed']}.",
+            "One seed: differences to another run may be noise.",
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {name} | {value} |" for name, value in rows),
+            "",
+            "## Data",
+            "",
+            "| split | documents | words | tokens | bytes |",
+            "|---|---|---|---|---|",
+            *splits,
+            "",
+            f"Sources: {', '.join(source['name'] for source in manifest['sources'])}.",
+            f"Tokenizer: {manifest['options'].get('tokenizer', '?')}, {manifest['vocab_size']:,} entries.",
+            f"Fingerprint of the data: `{manifest['fingerprint']}`.",
+            "",
+            "## Recipe",
+            "",
+            "```toml",
+            to_toml(recipe).rstrip(),
+            "```",
+            "",
+            f"seqloom {versions['seqloom']} ({versions['git'] or 'no checkout'}), torch {versions['torch']}, "
+            f"Python {versions['python']}.",
+            "",
+        ]
+    )

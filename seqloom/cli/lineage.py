@@ -1,0 +1,73 @@
+"""models and recipes: what there is."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from seqloom.cli import app
+
+
+@app.command(epilog="Examples:\n\nseqloom models\n\nseqloom models gpt2 --json")
+def models(
+    name: Annotated[str | None, typer.Argument(help="One model, in detail.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """The lineage: name, paper, year, kind, objectives, presets and their parameter counts."""
+    from seqloom.models import MODELS, model_class
+
+    if name is not None:
+        model_class(name)  # refuses an unknown one
+    rows = {key: describe(key) for key in ([name] if name else MODELS)}
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for key, row in rows.items():
+        presets = ", ".join(f"{preset} {count / 1e6:.1f}M" for preset, count in row["presets"].items())
+        print(f"{key:6} {row['year']}  {row['kind']:12} {row['paper']}")
+        print(f"{'':12} objectives: {', '.join(row['objectives'])}; presets: {presets}")
+
+
+def describe(name: str) -> dict[str, Any]:
+    import torch
+
+    from seqloom.models import model_class
+    from seqloom.objectives import OBJECTIVES
+
+    cls: Any = model_class(name)
+    counts = {}
+    with torch.device("meta"):  # shapes only: counting 1.5 billion parameters takes no memory
+        for preset, values in cls.presets.items():
+            config = cls.Config(**({"vocab_size": 8192} | values))
+            counts[preset] = sum(p.numel() for p in cls(config).parameters())
+    return {
+        "paper": cls.paper,
+        "year": cls.year,
+        "kind": "recurrent" if cls.recurrent else "transformer",
+        "causal": cls.causal,
+        "objectives": list(OBJECTIVES),
+        "presets": counts,
+        "config": cls.Config.model_json_schema()["properties"],
+    }
+
+
+@app.command(epilog="Examples:\n\nseqloom recipes\n\nseqloom recipes gpt2-tiny --toml > my.toml")
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="One recipe.")] = None,
+    toml: Annotated[bool, typer.Option("--toml", help="The whole recipe with every default, to edit.")] = False,
+) -> None:
+    """Built-in recipes."""
+    from seqloom.config import to_toml
+    from seqloom.errors import UsageError
+    from seqloom.recipes import built_in, find_recipe, names
+
+    if name is None:
+        if toml:
+            raise UsageError("--toml needs the name of a recipe: seqloom recipes gpt2-tiny --toml")
+        for each in names():
+            values = built_in(each)
+            sizes = ", ".join(f"{key} {value}" for key, value in values["model"].items() if key != "name")
+            print(f"{each:20} {sizes}")
+        return
+    recipe = find_recipe(name)
+    print(to_toml(recipe.model_dump() if toml else recipe.model_dump(exclude_defaults=True)), end="")

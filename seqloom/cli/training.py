@@ -1,0 +1,106 @@
+"""pretrain and evaluate."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqloom.cli import app
+
+PRETRAIN_EXAMPLES = """Examples:
+
+seqloom prepare corpus.txt --out data --valid 0.05
+
+seqloom pretrain lstm-tiny --data data --out runs/lstm
+
+seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.dim=128 --set train.optim.lr=2e-3
+
+seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
+"""
+
+
+@app.command(epilog=PRETRAIN_EXAMPLES)
+def pretrain(
+    recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
+    data: Annotated[Path, typer.Option(help="A folder made by 'seqloom prepare'.")],
+    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe; repeatable."),
+    ] = None,
+    words: Annotated[float | None, typer.Option(help="Stop after this many words of text.")] = None,
+    tokens: Annotated[float | None, typer.Option(help="Stop after this many tokens.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first weights, the order of the data and dropout.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, bit for bit.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits on a GPU too; slower.")] = False,
+) -> None:
+    """Pre-train a model on prepared text."""
+    from seqloom.runs import pretrain as run_pretrain
+
+    budgets = {"words": words, "tokens": tokens, "minutes": minutes}
+    given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
+    # a budget on the command line replaces the recipe's
+    overrides = (settings or []) + (["budget={" + ", ".join(given) + "}"] if given else [])
+    run = run_pretrain(
+        recipe,
+        data,
+        out,
+        settings=overrides,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        deterministic=deterministic,
+    )
+    metrics = json.loads((run.folder / "metrics.json").read_text())
+    valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
+    print(f"{out}: {metrics['step']:,} steps, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{valid}")
+
+
+EVALUATE_EXAMPLES = """Examples:
+
+seqloom evaluate runs/lstm --data data
+
+seqloom evaluate runs/gpt --data data --split valid --stride 64 --json
+"""
+
+
+@app.command(epilog=EVALUATE_EXAMPLES)
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    data: Annotated[Path, typer.Option(help="A prepared folder, made with the run's tokenizer.")],
+    split: Annotated[
+        str | None, typer.Option(help="train, valid or test; else test if there is one, or valid.")
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(help="Tokens that a window moves on; smaller: more context, slower. Default: half of it."),
+    ] = None,
+    max_len: Annotated[int | None, typer.Option(help="Length of a window; default: the model's context.")] = None,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens computed at once; changes no figure.")] = 16384,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Perplexity and bits per byte, character and word on held-out text."""
+    from seqloom.runs import load
+
+    loaded = load(run, device)
+    context = max_len or loaded.learner.backbone.max_len
+    if stride is None and context is not None:
+        stride = max(1, context // 2)
+    result = loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=batch_tokens)
+    if as_json:
+        print(json.dumps(result))
+        return
+    for name, value in result.items():
+        print(f"{name:18} {shown(value)}")
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,164 @@
+"""Perplexity and bits per byte, character and word of a left-to-right model.
+
+Every token of every document is predicted once, its end included, from what stands before it in that document:
+
+    sliding   models with a limited context read overlapping windows: each window moves on by `stride` tokens, and only
+              those are counted; stride = max_len gives disjoint windows, smaller ones more context and more work
+    carried   recurrent models read each document from its start to its end, their state carried along
+
+No figure depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
+charged what their spelling costs under a byte model (the data's manifest has it), and a tokenizer that loses spaces or
+case has no such figure.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqloom.batch import State, select, to_device
+from seqloom.batches.plan import Pieces, excerpt
+from seqloom.batches.store import Split
+from seqloom.errors import DataError, UsageError
+from seqloom.objectives.next_token import NextToken
+from seqloom.progress import Progress
+
+CHUNK = 256  # tokens a carried model reads at once
+
+
+def never() -> bool:
+    return False
+
+
+def perplexity(
+    learner: NextToken,
+    split: Split,
+    device: torch.device,
+    *,
+    stride: int | None = None,
+    max_len: int | None = None,
+    batch_tokens: int = 16384,
+    limit: int | None = None,
+    stop: Callable[[], bool] = never,
+    title: str = "",
+) -> dict[str, Any] | None:
+    """The metrics of one split, or of its first `limit` tokens; None if `stop` said so on the way."""
+    if split.num_documents == 0:
+        raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
+    backbone = learner.backbone
+    borders = split.offsets if limit is None else clipped(split.offsets, limit)
+    if backbone.recurrent:
+        losses = carried(learner, split, borders, device, batch_tokens)
+        context = "carried"
+    else:
+        longest = backbone.max_len if max_len is None else max_len
+        assert longest is not None
+        if backbone.max_len is not None and longest > backbone.max_len:
+            raise UsageError(
+                f"--max-len {longest} is more than the {backbone.max_len} tokens that this model can take in"
+            )
+        stride = longest if stride is None else stride
+        if not 1 <= stride <= longest:
+            raise UsageError(f"--stride {stride} must lie between 1 and the context of {longest} tokens")
+        losses = sliding(learner, split, borders, device, batch_tokens, longest, stride)
+        context = f"sliding, {longest} tokens, stride {stride}"
+    nats, tokens = 0.0, 0
+    was_training = learner.training
+    learner.eval()
+    try:
+        with Progress(title or "evaluate", total=float(borders[-1]), unit="tokens") as bar, torch.no_grad():
+            for part in losses:
+                nats += float(part.double().sum())
+                tokens += part.shape[0]
+                bar.advance(part.shape[0])
+                if stop():
+                    return None
+    finally:
+        learner.train(was_training)
+    assert tokens == int(borders[-1])
+    return measured(nats, tokens, split, limit is None, context)
+
+
+def measured(nats: float, tokens: int, split: Split, whole: bool, context: str) -> dict[str, Any]:
+    loss = nats / tokens
+    result: dict[str, Any] = {
+        "loss": loss,
+        "perplexity": math.exp(min(loss, 700.0)),
+        "tokens": tokens,
+        "context": context,
+    }
+    if not whole:  # the sizes in the manifest are those of the whole split
+        return result
+    entry = split.entry
+    result |= {"documents": entry.documents, "words": entry.words, "characters": entry.characters, "bytes": entry.bytes}
+    bits = nats / math.log(2)
+    result["bits_per_word"] = bits / max(entry.words, 1)
+    if entry.surface_bits is None:
+        return result
+    bits += entry.unknown_bits + entry.surface_bits
+    result["bits_per_char"] = bits / max(entry.characters, 1)
+    result["bits_per_byte"] = bits / max(entry.bytes, 1)
+    return result
+
+
+def clipped(offsets: np.ndarray, limit: int) -> np.ndarray:
+    """The borders of the documents within the first `limit` tokens; the last of them is cut."""
+    kept = offsets[: np.searchsorted(offsets, limit, side="left") + 1].copy()
+    kept[-1] = min(kept[-1], limit)
+    return kept
+
+
+def windows(borders: np.ndarray, max_len: int, stride: int) -> tuple[Pieces, np.ndarray]:
+    """The windows over every document, and how many tokens at the end of each are counted."""
+    sizes = np.diff(borders)
+    counts = 1 + np.maximum(0, -(-(sizes - max_len) // stride))
+    document = np.repeat(np.arange(len(sizes)), counts)
+    index = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+    end = np.minimum(max_len + index * stride, sizes[document])
+    counted_from = np.where(index == 0, 0, max_len + (index - 1) * stride)
+    begin = np.maximum(0, end - max_len)
+    pieces = Pieces(borders[:-1][document] + begin, end - begin, np.zeros(len(document), np.int64))
+    return pieces, end - counted_from
+
+
+def sliding(
+    learner: NextToken,
+    split: Split,
+    borders: np.ndarray,
+    device: torch.device,
+    batch_tokens: int,
+    max_len: int,
+    stride: int,
+) -> Iterator[torch.Tensor]:
+    pieces, counted = windows(borders, max_len, stride)
+    per_batch = max(1, batch_tokens // max_len)
+    for i in range(0, len(counted), per_batch):
+        part = Pieces(*(array[i : i + per_batch] for array in pieces))
+        longest = int(part.lengths.max())
+        example = to_device(excerpt(split, part, longest), device)
+        losses, _ = learner.losses(example)
+        place = np.arange(int(part.lengths.sum())) - np.repeat(np.cumsum(part.lengths), part.lengths)
+        chosen = place >= -np.repeat(counted[i : i + per_batch], part.lengths)
+        yield losses[torch.from_numpy(chosen).to(device)]
+
+
+def carried(
+    learner: NextToken, split: Split, borders: np.ndarray, device: torch.device, batch_tokens: int
+) -> Iterator[torch.Tensor]:
+    sizes = np.diff(borders)
+    longest_first = np.argsort(-sizes, kind="stable")
+    rows = max(1, batch_tokens // CHUNK)
+    for i in range(0, len(longest_first), rows):
+        documents = longest_first[i : i + rows]
+        state: State | None = None
+        for begin in range(0, int(sizes[documents[0]]), CHUNK):
+            alive = documents[sizes[documents] > begin]  # the longest first: those that go on come first
+            lengths = np.minimum(sizes[alive] - begin, CHUNK)
+            pieces = Pieces(borders[:-1][alive] + begin, lengths, np.full(len(alive), begin))
+            if state is not None:
+                state = select(state, torch.arange(len(alive), device=device))
+            example = to_device(excerpt(split, pieces, int(lengths.max())), device)
+            losses, state = learner.losses(example, state)
+            yield losses

@@ -1,0 +1,115 @@
+"""A recipe: everything that decides a run except the data and the seed. Frozen, closed, and the same in TOML and JSON."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from seqloom.batch import Objective
+from seqloom.batches.plan import Batches, Packed, Streams
+from seqloom.batches.store import Split
+from seqloom.config import Config, build, problems, unknown_name
+from seqloom.errors import UsageError
+from seqloom.models import MODELS, model_class
+from seqloom.objectives import OBJECTIVES, objective_class
+from seqloom.train.loop import Budget, TrainConfig
+
+
+class BatchesConfig(Config):
+    """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens."""
+
+    kind: Literal["packed", "streams"] = "packed"
+    budget: int = Field(8192, ge=1)
+    streams: int = Field(32, ge=1)
+    length: int = Field(128, ge=1)
+
+    def build(self, split: Split) -> Batches:
+        if self.kind == "packed":
+            return Packed(split, self.budget, self.length)
+        return Streams(split, self.streams, self.length)
+
+
+class BudgetConfig(Config):
+    """What ends the run, whichever comes first. Words are counted by the corpus' own ratio of words to tokens."""
+
+    tokens: float | None = Field(None, gt=0)
+    words: float | None = Field(None, gt=0)
+    minutes: float | None = Field(None, gt=0)
+    epochs: float | None = Field(None, gt=0)
+    steps: int | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def has_an_end(self) -> Self:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("needs at least one of tokens, words, minutes, epochs, steps")
+        return self
+
+    def resolve(self, split: Split) -> Budget:
+        ends = [
+            self.tokens,
+            self.words and self.words * split.num_tokens / max(split.words, 1),
+            self.epochs and self.epochs * split.num_tokens,
+        ]
+        tokens = min((end for end in ends if end), default=float("inf"))
+        return Budget(tokens, self.minutes or float("inf"), self.steps or float("inf"))
+
+
+class ValidConfig(Config):
+    """The measurement during training: on the first `limit` tokens, windows moved on by `stride` (None: disjoint)."""
+
+    limit: int | None = Field(200_000, gt=0)
+    stride: int | None = Field(None, gt=0)
+
+
+class Recipe(Config):
+    name: str
+    model: dict[str, Any]  # name, and values of that model's Config; vocab_size comes from the tokenizer
+    objective: dict[str, Any] = {"name": "next-token"}  # noqa: RUF012
+    batches: BatchesConfig = BatchesConfig()
+    train: TrainConfig = TrainConfig()
+    budget: BudgetConfig
+    valid: ValidConfig = ValidConfig()
+
+    def model_config_of(self, vocab_size: int) -> Any:
+        cls: Any = model_class(self.model["name"])
+        return build(cls.Config, without_name(self.model) | {"vocab_size": vocab_size}, "model", self.name)
+
+    def learner(self, vocab_size: int) -> Objective:
+        model: Any = model_class(self.model["name"])
+        objective: Any = objective_class(self.objective["name"])
+        backbone = model(self.model_config_of(vocab_size))
+        return objective(backbone, build(objective.Config, without_name(self.objective), "objective", self.name))
+
+
+def without_name(section: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key != "name"}
+
+
+def build_recipe(values: dict[str, Any], source: str) -> Recipe:
+    """A recipe from plain values, or one line with everything that is wrong with them."""
+    found = problems(Recipe, values)
+    for section, known, find in (("model", MODELS, model_class), ("objective", OBJECTIVES, objective_class)):
+        part = values.get(section, {"name": "next-token"} if section == "objective" else None)
+        if not isinstance(part, dict):
+            continue
+        name = part.get("name")
+        if name is None:
+            found.append(f"'{section}.name' is missing (known: {', '.join(known)})")
+        elif name not in known:
+            found.append(unknown_name(section, f"{section}.name = {name}", str(name), list(known)))
+        else:
+            cls: Any = find(name)
+            own = without_name(part)
+            if "vocab_size" in cls.Config.model_fields:
+                own.setdefault("vocab_size", 1)
+            found += problems(cls.Config, own, section)
+    if not found:
+        recipe = Recipe.model_validate(values)
+        limit = getattr(recipe.model_config_of(1), "max_len", None)
+        if limit is not None and recipe.batches.length > limit:
+            found.append(
+                f"'batches.length' = {recipe.batches.length} is longer than the context of the model, "
+                f"'model.max_len' = {limit}: lower the one or raise the other"
+            )
+    if found:
+        raise UsageError(f"{source}: " + "; ".join(found))
+    return recipe

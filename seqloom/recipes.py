@@ -1,0 +1,76 @@
+"""Built-in recipes: for every model and preset `NAME-PRESET`. Plain values, so that a person can print, edit and override them.
+
+tiny     at most a million parameters with the default vocabulary; learns something in a minute on two cores
+small    a few million words on one GPU, or overnight on a CPU
+others   the published sizes, with rates in the range that their papers and later practice give
+"""
+
+from pathlib import Path
+from typing import Any
+
+from seqloom.config import override, read_toml, unknown_name
+from seqloom.errors import UsageError
+from seqloom.models import MODELS, model_class
+from seqloom.recipe import Recipe, build_recipe
+
+
+def names() -> list[str]:
+    return [f"{model}-{preset}" for model in MODELS for preset in model_class(model).presets]
+
+
+def built_in(name: str) -> dict[str, Any]:
+    model = max((m for m in MODELS if name.startswith(f"{m}-")), key=len)
+    preset = name.removeprefix(f"{model}-")
+    cls = model_class(model)
+    values = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
+    training = recurrent if cls.recurrent else transformer
+    return {"name": name, "model": {"name": model, **values}, **training(preset, values)}
+
+
+def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Streams with a carried state: truncated back-propagation through time."""
+    if preset == "tiny":
+        return {
+            "batches": {"kind": "streams", "streams": 32, "length": 64},
+            "train": {"optim": {"lr": 4e-3}, "schedule": {"warmup": 50}, "eval_every": 200},
+            "budget": {"tokens": 2e6},
+        }
+    return {
+        "batches": {"kind": "streams", "streams": 64, "length": 128},
+        "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 200}},
+        "budget": {"epochs": 10},
+    }
+
+
+def transformer(preset: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Whole documents, packed into a fixed number of tokens."""
+    length = model["max_len"]
+    if preset == "tiny":
+        return {
+            "batches": {"budget": 16 * length, "length": length},
+            "train": {"optim": {"lr": 4e-3, "weight_decay": 0.01}, "schedule": {"warmup": 50}, "eval_every": 200},
+            "budget": {"tokens": 2e6},
+        }
+    wide = model["dim"] >= 768
+    return {
+        "batches": {"budget": (32 if wide else 64) * length, "length": length},
+        "train": {
+            "optim": {"lr": 6e-4 if wide else 1e-3, "weight_decay": 0.1, "beta2": 0.95 if wide else 0.99},
+            "schedule": {"warmup": 1000 if wide else 200},
+        },
+        "budget": {"epochs": 10},
+    }
+
+
+def find_recipe(name: str, settings: list[str] | None = None) -> Recipe:
+    """A built-in name or a TOML file, with dotted overrides."""
+    if name.endswith(".toml") or Path(name).is_file():
+        values = read_toml(Path(name))
+        values.setdefault("name", Path(name).stem)
+    elif name in names():
+        values = built_in(name)
+    else:
+        raise UsageError(unknown_name("recipe", name, name, names()) + "; a TOML file is taken too")
+    for assignment in settings or []:
+        override(values, assignment)
+    return build_recipe(values, name)

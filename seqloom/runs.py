@@ -1,0 +1,263 @@
+"""Run folders: pre-train into one, load from one.
+
+    config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
+    metrics.jsonl  metrics.json  card.md  checkpoints/
+"""
+
+import json
+import platform
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqloom import __version__
+from seqloom.batch import Objective
+from seqloom.batches.loader import Loader, mix
+from seqloom.batches.store import Store
+from seqloom.card import write_card
+from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.evaluate.perplexity import perplexity
+from seqloom.files import explained, read_json, sha256, sole_owner, write_bytes, write_json
+from seqloom.progress import say
+from seqloom.recipe import Recipe, build_recipe
+from seqloom.recipes import find_recipe
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.train import checkpoint as checkpoints
+from seqloom.train.loop import Fit, Progressed, unique
+from seqloom.train.precision import choose_device
+from seqloom.weights import fill, load_tensors, save_tensors
+
+FORMAT = 1
+WEIGHTS = ("backbone.safetensors", "head.safetensors")
+
+
+def pretrain(
+    recipe: str | Recipe,
+    data: str | Path,
+    out: str | Path,
+    *,
+    settings: list[str] | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    deterministic: bool = False,
+) -> "Run":
+    """Trains a recipe on a prepared folder and returns the finished run."""
+    folder, where = Path(out), choose_device(device)
+    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings)
+    store = Store.open(Path(data))
+    train = store.split("train")
+    if train.num_documents == 0:
+        raise DataError(f"{data}: its training split is empty: prepare it from more text")
+    made = folder.exists()
+    with sole_owner(folder):
+        config = describe(recipe, store, Path(data), seed)
+        begin_folder(folder, config, store, resume, overwrite, made)
+        if deterministic:
+            torch.use_deterministic_algorithms(True)
+        with torch.random.fork_rng():
+            torch.manual_seed(mix(seed))  # the values that the weights start from
+            learner = recipe.learner(store.manifest.vocab_size).to(where)
+        held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
+
+        def validate(stop: Any) -> dict[str, Any] | None:
+            assert held_out is not None
+            limits = {"limit": recipe.valid.limit, "stride": recipe.valid.stride, "max_len": recipe.batches.length}
+            return perplexity(learner, held_out, where, stop=stop, title="validate", **limits)  # type: ignore[arg-type]
+
+        fit = Fit(
+            learner,
+            Loader(recipe.batches.build(train), learner, seed, recipe.train.workers),
+            recipe.train,
+            recipe.budget.resolve(train),
+            folder,
+            where,
+            seed,
+            validate if held_out is not None else None,
+            lambda state: export(learner, folder),
+        )
+        parameters = sum(p.numel() for p in learner.parameters())
+        say(
+            f"{recipe.name}: {parameters:,} parameters, {train.num_tokens:,} training tokens, on {where}, {fit.precision}"
+        )
+        state = fit.run(resume)
+        finish(folder, config, state, learner, store)
+    return load(folder, device=str(where))
+
+
+def describe(recipe: Recipe, store: Store, data: Path, seed: int) -> dict[str, Any]:
+    """config.json: enough to rebuild the learner, and to say where it comes from."""
+    return {
+        "format": FORMAT,
+        "recipe": recipe.model_dump(),
+        "vocab_size": store.manifest.vocab_size,
+        "tokenizer": store.manifest.tokenizer,
+        "data": {"folder": str(data), "fingerprint": store.fingerprint},
+        "seed": seed,
+        "versions": {
+            "seqloom": __version__,
+            "git": git_commit(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def git_commit() -> str | None:
+    """Of the program, where it runs from a checkout."""
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
+
+
+def begin_folder(
+    folder: Path, config: dict[str, Any], store: Store, resume: bool, overwrite: bool, existed: bool
+) -> None:
+    """Nothing is overwritten silently; what is resumed must be the same run."""
+    path = folder / "config.json"
+    if resume and path.exists():
+        before = read_json(path)
+        changed = [
+            key for key in ("recipe", "vocab_size", "tokenizer", "seed") if before.get(key) != plain(config[key])
+        ]
+        if before.get("data", {}).get("fingerprint") != store.fingerprint:
+            raise DataError(
+                f"{folder} was trained on other data than {store.folder} (the fingerprints differ): give the data that it "
+                f"was started with, or start anew with --overwrite"
+            )
+        if changed:
+            raise UsageError(
+                f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
+                f"or start anew with --overwrite"
+            )
+        checkpoints.collect(folder / "checkpoints", keep=1_000_000)
+        return
+    others = [entry.name for entry in folder.iterdir() if entry.name != "lock"]
+    if others and not overwrite:
+        if path.exists():
+            raise UsageError(
+                f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
+            )
+        raise UsageError(f"{folder} is not empty and holds no run: choose another --out, or --overwrite it")
+    with explained(folder):
+        for name in others:
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+            else:
+                (folder / name).unlink()
+    write_bytes(folder / "tokenizer.json", (store.folder / "tokenizer.json").read_bytes())
+    write_json(path, config)
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def export(learner: Objective, folder: Path) -> None:
+    """The weights as they are now, under uncompiled names: what transfers, and the output layers apart from it."""
+    backbone = {
+        name.removeprefix("backbone."): t for name, t in unique(learner).items() if name.startswith("backbone.")
+    }
+    head = {name: t for name, t in unique(learner).items() if not name.startswith("backbone.")}
+    for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
+        save_tensors(folder / name, tensors)
+    write_json(folder / "weights.json", {name: sha256(folder / name) for name in WEIGHTS})
+
+
+def finish(folder: Path, config: dict[str, Any], state: Progressed, learner: Objective, store: Store) -> None:
+    train = store.split("train")
+    result = {
+        "step": state.step,
+        "tokens": state.tokens,
+        "words": round(state.tokens * train.words / max(train.num_tokens, 1)),
+        "epochs": state.tokens / train.num_tokens,
+        "seconds": round(state.seconds, 3),
+        "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
+        "skipped": state.skipped,
+        "parameters": sum(p.numel() for p in learner.parameters()),
+        "train_loss": state.smooth,
+        "valid_loss": state.best,
+        "best_step": state.best_step,
+        "valid": state.evaluation,
+    }
+    write_json(folder / "metrics.json", result)
+    write_card(folder, config, result, store.manifest.model_dump())
+
+
+class Run:
+    """A trained model with its tokenizer."""
+
+    def __init__(
+        self, folder: Path, config: dict[str, Any], learner: Objective, tokenizer: Tokenizer, device: torch.device
+    ):
+        self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+
+    def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
+        """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
+        store = Store.open(Path(data))
+        if store.manifest.tokenizer != self.config["tokenizer"]:
+            raise DataError(
+                f"{data} was prepared with another tokenizer than {self.folder} was trained with: prepare it with "
+                f"--from-tokenizer {self.folder / 'tokenizer.json'}"
+            )
+        name = split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
+        started = time.monotonic()
+        result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
+        assert result is not None
+        if store.manifest.bits_per_byte != "yes":
+            result["no_bits_per_byte"] = store.manifest.bits_per_byte
+        seconds = round(time.monotonic() - started, 3)
+        parameters = sum(p.numel() for p in self.learner.parameters())
+        return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+
+
+def load(folder: str | Path, device: str = "auto") -> Run:
+    """Loads a run folder. Nothing in it is executed; every file is checked before it is used."""
+    folder, where = Path(folder), choose_device(device)
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{folder} is no run folder: it has no config.json")
+    try:
+        config = read_json(path)
+        if config.get("format") != FORMAT:
+            raise ModelError(f"{path} has format {config.get('format')!r}, this version reads {FORMAT}")
+        recipe = build_recipe(config["recipe"], str(path))
+        vocab_size = int(config["vocab_size"])
+    except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged or of another version: {error}") from error
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    if tokenizer.hash != config.get("tokenizer"):
+        raise ModelError(f"{folder / 'tokenizer.json'} is not the tokenizer that this model was trained with")
+    if tokenizer.vocab_size != vocab_size:
+        raise ModelError(f"{path}: vocab_size {vocab_size} does not fit the tokenizer's {tokenizer.vocab_size}")
+    check_weights(folder)
+    tensors: dict[str, Tensor] = {f"backbone.{name}": t for name, t in load_tensors(folder / WEIGHTS[0]).items()}
+    tensors |= load_tensors(folder / WEIGHTS[1])
+    learner = recipe.learner(vocab_size)
+    fill(learner, tensors, folder)
+    return Run(folder, config, learner.to(where).eval(), tokenizer, where)
+
+
+def check_weights(folder: Path) -> None:
+    if not (folder / "weights.json").is_file():
+        raise ModelError(
+            f"{folder} has no weights yet: its training was cut short; go on with 'seqloom pretrain … --resume'"
+        )
+    try:
+        listed = read_json(folder / "weights.json")
+        damaged = [name for name in WEIGHTS if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
+    if damaged:
+        raise ModelError(
+            f"{folder / damaged[0]} is damaged (its SHA-256 is not the recorded one): restore it, or --resume the run"
+        )

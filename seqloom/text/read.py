@@ -1,0 +1,300 @@
+"""Documents from files, one after the other, in bounded memory.
+
+.txt: one document a line, or documents between blank lines (told from the head of the file), or the whole file as one;
+.jsonl: one object a line with "text"; .parquet: a column "text". Each may be packed with gz, xz or zst.
+
+What is done with what is not as it should be (every case is counted and named in the report):
+- a document that is no UTF-8 or holds a NUL is left out; a file that looks binary is refused;
+- a line or paragraph longer than MAX_DOCUMENT is cut into pieces of about that size at blanks (a whole corpus in one line,
+  such as text8, stays usable); a jsonl row of that length is left out;
+- \r\n counts as \n; a byte-order mark is dropped; an empty document is left out.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.text.stream import COMPRESSED, PARQUET, Opened, check_text
+
+Documents = Literal["auto", "line", "blank", "file"]
+MAX_DOCUMENT = 10_000_000  # bytes of one line, paragraph or row
+MAX_FILE = 2_000_000_000  # bytes of a file that is one document
+_HEAD = 1 << 18
+_NAMED = 5  # how many places of each problem are kept for the report
+
+
+class Document(NamedTuple):
+    text: str
+    location: str  # file.txt:123
+    split: str | None = None  # from the row's own field, where one was asked for
+
+
+@dataclass
+class Problems:
+    """What was wrong with the rows of the files, with the first places of each kind."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, place: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        places = self.places.setdefault(kind, [])
+        if len(places) < _NAMED:
+            places.append(place)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def as_json(self) -> dict[str, Any]:
+        return {kind: {"count": n, "places": self.places[kind]} for kind, n in sorted(self.counts.items())}
+
+
+def form_of(path: Path) -> str:
+    """txt, jsonl or parquet, from the name without its packing."""
+    endings = [ending.lower().lstrip(".") for ending in path.suffixes]
+    while endings and endings[-1] in COMPRESSED.values():
+        endings.pop()
+    last = endings[-1] if endings else ""
+    if last in ("jsonl", "ndjson"):
+        return "jsonl"
+    return "parquet" if last == "parquet" else "txt"
+
+
+class Reader:
+    """The documents of one file; `mode` says how they are told apart, `position()` how far the file has been read."""
+
+    def __init__(
+        self, path: Path, documents: str = "auto", problems: Problems | None = None, split_field: str | None = None
+    ):
+        if documents not in ("auto", "line", "blank", "file"):
+            raise UsageError(f"--documents {documents}: choose auto, line, blank or file")
+        self.path, self.split_field = path, split_field
+        self.problems = problems if problems is not None else Problems()
+        self._opened: Opened | None = None
+        with Opened(path) as opened:
+            self.size = opened.size
+            head = opened.bytes.peek(_HEAD)[:_HEAD] if opened.size else b""
+            if len(head) < _HEAD:  # a packed file may hand over less at first
+                head = opened.bytes.read(_HEAD)
+        form = "parquet" if head.startswith(PARQUET) else form_of(path)
+        if form == "parquet" and head and not head.startswith(PARQUET):
+            raise DataError(f"{path}: no parquet file, its first bytes are {head[:4]!r}: check the name")
+        if form != "parquet":
+            check_text(path, head)
+        if form == "txt":
+            self.mode = (told_apart(head) if documents == "auto" else documents) if head else "line"
+        else:
+            self.mode = form
+
+    def position(self) -> int:
+        return self._opened.position() if self._opened is not None else 0
+
+    def __iter__(self) -> Iterator[Document]:
+        with Opened(self.path) as self._opened:
+            if self.size:
+                yield from self._rows(self._opened)
+
+    def _rows(self, opened: Opened) -> Iterator[Document]:
+        if self.mode == "parquet":
+            return self._parquet(opened)
+        if self.mode == "file":
+            return self._whole(opened)
+        if self.mode == "blank":
+            return self._paragraphs(opened)
+        return self._lines(opened)
+
+    def _lines(self, opened: Opened) -> Iterator[Document]:
+        row = self._json_row if self.mode == "jsonl" else self._text_row
+        for raw, number, whole in self._raw_lines(opened):
+            place = f"{self.path}:{number}"
+            if self.mode == "jsonl" and not whole:
+                self.problems.add("too long", place)
+                continue
+            document = row(raw, place)
+            if document is not None:
+                yield document
+
+    def _raw_lines(self, opened: Opened) -> Iterator[tuple[bytes, int, bool]]:
+        """Line without its end, its number, and whether it is whole. A longer line comes in pieces (text) or once (jsonl)."""
+        readline = opened.bytes.readline
+        number = 0
+        while line := readline(MAX_DOCUMENT):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if line.endswith(b"\n"):
+                yield line[:-2] if line.endswith(b"\r\n") else line[:-1], number, True
+            elif len(line) < MAX_DOCUMENT:
+                yield line, number, True
+            elif self.mode == "jsonl":
+                while line and not line.endswith(b"\n"):
+                    line = readline(MAX_DOCUMENT)
+                yield b"", number, False
+            else:
+                self.problems.add("too long, cut", f"{self.path}:{number}")
+                yield from ((piece, number, False) for piece in _cut(line, readline))
+
+    def _paragraphs(self, opened: Opened) -> Iterator[Document]:
+        lines: list[bytes] = []
+        first = size = 0
+        for raw, number, _ in self._raw_lines(opened):
+            if raw.strip():
+                first = first if lines else number
+                lines.append(raw)
+                size += len(raw) + 1
+                if size < MAX_DOCUMENT:
+                    continue
+                self.problems.add("too long, cut", f"{self.path}:{first}")
+            if lines:
+                document = self._text_row(b"\n".join(lines), f"{self.path}:{first}")
+                if document is not None:
+                    yield document
+            lines, size = [], 0
+        if lines:
+            document = self._text_row(b"\n".join(lines), f"{self.path}:{first}")
+            if document is not None:
+                yield document
+
+    def _whole(self, opened: Opened) -> Iterator[Document]:
+        raw = opened.bytes.read(MAX_FILE + 1)
+        if len(raw) > MAX_FILE:
+            raise DataError(f"{self.path}: more than {MAX_FILE // 10**9} GB as one document: use --documents line or blank")
+        document = self._text_row(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n"), f"{self.path}:1")
+        if document is not None:
+            yield document
+
+    def _text_row(self, raw: bytes, place: str) -> Document | None:
+        if b"\0" in raw:
+            self.problems.add("NUL byte", place)
+            return None
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start)
+            if line:  # the line within a paragraph or file
+                name, _, number = place.rpartition(":")
+                place = f"{name}:{int(number) + line}"
+            self.problems.add("bad UTF-8", place)
+            return None
+        return self._kept(text, place, None)
+
+    def _json_row(self, raw: bytes, place: str) -> Document | None:
+        if not raw.strip():
+            return None
+        try:
+            value = json.loads(raw)
+        except UnicodeDecodeError:
+            self.problems.add("bad UTF-8", place)
+            return None
+        except (ValueError, RecursionError):
+            self.problems.add("bad JSON", place)
+            return None
+        if not isinstance(value, dict) or not isinstance(value.get("text"), str):
+            self.problems.add('no "text"', place)
+            return None
+        split = None
+        if self.split_field is not None:
+            split = value.get(self.split_field)
+            if not isinstance(split, str):
+                self.problems.add(f'no "{self.split_field}"', place)
+                return None
+        return self._kept(value["text"], place, split)
+
+    def _kept(self, text: str, place: str, split: str | None) -> Document | None:
+        if "\0" in text:
+            self.problems.add("NUL byte", place)
+        elif not text or text.isspace():
+            self.problems.add("empty", place)
+        elif not text.isascii() and _SURROGATE.search(text):
+            self.problems.add("bad UTF-8", place)  # JSON can spell half a character: \ud800
+        else:
+            return Document(text, place, split)
+        return None
+
+    def _parquet(self, opened: Opened) -> Iterator[Document]:
+        parquet = _pyarrow_parquet()
+        if opened.compression:
+            raise DataError(f"{self.path}: a packed parquet file: unpack it (parquet is compressed inside already)")
+        number = 0
+        try:
+            file = parquet.ParquetFile(opened.bytes)
+            columns = set(file.schema_arrow.names)
+            wanted = ["text"] + ([self.split_field] if self.split_field else [])
+            for name in wanted:
+                if name not in columns:
+                    raise DataError(f"{self.path} has no column {name!r} (it has: {', '.join(sorted(columns)[:10])})")
+            for batch in file.iter_batches(batch_size=256, columns=wanted):
+                splits = batch.column(1).to_pylist() if self.split_field else [None] * batch.num_rows
+                for text, split in zip(batch.column(0).to_pylist(), splits, strict=True):
+                    number += 1
+                    place = f"{self.path}:{number}"
+                    if not isinstance(text, str):
+                        self.problems.add('no "text"', place)
+                    elif len(text) > MAX_DOCUMENT:
+                        self.problems.add("too long", place)
+                    elif document := self._kept(text, place, split):
+                        yield document
+        except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+            detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise DataError(f"{self.path}:{number + 1}: damaged parquet file ({detail}): get it again") from error
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def told_apart(head: bytes) -> str:
+    """ "blank" when blank lines stand between groups of lines, "line" when nearly every line is full.
+
+    A stray blank line among hundreds does not make paragraphs: at least one line in 200 must be blank.
+    """
+    lines = head.split(b"\n")
+    filled = [bool(line.strip()) for line in lines[: -1 if len(lines) > 1 else None]]
+    while filled and not filled[-1]:
+        filled.pop()
+    blanks = sum(1 for before, now in zip(filled, filled[1:], strict=False) if before and not now)
+    return "blank" if blanks and blanks * 200 >= len(filled) else "line"
+
+
+def _cut(start: bytes, readline: Callable[[int], bytes]) -> Iterator[bytes]:
+    """A line that is too long in pieces: at its last blank, else between two characters."""
+    rest, ended = start, False
+    while rest:
+        if len(rest) < MAX_DOCUMENT and not ended:
+            more = readline(MAX_DOCUMENT - len(rest))
+            ended = not more or more.endswith(b"\n")
+            rest += more.rstrip(b"\r\n") if ended else more
+        if ended and len(rest) <= MAX_DOCUMENT:
+            yield rest
+            return
+        stop = rest.rfind(b" ", MAX_DOCUMENT // 2, MAX_DOCUMENT) + 1
+        if not stop:
+            stop = min(len(rest), MAX_DOCUMENT)
+            while stop > 1 and stop < len(rest) and rest[stop] & 0xC0 == 0x80:
+                stop -= 1
+            if stop == len(rest) and not ended:  # the next byte is not here yet: leave a whole character behind
+                stop -= 4
+                while stop > 1 and rest[stop] & 0xC0 == 0x80:
+                    stop -= 1
+        yield rest[:stop]
+        rest = rest[stop:]
+
+
+def _pyarrow_parquet() -> Any:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise ModelError("this needs 'pyarrow': pip install \"seqloom[data]\"") from None
+    return parquet
+
+
+def read(
+    paths: Iterable[Path], documents: str = "auto", problems: Problems | None = None, split_field: str | None = None
+) -> Iterator[Document]:
+    """All documents of several files."""
+    for path in paths:
+        yield from Reader(path, documents, problems, split_field)

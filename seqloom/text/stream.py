@@ -1,0 +1,207 @@
+"""Opening a data file: plain or compressed, told apart by its first bytes, never trusted to be harmless."""
+
+import io
+import lzma
+import zlib
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+
+from seqloom.errors import DataError, ModelError
+from seqloom.files import explained
+
+COMPRESSED = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
+PARQUET = b"PAR1"
+MAX_RATIO = 200  # English packs 3 to 5 to 1; a file that unpacks to 200 times its size is a trap or no text
+MAX_BYTES = 256 << 30
+FREE_BYTES = 64 << 20  # below this the ratio is not looked at: small repetitive files are fine
+_MEMORY = 512 << 20  # what an unpacker may claim for its window
+_BLOCK = 1 << 20
+
+# files that people hand over by mistake
+_BINARY = {
+    b"\x89PNG": "a PNG picture",
+    b"\xff\xd8\xff": "a JPEG picture",
+    b"GIF8": "a GIF picture",
+    b"%PDF": "a PDF document",
+    b"\x7fELF": "a program",
+    b"PK\x03\x04": "a zip archive",
+    b"SQLite format 3": "a database",
+    b"\x80\x04\x95": "a pickle",
+    b"BZh": "a bzip2 archive",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"\xff\xfe": "UTF-16 text (convert it: iconv -f UTF-16 -t UTF-8)",
+    b"\xfe\xff": "UTF-16 text (convert it: iconv -f UTF-16 -t UTF-8)",
+}
+
+
+class _Unpacker(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Zlib:
+    """zlib behind the interface of the standard library's newer decompressors: it keeps its own rest."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+
+
+class _Unpacked(io.RawIOBase):
+    """A gz or xz file as plain bytes, several streams end to end included, within the limits on ratio and size."""
+
+    def __init__(self, file: IO[bytes], kind: str, path: Path):
+        self._file, self._kind, self._path = file, kind, path
+        self._rest = b""
+        self._unpacker = self._new()
+        self._fresh = True  # no byte of the present stream was read yet
+        self._out = 0
+
+    def _new(self) -> _Unpacker:
+        if self._kind == "gz":
+            return _Zlib()
+        return lzma.LZMADecompressor(memlimit=_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        try:
+            data = self._next(len(view))
+        except (zlib.error, lzma.LZMAError, EOFError) as error:
+            raise DataError(f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again") from None
+        self._out += len(data)
+        check_growth(self._path, self._out, self._file.tell())
+        view[: len(data)] = data
+        return len(data)
+
+    def _next(self, size: int) -> bytes:
+        hungry = False
+        while True:
+            if self._unpacker.eof:
+                self._rest = self._unpacker.unused_data or self._rest
+                self._unpacker, self._fresh, hungry = self._new(), True, False
+            block = b""
+            if self._rest or hungry or self._fresh:
+                block, self._rest = self._rest or self._file.read(_BLOCK), b""
+                if self._fresh:
+                    block = block.lstrip(b"\0") or self._file.read(_BLOCK)  # padding between streams is allowed
+                if not block:
+                    if self._fresh:
+                        return b""
+                    raise EOFError("the compressed data ends early")
+            self._fresh = False
+            data = self._unpacker.decompress(block, size)
+            if data:
+                return data
+            hungry = True
+
+
+class _Counted(io.RawIOBase):
+    """A zst file as plain bytes within the same limits."""
+
+    def __init__(self, inner: Any, file: IO[bytes], path: Path):
+        self._inner, self._file, self._path, self._out = inner, file, path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any, /) -> int:
+        import zstandard
+
+        try:
+            count = int(self._inner.readinto(buffer))
+        except zstandard.ZstdError as error:
+            raise DataError(f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again") from None
+        self._out += count
+        check_growth(self._path, self._out, self._file.tell())
+        return count
+
+
+def check_growth(path: Path, unpacked: int, packed: int) -> None:
+    if unpacked > MAX_BYTES:
+        raise DataError(f"{path}: unpacks to more than {MAX_BYTES >> 30} GB: split it into smaller files")
+    if unpacked > FREE_BYTES and unpacked > MAX_RATIO * max(packed, 1):
+        raise DataError(
+            f"{path}: unpacks to more than {MAX_RATIO} times its size: that is no ordinary text; unpack it yourself"
+        )
+
+
+class Opened:
+    """An open data file: its unpacked bytes, and how much of the file on disk has been used (for progress)."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        check_path(path)
+        with explained(path):
+            self._file = open(path, "rb")  # noqa: SIM115 (closed by close)
+            self.size = path.stat().st_size
+            head = self._file.read(8)
+            self._file.seek(0)
+        self.compression = next((name for magic, name in COMPRESSED.items() if head.startswith(magic)), None)
+        self.bytes: io.BufferedReader
+        if self.compression is None:
+            self.bytes = io.BufferedReader(cast(io.RawIOBase, self._file), _BLOCK)
+        elif self.compression == "zst":
+            self.bytes = io.BufferedReader(_Counted(_zstd_reader(self._file), self._file, path), _BLOCK)
+        else:
+            self.bytes = io.BufferedReader(_Unpacked(self._file, self.compression, path), _BLOCK)
+
+    def position(self) -> int:
+        """Bytes of the file on disk that were read."""
+        return self.size if self._file.closed else self._file.tell()
+
+    def __enter__(self) -> "Opened":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bytes.close()
+        self._file.close()
+
+
+def check_path(path: Path) -> None:
+    if not path.exists():
+        raise DataError(f"{path}: no such file: check the name")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: name the files in it, for example {path}/*.txt")
+
+
+def check_text(path: Path, head: bytes) -> None:
+    """Refuses a file whose beginning is no text, and says what it is."""
+    for magic, name in _BINARY.items():
+        if head.startswith(magic):
+            raise DataError(f"{path}: binary file at offset 0, this looks like {name}: text, jsonl or parquet is needed")
+    nuls = head.count(b"\0")
+    if nuls >= 8 and nuls * 1000 > len(head):
+        first = head.index(b"\0")
+        raise DataError(f"{path}: binary file, first NUL byte at offset {first}: text, jsonl or parquet is needed")
+
+
+def _zstd_reader(file: IO[bytes]) -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise ModelError("this needs 'zstandard': pip install \"seqloom[data]\"") from None
+    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file, read_across_frames=True)

@@ -1,0 +1,232 @@
+"""Learning a tokenizer from text.
+
+| kind      | vocabulary                                                        | unknown | decode              |
+|-----------|-------------------------------------------------------------------|---------|---------------------|
+| word      | words seen ≥ min_count times (2), the most frequent vocab_size    | `<unk>` | words, one blank    |
+| char      | characters seen ≥ min_count times (1)                             | `<unk>` | exact but unknowns  |
+| byte      | the 256 bytes                                                     | none    | exact               |
+| bpe       | byte-level byte-pair encoding (Sennrich 2016, Radford 2019)       | none    | exact               |
+| unigram   | unigram language model (Kudo 2018) over the same byte alphabet    | none    | exact               |
+| wordpiece | BERT's word pieces, `[PAD] [UNK] [CLS] [SEP] [MASK]` at 0–4       | `[UNK]` | words, one blank    |
+
+Every kind ends with `<|endoftext|>`, the border of documents, and, but for wordpiece, with `<mask>`, so that masked and
+left-to-right models can share one prepared corpus. vocab_size counts them all.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from seqloom.config import unknown_name
+from seqloom.errors import DataError, UsageError
+from seqloom.tokens.chunks import chunks, pieces
+from seqloom.tokens.tokenizer import EACH_CHARACTER, END, KINDS, MASK, UNKNOWN, Tokenizer, byte_alphabet
+
+WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LEARNT = ("bpe", "wordpiece", "unigram")  # kinds whose vocabulary size is chosen
+DEFAULT_SIZE = 8192
+LARGEST = 1 << 22
+_PIECE = 1 << 14  # characters that the Rust trainer gets at once: small enough to share between threads
+_COUNTED_AT_ONCE = 1 << 20
+
+
+def learn(
+    kind: str, texts: Iterable[str], *, vocab_size: int | None, min_count: int | None, lowercase: bool, words: str
+) -> Tokenizer:
+    check_options(kind, vocab_size, min_count, words)
+    if kind == "byte":
+        vocabulary = {name: value for value, name in enumerate(byte_alphabet())}
+        return _byte_level({"type": "BPE", "vocab": vocabulary, "merges": []}, lowercase, split=False)
+    if kind == "char":
+        return _learn_char(texts, vocab_size, min_count or 1, lowercase)
+    if kind == "word":
+        return _learn_word(texts, vocab_size, 2 if min_count is None else min_count, lowercase, words)
+    size = vocab_size or DEFAULT_SIZE
+    return _learn_pieces(kind, texts, size, min_count or 0, lowercase)
+
+
+def check_options(kind: str, vocab_size: int | None, min_count: int | None, words: str = "punctuation") -> None:
+    """Everything about the options that can be known before any text is read."""
+    if kind not in KINDS:
+        raise UsageError(unknown_name("tokenizer", kind, kind, list(KINDS)))
+    if words not in ("punctuation", "space"):
+        raise UsageError(f"words={words!r}: choose 'punctuation' or 'space'")
+    if min_count is not None and not 1 <= min_count <= 10**9:
+        raise UsageError(f"--min-count {min_count}: choose 1 or more")
+    if vocab_size is None:
+        return
+    least = {"bpe": 258, "unigram": 258, "wordpiece": 32, "byte": 258, "word": 4, "char": 4}[kind]
+    if vocab_size < least:
+        what = "256 bytes and 2 special tokens" if least == 258 else "the special tokens"
+        raise UsageError(f"--vocab-size {vocab_size}: {kind} needs at least {least} ({what})")
+    if vocab_size > LARGEST:
+        raise UsageError(f"--vocab-size {vocab_size}: the largest is {LARGEST}")
+    if kind == "byte" and vocab_size != 258:
+        raise UsageError(f"--vocab-size {vocab_size}: the byte tokenizer always has 258 entries; leave the option out")
+
+
+def _special(content: str, number: int) -> dict[str, Any]:
+    fixed = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"id": number, "content": content, **fixed}
+
+
+def _assemble(
+    model: dict[str, Any],
+    before: dict[str, Any],
+    decoder: dict[str, Any] | None,
+    normaliser: dict[str, Any] | None,
+    specials: Iterable[tuple[str, int]],
+) -> Tokenizer:
+    return Tokenizer(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [_special(name, number) for name, number in specials],
+            "normalizer": normaliser,
+            "pre_tokenizer": before,
+            "post_processor": None,
+            "decoder": decoder,
+            "model": model,
+        }
+    )
+
+
+def _at_end(size: int, *names: str) -> list[tuple[str, int]]:
+    return [(name, size + i) for i, name in enumerate(names)]
+
+
+def _byte_level(model: dict[str, Any], lowercase: bool, split: bool = True) -> Tokenizer:
+    part = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": split}
+    size = len(model["vocab"])
+    normaliser = {"type": "Lowercase"} if lowercase else None
+    return _assemble(model, part, part, normaliser, _at_end(size, END, MASK))
+
+
+def _learn_char(texts: Iterable[str], vocab_size: int | None, min_count: int, lowercase: bool) -> Tokenizer:
+    counts: Counter[str] = Counter()
+    lower = _lower() if lowercase else None
+    for text in texts:
+        counts.update(lower(text) if lower else text)
+    if not counts:
+        raise DataError("there is no text to learn a tokenizer from")
+    room = None if vocab_size is None else vocab_size - 3
+    vocabulary = {UNKNOWN: 0} | {c: i + 1 for i, c in enumerate(_most_frequent(counts, min_count, room))}
+    return _assemble(
+        {"type": "WordLevel", "vocab": vocabulary, "unk_token": UNKNOWN},
+        {"type": "Split", "pattern": {"Regex": EACH_CHARACTER}, "behavior": "Isolated", "invert": False},
+        {"type": "Fuse"},
+        {"type": "Lowercase"} if lowercase else None,
+        _at_end(len(vocabulary), END, MASK),
+    )
+
+
+def _learn_word(
+    texts: Iterable[str], vocab_size: int | None, min_count: int, lowercase: bool, words: str
+) -> Tokenizer:
+    from tokenizers import pre_tokenizers
+
+    before = pre_tokenizers.Whitespace() if words == "punctuation" else pre_tokenizers.WhitespaceSplit()
+    lower = _lower() if lowercase else None
+    counts: Counter[str] = Counter()
+    for chunk, count in _chunk_counts(texts):
+        for word, _ in before.pre_tokenize_str(lower(chunk) if lower else chunk):
+            counts[word] += count
+    if not counts:
+        raise DataError("there is no text to learn a tokenizer from")
+    for name in (UNKNOWN, END, MASK):
+        counts.pop(name, None)  # a word that looks like a special token stays an unknown word
+    room = None if vocab_size is None else vocab_size - 3
+    vocabulary = {UNKNOWN: 0} | {word: i + 1 for i, word in enumerate(_most_frequent(counts, min_count, room))}
+    return _assemble(
+        {"type": "WordLevel", "vocab": vocabulary, "unk_token": UNKNOWN},
+        {"type": "Whitespace" if words == "punctuation" else "WhitespaceSplit"},
+        None,
+        {"type": "Lowercase"} if lowercase else None,
+        _at_end(len(vocabulary), END, MASK),
+    )
+
+
+def _learn_pieces(kind: str, texts: Iterable[str], size: int, min_count: int, lowercase: bool) -> Tokenizer:
+    from tokenizers import Tokenizer as Rust
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    alphabet = sorted(byte_alphabet())
+    quiet: Any = {"show_progress": False}
+    own = 1 if kind == "wordpiece" else 2  # special tokens that are added behind the learnt ones
+    normaliser: Any = normalizers.Lowercase() if lowercase else None
+    trainer: Any
+    if kind == "bpe":
+        rust = Rust(models.BPE())
+        trainer = trainers.BpeTrainer(
+            vocab_size=size - own, min_frequency=min_count, initial_alphabet=alphabet, special_tokens=[], **quiet
+        )
+    elif kind == "unigram":
+        rust = Rust(models.Unigram())
+        trainer = trainers.UnigramTrainer(
+            vocab_size=size - own, initial_alphabet=alphabet, special_tokens=[], **quiet
+        )
+    else:
+        rust = Rust(models.WordPiece(unk_token="[UNK]"))
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=size - own, min_frequency=min_count, special_tokens=list(WORDPIECE_SPECIALS), **quiet
+        )
+        normaliser = normalizers.BertNormalizer(lowercase=lowercase)
+    if normaliser is not None:
+        rust.normalizer = normaliser
+    rust.pre_tokenizer = (
+        pre_tokenizers.BertPreTokenizer() if kind == "wordpiece" else pre_tokenizers.ByteLevel(add_prefix_space=False)
+    )
+    seen = 0
+
+    def feed() -> Iterator[str]:
+        nonlocal seen
+        for text in texts:
+            seen += len(text)
+            yield from pieces(text, _PIECE)
+
+    rust.train_from_iterator(feed(), trainer)
+    if not seen:
+        raise DataError("there is no text to learn a tokenizer from")
+    data = json.loads(rust.to_str())
+    model = data["model"]
+    count = len(model["vocab"]) + own
+    if count < size:
+        raise UsageError(f"--vocab-size {size}: the data supports only {count}; use --vocab-size {count} or less")
+    if count > size:
+        raise UsageError(f"--vocab-size {size}: this text needs at least {count}; use --vocab-size {count} or more")
+    if kind != "wordpiece":
+        return _byte_level(model, lowercase)
+    specials = [(name, i) for i, name in enumerate(WORDPIECE_SPECIALS)] + _at_end(count - own, END)
+    decoder = {"type": "WordPiece", "prefix": "##", "cleanup": False}
+    return _assemble(model, data["pre_tokenizer"], decoder, data["normalizer"], specials)
+
+
+def _chunk_counts(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(chunks(text))
+        if len(counts) > _COUNTED_AT_ONCE:  # memory stays bounded on text that never repeats itself
+            yield from counts.items()
+            counts.clear()
+    yield from counts.items()
+
+
+def _most_frequent(counts: Counter[str], min_count: int, room: int | None) -> list[str]:
+    kept = [(word, count) for word, count in counts.items() if count >= min_count]
+    kept.sort(key=lambda item: (-item[1], item[0]))
+    return [word for word, _ in (kept if room is None else kept[: max(room, 0)])]
+
+
+def _lower() -> Any:
+    from tokenizers import normalizers
+
+    return normalizers.Lowercase().normalize_str  # the very function that the tokenizer will apply
+
+
+def storage_type(vocab_size: int) -> np.dtype[Any]:
+    """The smallest type that holds every id."""
+    return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")

@@ -1,0 +1,283 @@
+"""Text ⇄ ids, on the Rust library `tokenizers`: one tokenizer.json, six kinds, nothing executed on load.
+
+Which kind a file is, and which ids are special, is read off the file itself, so one from elsewhere works too.
+A special token is never produced by text: the string "<|endoftext|>" in a document is encoded like any other string.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from seqloom.errors import ModelError, UsageError
+from seqloom.files import explained, write_bytes
+from seqloom.tokens.chunks import LONGEST, ChunkTable, Ids
+
+if TYPE_CHECKING:
+    import tokenizers
+
+Kind = Literal["word", "char", "byte", "bpe", "wordpiece", "unigram"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+END = "<|endoftext|>"
+MASK = "<mask>"
+UNKNOWN = "<unk>"
+ENDS = (END, "</s>", "<eos>", "[SEP]")  # what other projects call the end of a document, in order of preference
+MASKS = (MASK, "[MASK]")
+
+SIZE_LIMIT = 256 << 20
+EACH_CHARACTER = r"[\s\S]"
+
+
+class Tokenizer:
+    """One tokenizer; immutable once built, safe to share between threads.
+
+    byte_exact: decode(encode(x)) == x for every text. Otherwise decode(encode(x)) == normalise(x):
+    char turns characters it never saw into `<unk>`; word and wordpiece put one blank between words and the unknown
+    token for unknown words; --lowercase lowers the case first. bpe, unigram and byte work on bytes and lose nothing.
+    """
+
+    def __init__(self, data: dict[str, Any], where: str = "tokenizer"):
+        from tokenizers import Tokenizer as Rust
+
+        self._canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        try:
+            self._rust: tokenizers.Tokenizer = Rust.from_str(self._canonical)
+            self._rust.no_padding()
+            self._rust.no_truncation()
+            self._rust.encode_special_tokens = True
+            self.kind: Kind = _kind(data)
+            vocabulary: dict[str, int] = self._rust.get_vocab(with_added_tokens=True)
+        except Exception as error:  # the library raises bare Exception for whatever it finds in the file
+            raise ModelError(f"{where} is no usable tokenizer.json: {error}") from error
+        self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
+        self._specials = {entry["content"]: entry["id"] for entry in data.get("added_tokens") or () if entry.get("special")}
+        end = next((self._specials[name] for name in ENDS if name in self._specials), None)
+        if end is None:
+            raise ModelError(f"{where} has no token that ends a document (one of {', '.join(ENDS)}, marked special)")
+        self.end_id: int = end
+        self.mask_id: int | None = next((self._specials[name] for name in MASKS if name in self._specials), None)
+        model = data["model"]
+        unknown = model.get("unk_token")
+        self.unk_id: int | None = vocabulary.get(unknown) if unknown else model.get("unk_id")
+        self.lowercase = bool((data.get("normalizer") or {}).get("type") == "Lowercase") or bool(
+            (data.get("normalizer") or {}).get("lowercase")
+        )
+        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and _is_byte_level(data)
+        self._table = ChunkTable(self._encode_new, self.unk_id) if _cuts_at_blanks(data) else None
+        self._code_points = _code_points(vocabulary) if self.kind == "char" and not self.lowercase else None
+        self._bytes = _byte_ids(vocabulary) if self.kind == "byte" and self.byte_exact else None
+
+    # ---- files
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Tokenizer":
+        path = Path(path)
+        if not path.is_file():
+            raise ModelError(f"{path}: no such tokenizer file: 'seqloom prepare' writes one as tokenizer.json")
+        with explained(path):
+            if path.stat().st_size > SIZE_LIMIT:
+                raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB: this is no tokenizer.json")
+            raw = path.read_bytes()
+        try:
+            data = json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise ModelError(f"{path} is no valid JSON: {error}") from error
+        if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
+            raise ModelError(f"{path} is no tokenizer.json: it has no 'model'")
+        return cls(data, str(path))
+
+    def save(self, path: Path | str) -> None:
+        write_bytes(Path(path), self.to_json().encode())
+
+    def to_json(self) -> str:
+        return self._canonical
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON: weights bind to it."""
+        return hashlib.sha256(self._canonical.encode()).hexdigest()
+
+    @classmethod
+    def train(
+        cls,
+        kind: str,
+        texts: Iterable[str],
+        *,
+        vocab_size: int | None = None,
+        min_count: int | None = None,
+        lowercase: bool = False,
+        words: str = "punctuation",
+    ) -> "Tokenizer":
+        """Learns a tokenizer from texts; see `seqloom.tokens.learn` for what each kind does with the options."""
+        from seqloom.tokens.learn import learn
+
+        return learn(kind, texts, vocab_size=vocab_size, min_count=min_count, lowercase=lowercase, words=words)
+
+    # ---- text to ids
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self.encode_batch([text])[0].tolist()
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return self.encode_batch_with_unknown(texts)[0]
+
+    def encode_batch_with_unknown(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
+        """Ids of each text, and the strings in it that became the unknown token."""
+        if self._bytes is not None:
+            return [self._bytes[np.frombuffer(text.encode(), np.uint8)] for text in texts], [[] for _ in texts]
+        if self._code_points is not None:
+            return self._encode_characters(texts)
+        if self._table is None:
+            rows = self._encode_new(texts)
+            ids = [np.array(row, np.uint32) for row in rows]
+            strange = [[text] if self.unk_id in row else [] for text, row in zip(texts, rows, strict=True)]
+        else:
+            ids, strange = self._table.encode(texts)
+        return ids, [[word for part in parts for word in self._unknown_in(part)] for parts in strange]
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids, and the stretch of characters that each stands for; tokens inside one character share its stretch."""
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        for start in range(0, len(text), LONGEST) if self.kind in ("char", "byte") else (0,):
+            part = text[start : start + LONGEST] if self.kind in ("char", "byte") else text
+            encoding = self._rust.encode(part, add_special_tokens=False)
+            ids.extend(encoding.ids)
+            offsets.extend((a + start, b + start) for a, b in encoding.offsets)
+        return ids, offsets
+
+    def _encode_new(self, texts: Sequence[str]) -> list[list[int]]:
+        return [encoding.ids for encoding in self._rust.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def _encode_characters(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
+        assert self._code_points is not None and self.unk_id is not None
+        ids, unknown = [], []
+        for text in texts:
+            codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+            row = np.full(codes.size, self.unk_id, np.uint32)
+            inside = codes < self._code_points.size
+            row[inside] = self._code_points[codes[inside]]
+            row[row == _NONE] = self.unk_id
+            ids.append(row)
+            unknown.append([chr(code) for code in codes[row == self.unk_id].tolist()])
+        return ids, unknown
+
+    def _unknown_in(self, text: str) -> list[str]:
+        ids, offsets = self.encode_with_offsets(text)
+        return [text[a:b] for token, (a, b) in zip(ids, offsets, strict=True) if token == self.unk_id]
+
+    # ---- ids to text
+
+    def decode(self, ids: Iterable[int], specials: bool = False) -> str:
+        """The text of the ids; end, mask and other special tokens leave nothing unless `specials`."""
+        hidden = set() if specials else set(self._specials.values()) - {self.unk_id}
+        text: str = self._rust.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
+        return text
+
+    def normalise(self, text: str) -> str:
+        """What decode(encode(text)) gives back: the declared loss of this tokenizer, worked out without its ids."""
+        rust = self._rust
+        if rust.normalizer is not None:
+            text = rust.normalizer.normalize_str(text)
+        if self.kind == "char":
+            return "".join(c if self.id(c) is not None else UNKNOWN for c in text)
+        if self.kind in ("word", "wordpiece"):
+            words = [word for word, _ in rust.pre_tokenizer.pre_tokenize_str(text)]
+            unknown = self.token(self.unk_id) if self.unk_id is not None else ""
+            known = [rust.model.tokenize(word)[0].id != self.unk_id for word in words]
+            return " ".join(word if ok else unknown for word, ok in zip(words, known, strict=True))
+        return text
+
+    def token(self, number: int) -> str:
+        token = self._rust.id_to_token(int(number))
+        if token is None:
+            raise UsageError(f"token id {number} is outside this vocabulary of {self.vocab_size}")
+        return str(token)
+
+    def id(self, token: str) -> int | None:
+        number: int | None = self._rust.token_to_id(token)
+        return number
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        return dict(self._specials)
+
+    def __reduce__(self) -> tuple[Callable[[str], "Tokenizer"], tuple[str]]:
+        return _from_json, (self._canonical,)
+
+
+_NONE = np.uint32(0xFFFFFFFF)
+
+
+def _from_json(text: str) -> Tokenizer:
+    return Tokenizer(json.loads(text))
+
+
+def _kind(data: dict[str, Any]) -> Kind:
+    model = data["model"]
+    match model.get("type"):
+        case "WordLevel":
+            before = data.get("pre_tokenizer") or {}
+            each = before.get("type") == "Split" and before.get("pattern") == {"Regex": EACH_CHARACTER}
+            return "char" if each else "word"
+        case "WordPiece":
+            return "wordpiece"
+        case "Unigram":
+            return "unigram"
+        case "BPE":
+            return "bpe" if model.get("merges") else "byte"
+    raise ValueError(f"unknown model type {model.get('type')!r}")
+
+
+def _is_byte_level(data: dict[str, Any]) -> bool:
+    before, after = data.get("pre_tokenizer") or {}, data.get("decoder") or {}
+    return before.get("type") == "ByteLevel" and not before.get("add_prefix_space") and after.get("type") == "ByteLevel"
+
+
+def _cuts_at_blanks(data: dict[str, Any]) -> bool:
+    """Whether no token spans a place where a blank follows a non-blank, and nothing else looks across it."""
+    before, normaliser = data.get("pre_tokenizer") or {}, data.get("normalizer") or {}
+    if normaliser.get("type") not in (None, "Lowercase", "BertNormalizer"):
+        return False
+    if any(not entry.get("special") for entry in data.get("added_tokens") or ()):
+        return False
+    if before.get("type") == "ByteLevel":
+        return bool(before.get("use_regex", True)) and not before.get("add_prefix_space")
+    return before.get("type") in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
+
+
+def _code_points(vocabulary: dict[str, int]) -> npt.NDArray[np.uint32]:
+    single = {ord(token): number for token, number in vocabulary.items() if len(token) == 1}
+    table = np.full(max(single, default=0) + 1, _NONE, np.uint32)
+    for code, number in single.items():
+        table[code] = number
+    return table
+
+
+def byte_alphabet() -> list[str]:
+    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table), by byte value."""
+    shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [value for value in range(256) if value not in shown]
+    names = {value: chr(value) for value in shown} | {value: chr(256 + i) for i, value in enumerate(hidden)}
+    return [names[value] for value in range(256)]
+
+
+def _byte_ids(vocabulary: dict[str, int]) -> npt.NDArray[np.uint32] | None:
+    numbers = [vocabulary.get(name) for name in byte_alphabet()]
+    if any(number is None for number in numbers):
+        return None
+    return np.array(numbers, np.uint32)
+
+
+def use_threads(count: int) -> None:
+    """How many threads the Rust side may use; it reads this once, at its first parallel call."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "true" if count > 1 else "false"
+    os.environ.setdefault("RAYON_NUM_THREADS", str(max(count, 1)))

@@ -1,0 +1,103 @@
+"""Checkpoints that survive anything: a kill at any instruction, a full disk, a flipped bit.
+
+A save is a new folder `checkpoints/step-N`; each file in it is written durably; the manifest with every file's SHA-256 is
+written last, and a folder without one does not exist for the reader. `latest` names the newest; resume verifies what it
+reads and falls back to the one before, saying so. Nothing is pickled, nothing in a file is executed.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from seqloom.errors import ModelError
+from seqloom.files import TEMPORARY, explained, read_json, sha256, sync, write_bytes, write_json
+from seqloom.progress import say
+from seqloom.weights import load_tensors, save_tensors
+
+FORMAT = 1
+FOLDER = re.compile(r"step-(\d{1,12})")
+
+
+class Checkpoint(NamedTuple):
+    step: int
+    state: dict[str, Any]  # counters, cursor, rates: everything that moves and is no tensor
+    tensors: dict[str, dict[str, Tensor]]  # "model", "optimizer", "carry"
+
+
+def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    target = folder / f"step-{checkpoint.step}"
+    with explained(target):
+        folder.mkdir(exist_ok=True)
+        if target.exists():  # left by a killed save, or damaged: the same step gives the same bytes again
+            shutil.rmtree(target)
+        target.mkdir()
+        sync(folder)
+    for name, tensors in checkpoint.tensors.items():
+        save_tensors(target / f"{name}.safetensors", tensors)
+    write_json(target / "state.json", checkpoint.state)
+    files = [*(f"{name}.safetensors" for name in checkpoint.tensors), "state.json"]
+    manifest = {"format": FORMAT, "step": checkpoint.step, "sha256": {name: sha256(target / name) for name in files}}
+    write_json(target / "manifest.json", manifest)
+    write_bytes(folder / "latest", f"{target.name}\n".encode())
+    collect(folder, keep)
+    return target
+
+
+def steps(folder: Path) -> list[int]:
+    """The finished checkpoints, oldest first."""
+    if not folder.is_dir():
+        return []
+    found = (FOLDER.fullmatch(path.name) for path in folder.iterdir() if (path / "manifest.json").is_file())
+    return sorted(int(match[1]) for match in found if match)
+
+
+def collect(folder: Path, keep: int) -> None:
+    """Removes all but the newest `keep` checkpoints, and what killed saves have left."""
+    if not folder.is_dir():
+        return
+    with explained(folder):
+        kept = {f"step-{step}" for step in steps(folder)[-keep:]}
+        for path in folder.iterdir():
+            if FOLDER.fullmatch(path.name) and path.name not in kept:
+                # the manifest goes first: half a folder must not look like a whole one
+                (path / "manifest.json").unlink(missing_ok=True)
+                shutil.rmtree(path)
+            elif path.name.endswith(TEMPORARY):
+                path.unlink()
+
+
+def load(path: Path) -> Checkpoint:
+    """Verifies one checkpoint against its manifest and reads it."""
+    try:
+        manifest = read_json(path / "manifest.json")
+        listed = manifest["sha256"]
+        if manifest["format"] != FORMAT or path.name != f"step-{manifest['step']}" or "state.json" not in listed:
+            raise ModelError(f"{path / 'manifest.json'} is not of this version")
+        for name, digest in listed.items():
+            if not re.fullmatch(r"[a-z]+\.(safetensors|json)", name) or sha256(path / name) != digest:
+                raise ModelError(f"{path / name} is damaged: its SHA-256 is not the one in the manifest")
+        tensors = {
+            name.removesuffix(".safetensors"): load_tensors(path / name)
+            for name in listed
+            if name.endswith(".safetensors")
+        }
+        return Checkpoint(manifest["step"], read_json(path / "state.json"), tensors)
+    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} is damaged ({type(error).__name__}: {error})") from error
+
+
+def load_latest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that verifies; None if there never was one."""
+    found = steps(folder)
+    for step in reversed(found):
+        try:
+            return load(folder / f"step-{step}")
+        except ModelError as error:
+            say(f"warning: {error}; falling back to the checkpoint before it")
+    if found:
+        raise ModelError(f"{folder}: no checkpoint is intact; start again with --overwrite")
+    return None

@@ -1,0 +1,31 @@
+"""SIGTERM and Ctrl-C ask; the loop answers at the next step, with its state saved. A second signal ends the process."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interruption:
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+    def __call__(self) -> bool:
+        return self.asked

@@ -1,0 +1,329 @@
+"""The training loop, for every learner. It knows examples, sums and counts; models, data and precision come from outside.
+
+Everything random in step s is drawn from a generator seeded with (seed, s), everything that moves is in the checkpoint:
+a run that was killed and resumed ends with the same bits as one that was not.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from seqloom.batch import Learner, Loss, State, to_device
+from seqloom.batches.loader import Cursor, Item, Loader, mix
+from seqloom.config import Config
+from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory
+from seqloom.progress import Progress, human, say
+from seqloom.train import checkpoint as checkpoints
+from seqloom.train.checkpoint import Checkpoint
+from seqloom.train.interrupt import Interruption
+from seqloom.train.log import MetricsLog
+from seqloom.train.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
+from seqloom.train.precision import autocast, choose_precision
+from seqloom.train.schedule import ScheduleConfig, rate_factor
+
+MAX_SKIPS = 10  # steps in a row without a finite gradient before the run is given up
+DIVERGED = 2.0  # nats above the first loss
+
+
+SMALLER = (
+    "out of memory: take smaller batches and more of them a step (--set batches.budget=… or batches.streams=…, "
+    "--set train.accumulate=…), a shorter context, or a smaller model"
+)
+
+
+class TrainConfig(Config):
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    accumulate: int = Field(1, ge=1)  # batches a step
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: bool | Literal["auto"] = "auto"  # auto: on CUDA
+    log_every: int = Field(10, ge=1)
+    eval_every: int = Field(250, ge=1)
+    save_every: int = Field(250, ge=1)
+    keep: int = Field(2, ge=1)  # checkpoints
+    patience: int = Field(0, ge=0)  # evaluations without gain before the run ends; 0: never
+    workers: int = Field(1, ge=0, le=64)
+
+
+class Budget(NamedTuple):
+    """What ends a run: whichever comes first."""
+
+    tokens: float = float("inf")
+    minutes: float = float("inf")
+    steps: float = float("inf")
+
+
+@dataclass
+class Progressed:
+    """Everything that moves in a run and is no tensor. It is saved as it is."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None  # the lowest validation loss, and when
+    best_step: int = 0
+    stale: int = 0  # evaluations since
+    drops: int = 0  # of the rate, on a plateau
+    since_drop: int = 0
+    skipped: int = 0
+    skips: int = 0  # in a row
+    first: float | None = None  # the loss at the start
+    smooth: float | None = None
+    evaluation: dict[str, float] = field(default_factory=dict)  # the last one
+    eval_due: bool = False
+    finished: bool = False
+    log_bytes: int = 0
+    window: list[list[float]] = field(default_factory=list)  # steps not yet logged: total, count, norm, skipped
+
+    def spent(self, budget: Budget) -> float:
+        return max(self.tokens / budget.tokens, self.seconds / 60 / budget.minutes, self.step / budget.steps)
+
+
+Validate = Callable[[Callable[[], bool]], dict[str, float] | None]  # asked to stop: None
+
+
+class Fit:
+    """One run of the loop in a folder. `validate` measures, `keep_best` stores the weights of the best measurement."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        loader: Loader,
+        config: TrainConfig,
+        budget: Budget,
+        folder: Path,
+        device: torch.device,
+        seed: int,
+        validate: Validate | None = None,
+        keep_best: Callable[[Progressed], None] | None = None,
+    ):
+        self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
+        self.folder, self.device, self.seed = folder, device, seed
+        self.validate, self.keep_best = validate, keep_best
+        self.precision = choose_precision(config.precision, device)
+        compiled = config.compile is True or (config.compile == "auto" and device.type == "cuda")
+        self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
+        self.optimizer = build_optimizer(config.optim, learner)
+        self.state = Progressed()
+        self.carry: State | None = None
+        self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
+
+    def run(self, resume: bool = False) -> Progressed:
+        if resume:
+            self.restore()
+        else:
+            self.state.log_bytes = 0
+        self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes)
+        before = self.state.seconds
+        self.clock = time.monotonic() - before
+        self.learner.train()
+        first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, before)
+        with (
+            Interruption() as asked,
+            Progress("train", total=1.0, done=first) as self.bar,
+            closing(self.log),
+            closing(self.loader.items(Cursor(self.state.epoch, self.state.batch))) as items,
+            torch.random.fork_rng([self.device] if self.device.type == "cuda" else []),
+        ):
+            try:
+                self.steps(items, asked)
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise OutOfMemory(SMALLER) from error
+                raise
+        return self.state
+
+    def steps(self, items: Iterator[Item], asked: Interruption) -> None:
+        state, config = self.state, self.config
+        while True:
+            if state.eval_due and not self.evaluate(asked):
+                self.stop()
+            over = state.spent(self.budget) >= 1 or (config.patience and state.stale >= config.patience)
+            if over and state.step > 0:
+                break
+            if asked():
+                self.stop()
+            self.one_step(items)
+            state.seconds = time.monotonic() - self.clock
+            if state.step % config.log_every == 0:
+                self.write_log()
+            state.eval_due = self.validate is not None and state.step % config.eval_every == 0
+            if state.step % config.save_every == 0:
+                self.save()
+        if self.validate is not None and state.step % config.eval_every and not self.evaluate(asked):
+            state.eval_due = True
+            self.stop()
+        self.write_log()
+        state.finished = True
+        self.save()
+        if self.validate is None and self.keep_best is not None:
+            self.keep_best(state)
+
+    def one_step(self, items: Iterator[Item]) -> None:
+        state = self.state
+        torch.manual_seed(mix(self.seed, state.step))
+        factor = rate_factor(self.config.schedule, state.step, state.spent(self.budget), state.drops)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.optim.lr * factor
+        before, totals, counts = self.carry, [], []
+        for _ in range(self.config.accumulate):
+            item = next(items)
+            example = to_device(item.example, self.device)
+            with autocast(self.precision, self.device):
+                loss = self.model(example, None if item.fresh else self.carry)
+            loss.total.backward()
+            self.carry = loss.carry if self.loader.batches.carries else None
+            totals.append(loss.total.detach())
+            counts.append(loss.count)
+            state.tokens += item.tokens
+            state.epoch, state.batch = item.next
+        total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
+        norm, broken = step(self.optimizer, count, self.config.optim.clip)
+        if self.carry is not None:  # a state with a NaN in it would spoil every later step
+            self.carry = restored(self.carry, before, broken)
+        self.window.append((total.double(), count.double(), norm.double(), broken.double()))
+        state.step += 1
+
+    def flush(self) -> None:
+        """Brings the numbers of the last steps to the host; only now anything waits for the device."""
+        if self.window:
+            self.state.window += torch.stack([torch.stack(row) for row in self.window]).tolist()
+            self.window = []
+
+    def write_log(self) -> None:
+        self.flush()
+        state = self.state
+        total = count = norm = 0.0
+        for step_total, step_count, step_norm, skipped in state.window:
+            state.skips = state.skips + 1 if skipped else 0
+            if skipped:
+                state.skipped += 1
+                continue
+            total, count, norm = total + step_total, count + step_count, max(norm, step_norm)
+        state.window = []
+        if state.skips >= MAX_SKIPS:
+            raise NumbersError(self.where(f"no finite gradient in the last {state.skips} steps"))
+        if not count:
+            return
+        loss = total / count
+        state.first = loss if state.first is None else state.first
+        state.smooth = loss if state.smooth is None else 0.8 * state.smooth + 0.2 * loss
+        tokens, seconds = state.tokens - self.rate_from[0], state.seconds - self.rate_from[1]
+        rate = tokens / max(seconds, 1e-9)
+        self.log.write(
+            {
+                "step": state.step,
+                "epoch": state.epoch,
+                "tokens": state.tokens,
+                "loss": loss,
+                "gradient_norm": norm,
+                "lr": self.optimizer.param_groups[0]["lr"],
+                "skipped": state.skipped,
+                "seconds": state.seconds,
+                "tokens_per_second": rate,
+            }
+        )
+        self.bar.done = state.spent(self.budget)
+        valid = f"  valid {state.evaluation['loss']:.4f}" if state.evaluation else ""
+        self.bar.advance(note=f"step {state.step}  loss {state.smooth:.4f}{valid}  {human(rate)} tokens/s")
+        if state.smooth > state.first + DIVERGED:
+            raise NumbersError(self.where(f"the loss has risen from {state.first:.2f} to {state.smooth:.2f}"))
+
+    def where(self, what: str) -> str:
+        state = self.state
+        lower = self.config.optim.lr / 3
+        return (
+            f"{what}, at step {state.step} (epoch {state.epoch}, batch {state.batch - 1}): lower the rate "
+            f"(--set train.optim.lr={lower:.1g}), lengthen the warm-up (--set train.schedule.warmup=…) or clip harder "
+            f"(--set train.optim.clip=0.5); the last checkpoint is kept"
+        )
+
+    def evaluate(self, asked: Interruption) -> bool:
+        """Measures on held-out text; False if it was asked to stop before it was done."""
+        assert self.validate is not None
+        state = self.state
+        self.learner.eval()
+        started = time.monotonic()
+        with torch.no_grad():
+            result = self.validate(asked)
+        self.learner.train()
+        self.clock += time.monotonic() - started  # a run's seconds are those of its training
+        if result is None:
+            return False
+        state.eval_due, state.evaluation = False, result
+        self.log.write({"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds})
+        if state.best is None or result["loss"] < state.best:
+            state.best, state.best_step, state.stale, state.since_drop = result["loss"], state.step, 0, 0
+            if self.keep_best is not None:
+                self.keep_best(state)
+        else:
+            state.stale, state.since_drop = state.stale + 1, state.since_drop + 1
+            if self.config.schedule.name == "plateau" and state.since_drop > self.config.schedule.patience:
+                state.drops, state.since_drop = state.drops + 1, 0
+        return True
+
+    def stop(self) -> None:
+        self.save()
+        raise Interrupted(f"stopped at step {self.state.step}, state saved in {self.folder}: go on with --resume")
+
+    def save(self) -> None:
+        self.flush()
+        self.state.log_bytes = self.log.sync()
+        tensors = {
+            "model": unique(self.learner),
+            "optimizer": named_state(self.optimizer, self.learner),
+            "carry": {str(i): leaf for i, leaf in enumerate(pytree.tree_leaves(self.carry))},
+        }
+        checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
+        checkpoints.save(self.folder / "checkpoints", checkpoint, self.config.keep)
+
+    def restore(self) -> None:
+        found = checkpoints.load_latest(self.folder / "checkpoints")
+        if found is None:
+            say(f"{self.folder} has no checkpoint yet: starting from the beginning")
+            return
+        try:
+            self.state = Progressed(**found.state)
+        except TypeError as error:
+            raise ModelError(f"{self.folder}: its checkpoint was written by another version: {error}") from error
+        self.learner.load_state_dict(found.tensors["model"], strict=False)
+        load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
+        self.carry = self.rebuild_carry(found.tensors["carry"])
+        say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
+
+    def rebuild_carry(self, leaves: dict[str, Tensor]) -> State | None:
+        if not leaves:
+            return None
+        shape = pytree.tree_structure(self.learner.start(1))
+        return pytree.tree_unflatten([leaves[str(i)].to(self.device) for i in range(len(leaves))], shape)
+
+
+def unique(module: torch.nn.Module) -> dict[str, Tensor]:
+    """The state of a module with each shared tensor once, under its first name."""
+    seen: set[Tensor] = set()
+    kept = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if tensor not in seen:
+            seen.add(tensor)
+            kept[name] = tensor
+    return kept
+
+
+def restored(after: State, before: State | None, broken: Tensor) -> State:
+    if before is None:
+        return pytree.tree_map(lambda a: torch.where(broken.bool(), torch.zeros_like(a), a), after)
+    return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a), after, before)
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,69 @@
+"""The optimizer, and one step of it that no broken number survives."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.config import Config
+
+
+class OptimConfig(Config):
+    name: Literal["adamw", "sgd"] = "adamw"
+    lr: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(0.0, ge=0)  # on matrices only: not on biases, norms and embeddings of one dimension
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.99, ge=0, lt=1)
+    eps: float = Field(1e-8, gt=0)
+    momentum: float = Field(0.0, ge=0, lt=1)
+    clip: float = Field(1.0, ge=0)  # of the gradient's norm; 0: no clipping
+
+
+def build_optimizer(config: OptimConfig, learner: nn.Module) -> torch.optim.Optimizer:
+    matrices = [p for p in learner.parameters() if p.ndim >= 2]
+    others = [p for p in learner.parameters() if p.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    if config.name == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=True)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
+
+
+def step(optimizer: torch.optim.Optimizer, count: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """Turns summed gradients into those of the mean over `count` targets, clips, and steps unless a number is broken.
+
+    Everything stays on the device: the fused kernels divide by `grad_scale` and skip the update where `found_inf` is
+    set, so that nothing waits for the host. Returns the gradient's norm before clipping and 1.0 where it was skipped.
+    """
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    many = count.clamp(min=1).to(torch.float32)
+    norm = torch.nn.utils.get_total_norm(gradients).to(torch.float32) / many
+    broken = (~torch.isfinite(norm) | (count == 0)).to(torch.float32)
+    shrink = torch.clamp(norm / clip, min=1.0) if clip else torch.ones_like(norm)
+    optimizer.grad_scale = many * shrink  # type: ignore[attr-defined]
+    optimizer.found_inf = broken  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return norm, broken
+
+
+def named_state(optimizer: torch.optim.Optimizer, learner: nn.Module) -> dict[str, Tensor]:
+    """The optimizer's tensors under the names of their parameters."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in learner.named_parameters()}
+    return {
+        f"{names[parameter]}:{key}": value
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def load_named_state(optimizer: torch.optim.Optimizer, learner: nn.Module, tensors: dict[str, Tensor]) -> None:
+    parameters = dict(learner.named_parameters())
+    for full_name, value in tensors.items():
+        name, _, key = full_name.rpartition(":")
+        parameter = parameters[name]
+        optimizer.state[parameter][key] = value.to(parameter.device)

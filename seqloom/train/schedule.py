@@ -1,0 +1,35 @@
+"""Learning rates over a run: a factor of the recipe's rate, from the step and the share of the budget that is spent."""
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from seqloom.config import Config
+
+
+class ScheduleConfig(Config):
+    name: Literal["constant", "cosine", "linear", "inverse_sqrt", "plateau"] = "cosine"
+    warmup: int = Field(100, ge=0)  # steps from 0 to the full rate
+    floor: float = Field(0.1, ge=0, le=1)  # the last rate, as a share of the full one
+    factor: float = Field(0.5, gt=0, lt=1)  # plateau: what the rate is multiplied by
+    patience: int = Field(1, ge=0)  # plateau: evaluations without gain before that
+
+
+def rate_factor(config: ScheduleConfig, step: int, spent: float, drops: int) -> float:
+    """step counts from 0; spent in [0, 1]; drops: how often a plateau was met."""
+    warm = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
+    spent = min(max(spent, 0.0), 1.0)
+    match config.name:
+        case "cosine":
+            decay = config.floor + (1 - config.floor) * 0.5 * (1 + math.cos(math.pi * spent))
+        case "linear":
+            decay = config.floor + (1 - config.floor) * (1 - spent)
+        case "inverse_sqrt":
+            # full at the end of the warm-up, then falling with the root of the step (Vaswani et al., 2017)
+            decay = math.sqrt(max(config.warmup, 1) / max(step + 1, config.warmup, 1))
+        case "plateau":
+            decay = max(config.factor**drops, config.floor)
+        case _:
+            decay = 1.0
+    return warm * decay

@@ -1,0 +1,99 @@
+"""Tensors on disk: safetensors only, checked before anything is allocated, so that a file from a stranger can be read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save_file
+from torch import Tensor
+
+from seqloom.errors import ModelError
+from seqloom.files import explained, replace_file
+
+MAX_HEADER = 16 << 20
+MAX_TENSORS = 100_000
+MAX_DIMENSIONS = 8
+BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    replace_file(path, lambda temporary: save_file(plain, temporary))
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Reads a whole file. It is not mapped: a file that changes later must not change a model in use."""
+    with explained(path):
+        if not path.is_file():
+            raise ModelError(f"{path} is missing: the run is unfinished or damaged; pretrain it again or --resume it")
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            _check_header(path, file.read(8), file, size)
+            file.seek(0)
+            data = file.read()
+    try:
+        return parse_tensors(data)
+    except Exception as error:
+        raise ModelError(f"{path} is damaged: {error}") from error
+
+
+def _check_header(path: Path, prefix: bytes, file: Any, size: int) -> None:
+    def damaged(what: str) -> ModelError:
+        return ModelError(f"{path} is damaged or no safetensors file: {what}")
+
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or length > MAX_HEADER or 8 + length > size:
+        raise damaged(f"its header claims {length:,} bytes, the file has {size:,}")
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise damaged("a name occurs twice")
+        return dict(pairs)
+
+    try:
+        header = json.loads(file.read(length), object_pairs_hook=no_duplicates)
+        header.pop("__metadata__", None)
+        spans = []
+        if len(header) > MAX_TENSORS:
+            raise damaged(f"{len(header):,} tensors, at most {MAX_TENSORS:,} are read")
+        for name, entry in header.items():
+            shape, (begin, end) = entry["shape"], entry["data_offsets"]
+            if len(name) > 512 or not name.isprintable():
+                raise damaged("a tensor has an unprintable or endless name")
+            if entry["dtype"] not in BYTES:
+                raise damaged(f"tensor '{name}' has the unknown type {entry['dtype']!r}")
+            if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
+                raise damaged(f"tensor '{name}' has the shape {shape}")
+            count = 1
+            for n in shape:
+                count *= n
+            if type(begin) is not int or type(end) is not int or end - begin != count * BYTES[entry["dtype"]]:
+                raise damaged(f"the size of tensor '{name}' does not fit its shape {shape}")
+            spans.append((begin, end))
+        reached = 0
+        for begin, end in sorted(spans):
+            if begin != reached:
+                raise damaged("its tensors overlap or leave gaps")
+            reached = end
+        if reached != size - 8 - length:
+            raise damaged(f"its tensors need {reached:,} bytes, the file has {size - 8 - length:,}")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise damaged(f"unreadable header ({type(error).__name__})") from error
+
+
+def fill(module: torch.nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Puts tensors into a module; every name and shape must fit."""
+    own = module.state_dict()
+    wrong = [f"'{name}' is missing" for name in own if name not in tensors]
+    wrong += [f"'{name}' is unexpected" for name in tensors if name not in own]
+    wrong += [
+        f"'{name}' is {tuple(tensors[name].shape)}, not {tuple(own[name].shape)}"
+        for name in own
+        if name in tensors and tensors[name].shape != own[name].shape
+    ]
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ModelError(f"{path} does not fit the model of config.json: {'; '.join(wrong[:3])}{more}")
+    module.load_state_dict(tensors)
