@@ -51,8 +51,8 @@ class State(NamedTuple):
     A state that goes into a call is used up by it: key/value caches are extended in place.
     """
 
-    own: Any = None  # one entry a layer: h and c, keys and values, memory
-    shared: Any = None  # what all hypotheses of one source share
+    own: Any = ()  # one entry a layer: h and c, keys and values, memory
+    shared: Any = ()  # what all hypotheses of one source share
 
 
 class Context(NamedTuple):

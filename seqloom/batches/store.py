@@ -123,7 +123,9 @@ class Split:
             # names come from the position, never from the manifest: nothing in a file chooses a path
             name_i = shard_name(name, i)
             if shard.file != name_i:
-                raise DataError(f"{folder / MANIFEST}: shard {shard.file!r} should be {name_i!r}: prepare the data again")
+                raise DataError(
+                    f"{folder / MANIFEST}: shard {shard.file!r} should be {name_i!r}: prepare the data again"
+                )
             tokens = folder / f"{name_i}.tokens.bin"
             docs = folder / f"{name_i}.docs.bin"
             for path, size in (
@@ -133,7 +135,9 @@ class Split:
                 with explained(path):
                     actual = path.stat().st_size
                 if actual != size:
-                    raise DataError(f"{path} has {actual} bytes, {size} were written: it is damaged, prepare the data again")
+                    raise DataError(
+                        f"{path} has {actual} bytes, {size} were written: it is damaged, prepare the data again"
+                    )
             self._starts[i + 1] = self._starts[i] + shard.tokens
             with explained(tokens):
                 self._shards.append(
@@ -233,16 +237,22 @@ class Store:
         for name, entry in self.manifest.splits.items():
             for shard in entry.shards:
                 if shard_hash(self.folder, shard.file) != shard.sha256:
-                    raise DataError(f"{self.folder / shard.file}.*.bin of split {name!r} is damaged: prepare the data again")
+                    raise DataError(
+                        f"{self.folder / shard.file}.*.bin of split {name!r} is damaged: prepare the data again"
+                    )
         if fingerprint(self.manifest.tokenizer, self.manifest.splits) != self.manifest.fingerprint:
-            raise DataError(f"{self.folder / MANIFEST}: the fingerprint does not fit the shards: prepare the data again")
+            raise DataError(
+                f"{self.folder / MANIFEST}: the fingerprint does not fit the shards: prepare the data again"
+            )
         _ = self.tokenizer
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         tokenizer = Tokenizer.load(self.folder / TOKENIZER)
         if tokenizer.hash != self.manifest.tokenizer:
-            raise ModelError(f"{self.folder / TOKENIZER} is not the tokenizer that made this data: prepare the data again")
+            raise ModelError(
+                f"{self.folder / TOKENIZER} is not the tokenizer that made this data: prepare the data again"
+            )
         return tokenizer
 
     @property
@@ -265,7 +275,9 @@ class Store:
 def read_manifest(path: Path) -> Manifest:
     with explained(path):
         if path.stat().st_size > MANIFEST_LIMIT:
-            raise DataError(f"{path} is larger than {MANIFEST_LIMIT >> 20} MB: this is no manifest, prepare the data again")
+            raise DataError(
+                f"{path} is larger than {MANIFEST_LIMIT >> 20} MB: this is no manifest, prepare the data again"
+            )
         data = path.read_bytes()
     try:
         values = json.loads(data)
@@ -275,5 +287,3 @@ def read_manifest(path: Path) -> Manifest:
     if found:
         raise DataError(f"{path} is damaged or of another version ({found[0]}): prepare the data again")
     return Manifest.model_validate(values)
-
-

@@ -10,6 +10,7 @@ What is done with what is not as it should be (every case is counted and named i
 - \r\n counts as \n; a byte-order mark is dropped; an empty document is left out.
 """
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -76,6 +77,7 @@ class Reader:
         self.path, self.split_field = path, split_field
         self.problems = problems if problems is not None else Problems()
         self._opened: Opened | None = None
+        self.count = 0  # documents that the last iteration gave
         with Opened(path) as opened:
             self.size = opened.size
             head = opened.bytes.peek(_HEAD)[:_HEAD] if opened.size else b""
@@ -95,9 +97,11 @@ class Reader:
         return self._opened.position() if self._opened is not None else 0
 
     def __iter__(self) -> Iterator[Document]:
+        self.count = 0
         with Opened(self.path) as self._opened:
-            if self.size:
-                yield from self._rows(self._opened)
+            for document in self._rows(self._opened) if self.size else ():
+                self.count += 1
+                yield document
 
     def _rows(self, opened: Opened) -> Iterator[Document]:
         if self.mode == "parquet":
@@ -163,7 +167,9 @@ class Reader:
     def _whole(self, opened: Opened) -> Iterator[Document]:
         raw = opened.bytes.read(MAX_FILE + 1)
         if len(raw) > MAX_FILE:
-            raise DataError(f"{self.path}: more than {MAX_FILE // 10**9} GB as one document: use --documents line or blank")
+            raise DataError(
+                f"{self.path}: more than {MAX_FILE // 10**9} GB as one document: use --documents line or blank"
+            )
         document = self._text_row(raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n"), f"{self.path}:1")
         if document is not None:
             yield document
@@ -256,7 +262,7 @@ def told_apart(head: bytes) -> str:
     filled = [bool(line.strip()) for line in lines[: -1 if len(lines) > 1 else None]]
     while filled and not filled[-1]:
         filled.pop()
-    blanks = sum(1 for before, now in zip(filled, filled[1:], strict=False) if before and not now)
+    blanks = sum(1 for before, now in itertools.pairwise(filled) if before and not now)
     return "blank" if blanks and blanks * 200 >= len(filled) else "line"
 
 

@@ -87,7 +87,9 @@ class _Unpacked(io.RawIOBase):
         try:
             data = self._next(len(view))
         except (zlib.error, lzma.LZMAError, EOFError) as error:
-            raise DataError(f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again") from None
+            raise DataError(
+                f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again"
+            ) from None
         self._out += len(data)
         check_growth(self._path, self._out, self._file.tell())
         view[: len(data)] = data
@@ -134,7 +136,9 @@ class _Counted(io.RawIOBase):
         try:
             count = int(self._inner.readinto(buffer))
         except zstandard.ZstdError as error:
-            raise DataError(f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again") from None
+            raise DataError(
+                f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again"
+            ) from None
         self._out += count
         check_growth(self._path, self._out, self._file.tell())
         return count
@@ -192,7 +196,9 @@ def check_text(path: Path, head: bytes) -> None:
     """Refuses a file whose beginning is no text, and says what it is."""
     for magic, name in _BINARY.items():
         if head.startswith(magic):
-            raise DataError(f"{path}: binary file at offset 0, this looks like {name}: text, jsonl or parquet is needed")
+            raise DataError(
+                f"{path}: binary file at offset 0, this looks like {name}: text, jsonl or parquet is needed"
+            )
     nuls = head.count(b"\0")
     if nuls >= 8 and nuls * 1000 > len(head):
         first = head.index(b"\0")

@@ -124,9 +124,7 @@ def _learn_char(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
     )
 
 
-def _learn_word(
-    texts: Iterable[str], vocab_size: int | None, min_count: int, lowercase: bool, words: str
-) -> Tokenizer:
+def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lowercase: bool, words: str) -> Tokenizer:
     from tokenizers import pre_tokenizers
 
     before = pre_tokenizers.Whitespace() if words == "punctuation" else pre_tokenizers.WhitespaceSplit()
@@ -166,9 +164,7 @@ def _learn_pieces(kind: str, texts: Iterable[str], size: int, min_count: int, lo
         )
     elif kind == "unigram":
         rust = Rust(models.Unigram())
-        trainer = trainers.UnigramTrainer(
-            vocab_size=size - own, initial_alphabet=alphabet, special_tokens=[], **quiet
-        )
+        trainer = trainers.UnigramTrainer(vocab_size=size - own, initial_alphabet=alphabet, special_tokens=[], **quiet)
     else:
         rust = Rust(models.WordPiece(unk_token="[UNK]"))
         trainer = trainers.WordPieceTrainer(

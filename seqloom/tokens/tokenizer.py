@@ -57,7 +57,9 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exception for whatever it finds in the file
             raise ModelError(f"{where} is no usable tokenizer.json: {error}") from error
         self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
-        self._specials = {entry["content"]: entry["id"] for entry in data.get("added_tokens") or () if entry.get("special")}
+        self._specials = {
+            entry["content"]: entry["id"] for entry in data.get("added_tokens") or () if entry.get("special")
+        }
         end = next((self._specials[name] for name in ENDS if name in self._specials), None)
         if end is None:
             raise ModelError(f"{where} has no token that ends a document (one of {', '.join(ENDS)}, marked special)")

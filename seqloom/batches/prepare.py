@@ -1,0 +1,346 @@
+"""From text files to a prepared folder: survey, tokenizer, shards, and the manifest last.
+
+A preparation that was killed goes on when it is called again with the same arguments and files: the survey and the tokenizer
+are kept beside the shards until the manifest is written, and documents that are in finished shards are only read past. The
+result is the same, byte for byte, however often it was interrupted and with however many workers.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqloom.batches.shards import EncodedBatch, Encoder, ShardWriter, encoded
+from seqloom.batches.store import (
+    MANIFEST,
+    TOKENIZER,
+    Manifest,
+    Source,
+    SplitEntry,
+    Store,
+    fingerprint,
+)
+from seqloom.errors import UsageError
+from seqloom.files import TEMPORARY, explained, read_json, sha256, sole_owner, write_bytes, write_json
+from seqloom.progress import Progress, say
+from seqloom.text.survey import SPLITS, Corpus, Plan, Request, Survey, survey
+from seqloom.tokens.chunks import pieces
+from seqloom.tokens.learn import LEARNT, check_options, storage_type
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.tokens.unknown import ByteNgram
+
+SAMPLE = 64_000_000  # bytes of text, spread over the whole corpus, that a tokenizer is learnt from
+SHARD_TOKENS = 1 << 24
+BATCH = 1 << 21  # characters encoded at once
+MANY_BYTES = 16_000_000  # below this, starting worker processes costs more than it saves
+_STATE, _PLAN, _UNKNOWN = "prepare.json", "prepare.plan.bin", "prepare.unknown.json"
+_MERGED = 500_000  # different unknown words that the byte model learns from
+
+
+def prepare(
+    texts: list[Path],
+    out: Path,
+    *,
+    tokenizer: str = "bpe",
+    vocab_size: int | None = None,
+    min_count: int | None = None,
+    lowercase: bool = False,
+    words: str = "punctuation",
+    from_tokenizer: Path | None = None,
+    valid: Path | float | None = None,
+    test: Path | float | None = None,
+    documents: str = "auto",
+    split_field: str | None = None,
+    split_by: str = "auto",
+    keep_leaks: bool = False,
+    keep_duplicates: bool = False,
+    leak_share: float = 0.3,
+    workers: int | None = None,
+    overwrite: bool = False,
+    shard_tokens: int = SHARD_TOKENS,
+) -> Manifest:
+    """Prepares a corpus and returns its manifest (with the data report).
+
+    vocab_size: 8192 for bpe, wordpiece and unigram unless given; for word and char a limit, for byte nothing.
+    workers: processes that encode, None for one a core; the result does not depend on it.
+    """
+    check_options(tokenizer, vocab_size, min_count, words)
+    if workers is not None and not 1 <= workers <= 1024:
+        raise UsageError(f"--workers {workers}: choose 1 to 1024")
+    request = Request(
+        tuple(Path(path) for path in texts),
+        valid,
+        test,
+        documents,
+        split_field,
+        split_by,
+        keep_duplicates,
+        keep_leaks,
+        leak_share,
+    )
+    given = None if from_tokenizer is None else Tokenizer.load(from_tokenizer)
+    corpus = Corpus(request)
+    options = {
+        "tokenizer": given.kind if given else tokenizer,
+        "from_tokenizer": given.hash if given else None,
+        "vocab_size": vocab_size,
+        "min_count": min_count,
+        "lowercase": lowercase,
+        "words": words,
+        "valid": valid if isinstance(valid, float) else valid and valid.name,
+        "test": test if isinstance(test, float) else test and test.name,
+        "documents": documents,
+        "split_field": split_field,
+        "split_by": split_by,
+        "keep_leaks": keep_leaks,
+        "keep_duplicates": keep_duplicates,
+        "leak_share": leak_share,
+        "shard_tokens": shard_tokens,
+    }
+    out = Path(out)
+    with sole_owner(out):
+        return _Preparation(corpus, out, options, given, workers, overwrite).run()
+
+
+class _Preparation:
+    """The work on one folder, which nobody else holds."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        out: Path,
+        options: dict[str, Any],
+        given: Tokenizer | None,
+        workers: int | None,
+        overwrite: bool,
+    ):
+        self.corpus, self.out, self.options, self.given = corpus, out, options, given
+        self.workers, self.overwrite = workers, overwrite
+        self.sources = [
+            {"name": reader.path.name, "sha256": sha256(reader.path), "bytes": reader.size}
+            for reader, _ in corpus.readers
+        ]
+
+    def run(self) -> Manifest:
+        survey, tokenizer, unknown = self._resumed() or self._begin()
+        splits = self._encode(survey.plan, tokenizer, unknown)
+        return self._finish(survey, tokenizer, splits)
+
+    # ---- begin or resume
+
+    def _resumed(self) -> tuple[Survey, Tokenizer, ByteNgram] | None:
+        state = self.out / _STATE
+        names = {path.name for path in self.out.iterdir() if not path.name.endswith(TEMPORARY)} - {"lock"}
+        if self.overwrite:
+            _clear(self.out)
+            return None
+        if MANIFEST in names:
+            raise UsageError(f"{self.out} is prepared already: choose another --out, or --overwrite to prepare it anew")
+        if _STATE not in names:
+            strange = sorted(name for name in names if not _ours(name))
+            if strange:
+                raise UsageError(
+                    f"{self.out} is not empty (it holds {strange[0]!r}): choose another --out, or --overwrite"
+                )
+            _clear(self.out)
+            return None
+        saved = read_json(state)
+        if saved.get("options") != self.options or saved.get("sources") != self.sources:
+            raise UsageError(
+                f"{self.out} holds an unfinished preparation with other arguments or files: "
+                "repeat those, choose another --out, or --overwrite to start anew"
+            )
+        say(f"{self.out}: going on with an unfinished preparation")
+        with explained(self.out / _PLAN):
+            flags = np.fromfile(self.out / _PLAN, np.uint8)
+        borders = saved["borders"]
+        plan = Plan(flags, None if borders is None else (borders[0], borders[1]))
+        unknown = ByteNgram(read_json(self.out / _UNKNOWN))
+        return Survey(plan, saved["report"], saved["modes"]), Tokenizer.load(self.out / TOKENIZER), unknown
+
+    def _begin(self) -> tuple[Survey, Tokenizer, ByteNgram]:
+        found = survey(self.corpus)
+        for (reader, _), mode in zip(self.corpus.readers, found.modes, strict=True):
+            if mode in ("line", "blank", "file"):
+                how = {"line": "one document a line", "blank": "documents between blank lines", "file": "one document"}[
+                    mode
+                ]
+                say(f"{reader.path}: {how} (--documents changes this)")
+        size = found.report["bytes"]
+        sample = list(self._sample(found.plan, min(1.0, SAMPLE / max(size, 1))))
+        found.report["tokenizer_sample"] = {"bytes": sum(map(_utf8, sample)), "of": size}
+        tokenizer = self.given or self._learn(sample)
+        unknown = ByteNgram(_merged(tokenizer, sample))
+        tokenizer.save(self.out / TOKENIZER)
+        write_bytes(self.out / _PLAN, found.plan.flags.tobytes())
+        write_json(self.out / _UNKNOWN, unknown.words)
+        borders = None if found.plan.borders is None else list(found.plan.borders)
+        # last: whoever finds this file finds the others complete
+        write_json(
+            self.out / _STATE,
+            {
+                "options": self.options,
+                "sources": self.sources,
+                "borders": borders,
+                "report": found.report,
+                "modes": found.modes,
+            },
+        )
+        return found, tokenizer, unknown
+
+    def _learn(self, sample: list[str]) -> Tokenizer:
+        kind = self.options["tokenizer"]
+        total = sum(map(len, sample))
+        with Progress(f"learning {kind}", total / 1e6, unit="MB") as bar:
+
+            def fed() -> Iterator[str]:
+                for text in sample:
+                    yield text
+                    bar.advance(len(text) / 1e6, note="then merging" if kind in LEARNT else None)
+
+            return Tokenizer.train(
+                kind,
+                fed(),
+                vocab_size=self.options["vocab_size"],
+                min_count=self.options["min_count"],
+                lowercase=self.options["lowercase"],
+                words=self.options["words"],
+            )
+
+    def _sample(self, plan: Plan, share: float) -> Iterator[str]:
+        """Training text, all of it or an even share taken all along the corpus."""
+        credit = 0.0
+        for split, text in self._routed(plan, "sampling for the tokenizer"):
+            if split != 0:
+                continue
+            for piece in pieces(text, 1 << 16):
+                credit += share * len(piece)
+                if share >= 1 or credit >= len(piece):
+                    credit -= len(piece)
+                    yield piece
+
+    def _routed(self, plan: Plan, what: str) -> Iterator[tuple[int, str]]:
+        place = 0
+        for number, (document, fixed) in enumerate(self.corpus.documents(what)):
+            yield from plan.route(number, document.text, place)
+            if fixed is None:
+                place += len(document.text)
+
+    # ---- encode
+
+    def _encode(self, plan: Plan, tokenizer: Tokenizer, unknown: ByteNgram) -> dict[Any, SplitEntry]:
+        dtype = storage_type(tokenizer.vocab_size)
+        writers = {
+            i: ShardWriter(self.out, SPLITS[i], dtype, self.options["shard_tokens"], tokenizer.end_id)
+            for i in range(len(SPLITS))
+        }
+        past = [writer.finished_documents for writer in writers.values()]
+
+        def batches() -> Iterator[tuple[int, list[str]]]:
+            """Documents of one split at a time; those in finished shards are read past."""
+            waiting: dict[int, list[str]] = {i: [] for i in writers}
+            sizes = dict.fromkeys(writers, 0)
+            for split, text in self._routed(plan, "encoding"):
+                if past[split]:
+                    past[split] -= 1
+                    continue
+                waiting[split].append(text)
+                sizes[split] += len(text)
+                if sizes[split] >= BATCH:
+                    yield split, waiting[split]
+                    waiting[split], sizes[split] = [], 0
+            yield from ((split, rows) for split, rows in waiting.items() if rows)
+
+        workers = self.workers or min(os.cpu_count() or 1, 16)
+        if self.workers is None and self.corpus.size < MANY_BYTES:
+            workers = 1
+        encoder = Encoder(tokenizer, unknown)
+        batch: EncodedBatch
+        for split, batch in encoded(encoder, batches(), workers):
+            writers[split].add(batch)
+        surface = 0.0 if _keeps_surface(tokenizer) else None
+        return {SPLITS[i]: entry for i, writer in writers.items() if (entry := writer.close(surface)) is not None}
+
+    def _finish(self, survey: Survey, tokenizer: Tokenizer, splits: dict[Any, SplitEntry]) -> Manifest:
+        reason = "yes"
+        if not _keeps_surface(tokenizer):
+            lost = "case and spaces" if tokenizer.lowercase else "spaces"
+            reason = f"no: the {tokenizer.kind} tokenizer does not keep {lost}, and their cost is not counted"
+        manifest = Manifest(
+            format=1,
+            dtype="uint16" if storage_type(tokenizer.vocab_size).itemsize == 2 else "uint32",
+            tokenizer=tokenizer.hash,
+            vocab_size=tokenizer.vocab_size,
+            end_id=tokenizer.end_id,
+            byte_exact=tokenizer.byte_exact,
+            options=self.options,
+            sources=[
+                Source(
+                    name=str(source["name"]),
+                    sha256=str(source["sha256"]),
+                    bytes=int(str(source["bytes"])),
+                    split=None if split is None else SPLITS[split],
+                    documents=mode,
+                )
+                for source, (_, split), mode in zip(self.sources, self.corpus.readers, survey.modes, strict=True)
+            ],
+            splits=splits,
+            bits_per_byte=reason,
+            report=survey.report,
+            fingerprint=fingerprint(tokenizer.hash, splits),
+        )
+        write_json(self.out / MANIFEST, manifest.model_dump())
+        for name in (_STATE, _PLAN, _UNKNOWN):
+            with explained(self.out / name):
+                (self.out / name).unlink(missing_ok=True)
+        return Store.open(self.out).manifest
+
+
+def _keeps_surface(tokenizer: Tokenizer) -> bool:
+    """Whether the ids, with unknown characters paid for, give back every byte."""
+    return tokenizer.byte_exact or (tokenizer.kind == "char" and not tokenizer.lowercase)
+
+
+def _merged(tokenizer: Tokenizer, sample: list[str]) -> Counter[str]:
+    """The training words that became the unknown token."""
+    words: Counter[str] = Counter()
+    if tokenizer.unk_id is None:
+        return words
+    for start in range(0, len(sample), 64):
+        for found in tokenizer.encode_batch_with_unknown(sample[start : start + 64])[1]:
+            words.update(found)
+    return Counter(dict(sorted(words.items(), key=lambda item: (-item[1], item[0]))[:_MERGED]))
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _ours(name: str) -> bool:
+    shard = name.endswith((".tokens.bin", ".docs.bin")) and name.split("-")[0] in SPLITS
+    return shard or name in (MANIFEST, TOKENIZER, _STATE, _PLAN, _UNKNOWN) or name.endswith(TEMPORARY)
+
+
+def _clear(folder: Path) -> None:
+    """Removes what a preparation writes, the manifest first, and nothing else."""
+    with explained(folder):
+        (folder / MANIFEST).unlink(missing_ok=True)
+        for path in sorted(folder.iterdir()):
+            if path.is_file() and _ours(path.name):
+                path.unlink()
+
+
+def as_report(manifest: Manifest) -> dict[str, Any]:
+    """What `seqloom prepare --json` prints."""
+    values = manifest.model_dump(exclude={"splits"})
+    values["splits"] = {
+        name: entry.model_dump(exclude={"shards"}) | {"shards": len(entry.shards)}
+        for name, entry in manifest.splits.items()
+    }
+    return values
+
+
+__all__ = ["as_report", "prepare"]

@@ -1,0 +1,338 @@
+"""One look at a corpus before anything is made of it: counts, lengths, bad rows, duplicates, the split and its leaks.
+
+Two passes in bounded memory (about 25 bytes a document): the first counts, hashes and indexes the held-out documents, the
+second holds every training document against that index. The outcome is a report for people and a plan for `prepare`.
+
+Which documents are held out: those of a file given for it, those whose row says so (`split_field`), or a fraction. A fraction
+is chosen by the hash of the document, so it does not change when documents are reordered or added, and copies stay together;
+with fewer than 20 documents, or split_by="characters", the end of the text is cut off instead.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from seqloom.errors import DataError, UsageError
+from seqloom.progress import Progress
+from seqloom.text.leak import SHARE, LeakIndex, N
+from seqloom.text.read import Document, Problems, Reader
+
+SPLITS = ("train", "valid", "test")
+DROPPED = 3  # in a plan: 0, 1, 2 name the split, this says "left out"
+FEW = 20  # with fewer documents a fraction of them is no sample
+_NAMED = 5
+_ALIASES = {"train": 0, "training": 0, "valid": 1, "validation": 1, "dev": 1, "val": 1, "test": 2}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to read and how to split it."""
+
+    train: tuple[Path, ...]
+    valid: Path | float | None = None
+    test: Path | float | None = None
+    documents: str = "auto"
+    split_field: str | None = None
+    split_by: str = "auto"
+    keep_duplicates: bool = False
+    keep_leaks: bool = False
+    leak_share: float = SHARE
+
+    def check(self) -> None:
+        if not self.train:
+            raise UsageError("no text file was given")
+        if self.split_by not in ("auto", "document", "characters"):
+            raise UsageError(f"--split-by {self.split_by}: choose auto, document or characters")
+        if not 0 < self.leak_share <= 1:
+            raise UsageError(f"--leak-share {self.leak_share}: choose a share above 0 and at most 1")
+        for name, value in (("valid", self.valid), ("test", self.test)):
+            if isinstance(value, float) and not 0 < value < 1:
+                raise UsageError(f"--{name} {value}: give a file, or a fraction between 0 and 1")
+        if sum(self.fractions, 0.0) >= 1:
+            raise UsageError("--valid and --test together leave no training text: choose smaller fractions")
+        if self.split_field is not None and any(self.fractions):
+            raise UsageError("--split-field and a fraction exclude each other: leave one out")
+
+    @property
+    def fractions(self) -> tuple[float, float]:
+        return (
+            self.valid if isinstance(self.valid, float) else 0.0,
+            self.test if isinstance(self.test, float) else 0.0,
+        )
+
+    @property
+    def files(self) -> list[tuple[Path, int | None]]:
+        """Every file with the split that it was given for; None: training text that a fraction or field may divide."""
+        given: list[tuple[Path, int | None]] = [(path, None) for path in self.train]
+        return given + [(path, i) for i, path in ((1, self.valid), (2, self.test)) if isinstance(path, Path)]
+
+
+@dataclass
+class Plan:
+    """For each document in reading order: its split, or left out. `borders`: where the text is cut, in characters."""
+
+    flags: npt.NDArray[np.uint8]
+    borders: tuple[int, int] | None = None
+
+    def route(self, number: int, text: str, place: int) -> list[tuple[int, str]]:
+        """The split(s) of one document, whose first character is the `place`-th of the text that is divided."""
+        flag = int(self.flags[number])
+        if flag >= DROPPED:
+            return []
+        if self.borders is None or flag != 0:
+            return [(flag, text)]
+        cuts = [min(max(border - place, 0), len(text)) for border in self.borders]
+        parts = [text[: cuts[0]], text[cuts[0] : cuts[1]], text[cuts[1] :]]
+        return [(i, part) for i, part in enumerate(parts) if part]
+
+
+@dataclass
+class Survey:
+    plan: Plan
+    report: dict[str, Any]
+    modes: list[str] = field(default_factory=list)  # how the documents of each file are told apart
+
+
+class Corpus:
+    """All documents of a request, in order, with progress; each pass is one iteration."""
+
+    def __init__(self, request: Request):
+        request.check()
+        self.request = request
+        self.problems = Problems()
+        self.readers = [
+            (Reader(path, request.documents, self.problems, request.split_field if split is None else None), split)
+            for path, split in request.files
+        ]
+        self.size = sum(reader.size for reader, _ in self.readers)
+        if not self.size:
+            names = ", ".join(str(path) for path in request.train[:3])
+            raise DataError(f"{names}: the file is empty: give a file with text")
+
+    def documents(self, what: str) -> Iterator[tuple[Document, int | None]]:
+        """Every document with the split of its file. Only the first pass notes what is wrong with rows."""
+        before = 0
+        with Progress(what, self.size / 1e6, unit="MB") as bar:
+            for reader, split in self.readers:
+                for document in reader:
+                    yield document, split
+                    bar.advance((before + reader.position()) / 1e6 - bar.done)
+                before += reader.size
+            bar.advance(self.size / 1e6 - bar.done)
+        for reader, _ in self.readers:
+            reader.problems = Problems()  # later passes meet the same rows again
+
+
+class _Tally:
+    """What the first pass remembers of every document."""
+
+    def __init__(self) -> None:
+        self.hashes, self.words, self.lines = array("Q"), array("I"), array("Q")
+        self.flags = array("B")
+        self.characters = [0, 0, 0]
+        self.bytes = [0, 0, 0]
+        self.divided = 0  # characters of the text that a fraction divides
+
+
+def survey(corpus: Corpus) -> Survey:
+    request = corpus.request
+    tally, index = _Tally(), LeakIndex(request.leak_share)
+    held: list[int] = []
+    indexed_by_fraction = False
+    for number, (document, fixed) in enumerate(corpus.documents("reading")):
+        words = document.text.split()
+        digest = hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest()
+        value = int.from_bytes(digest, "little")
+        flag = _split_of(request, document, fixed, value)
+        tally.hashes.append(value)
+        tally.words.append(len(words))
+        tally.lines.append(int(document.location.rpartition(":")[2]))
+        tally.flags.append(flag)
+        if fixed is None and request.split_field is None:
+            tally.divided += len(document.text)
+            indexed_by_fraction |= flag != 0
+        tally.characters[flag] += len(document.text)
+        tally.bytes[flag] += len(document.text.encode())
+        if flag and not (request.split_by == "characters" and fixed is None):
+            index.add(document.text)
+            held.append(number)
+    if not tally.words:
+        _nothing(corpus)
+    flags = np.array(tally.flags, np.uint8)
+    places = _Places(corpus, tally)
+    borders = _borders(request, flags, tally, places)
+    if borders is not None:
+        free = np.arange(flags.size) < places.free
+        flags[free] = 0
+        if indexed_by_fraction:  # those documents are no longer held out as a whole
+            index, held = LeakIndex(request.leak_share), []
+            for number, (document, fixed) in enumerate(corpus.documents("reading")):
+                if fixed is not None:
+                    index.add(document.text)
+                    held.append(number)
+    report = _counts(tally, flags)
+    report["problems"] = corpus.problems.as_json()
+    report["duplicates"] = _duplicates(request, tally, flags, places, borders is not None)
+    report["leaks"] = _leaks(corpus, index, held, flags, places, borders)
+    if not (flags == 0).any():
+        raise DataError(
+            "no training document is left: every one is a copy of held-out text; use --keep-leaks to keep them"
+        )
+    return Survey(Plan(flags, borders), report, [reader.mode for reader, _ in corpus.readers])
+
+
+def _split_of(request: Request, document: Document, fixed: int | None, value: int) -> int:
+    if fixed is not None:
+        return fixed
+    if request.split_field is not None:
+        flag = _ALIASES.get((document.split or "").lower())
+        if flag is None:
+            raise DataError(
+                f"{document.location}: {request.split_field} is {document.split!r}: it must be train, valid or test"
+            )
+        return flag
+    valid, test = request.fractions
+    point = value / 2**64
+    return 1 if point < valid else 2 if point < valid + test else 0
+
+
+def _nothing(corpus: Corpus) -> None:
+    found = "; ".join(f"{kind} at {corpus.problems.places[kind][0]}" for kind in corpus.problems.counts)
+    names = ", ".join(str(path) for path in corpus.request.train[:3])
+    raise DataError(f"{names}: no usable document" + (f" ({found})" if found else "") + ": give a file with text")
+
+
+class _Places:
+    """file:line of a document, from its number."""
+
+    def __init__(self, corpus: Corpus, tally: _Tally):
+        self._lines = tally.lines
+        # line numbers rise within a file; files follow one another, so a document's file is found by counting
+        self._files: list[tuple[int, Path]] = []
+        self.free = 0  # documents of the files that a fraction or field divides; they come first
+        number = 0
+        for (reader, split), count in zip(corpus.readers, _per_file(corpus), strict=True):
+            self._files.append((number, reader.path))
+            number += count
+            if split is None:
+                self.free = number
+
+    def __getitem__(self, number: int) -> str:
+        path = next(path for first, path in reversed(self._files) if first <= number)
+        return f"{path}:{self._lines[number]}"
+
+
+def _per_file(corpus: Corpus) -> list[int]:
+    return [reader.count for reader, _ in corpus.readers]
+
+
+def _borders(request: Request, flags: npt.NDArray[np.uint8], tally: _Tally, places: _Places) -> tuple[int, int] | None:
+    """Where the text is cut in characters, when it is not divided by documents."""
+    valid, test = request.fractions
+    if not valid + test:
+        return None
+    mine = flags[: places.free]
+    short = [name for i, name in ((1, "valid"), (2, "test")) if request.fractions[i - 1] and not (mine == i).any()]
+    if request.split_by == "document":
+        if short:
+            raise DataError(
+                f"--{short[0]} {request.fractions[0 if short[0] == 'valid' else 1]}: not one of {mine.size} documents "
+                "was chosen; use a larger fraction or --split-by characters"
+            )
+        return None
+    if request.split_by == "auto" and mine.size >= FEW and not short:
+        return None
+    return int(tally.divided * (1 - valid - test) + 1e-6), int(tally.divided * (1 - test) + 1e-6)
+
+
+def _counts(tally: _Tally, flags: npt.NDArray[np.uint8]) -> dict[str, Any]:
+    words = np.frombuffer(tally.words, np.uint32).astype(np.int64)
+    return {
+        "documents": len(words),
+        "words": int(words.sum()),
+        "characters": sum(tally.characters),
+        "bytes": sum(tally.bytes),
+        "words_per_document": {
+            "min": int(words.min()),
+            "median": float(np.median(words)),
+            "mean": round(float(words.mean()), 2),
+            "p95": float(np.percentile(words, 95)),
+            "max": int(words.max()),
+        },
+        "splits": {name: int((flags == i).sum()) for i, name in enumerate(SPLITS) if (flags == i).any()},
+    }
+
+
+def _duplicates(
+    request: Request, tally: _Tally, flags: npt.NDArray[np.uint8], places: _Places, cut: bool
+) -> dict[str, Any]:
+    """Copies within one split (blanks apart). The first stays; documents under 13 words and given held-out files stay too."""
+    hashes = np.frombuffer(tally.hashes, np.uint64)
+    keys = np.stack([hashes, flags.astype(np.uint64)])
+    order = np.lexsort((np.arange(hashes.size), keys[1], keys[0]))
+    same = (keys[:, order[1:]] == keys[:, order[:-1]]).all(axis=0)
+    copies = np.sort(order[1:][same])
+    group_start = order[0] if order.size else 0
+    named: dict[int, int] = {}
+    wanted = set(copies[:_NAMED].tolist())
+    for position in range(1, order.size) if wanted else ():
+        if not same[position - 1]:
+            group_start = order[position]
+        elif int(order[position]) in wanted:
+            named[int(order[position])] = int(group_start)
+            if len(named) == len(wanted):
+                break
+    long = np.frombuffer(tally.words, np.uint32)[copies] >= N
+    droppable = copies[long & (copies < places.free)]
+    if not request.keep_duplicates and not cut:
+        flags[droppable] = DROPPED
+    first_of = [f"{places[copy]} = {places[named[copy]]}" for copy in sorted(named)]
+    dropped = 0 if request.keep_duplicates or cut else int(droppable.size)
+    return {"count": int(copies.size), "dropped": dropped, "places": first_of}
+
+
+def _leaks(
+    corpus: Corpus,
+    index: LeakIndex,
+    held: list[int],
+    flags: npt.NDArray[np.uint8],
+    places: _Places,
+    borders: tuple[int, int] | None,
+) -> dict[str, Any]:
+    if not held:
+        reason = "the held-out part is cut from the same text" if borders else "there is no held-out text"
+        return {"checked": False, "reason": reason}
+    index.close()
+    found: list[str] = []
+    count = 0
+    for number, (document, _) in enumerate(corpus.documents("looking for leaks")):
+        if flags[number] != 0:
+            continue
+        leak = index.check(document.text)
+        if leak is None:
+            continue
+        count += 1
+        if len(found) < 4 * _NAMED:
+            found.append(
+                f"{document.location}: {leak.own_share:.0%} of it stands in held-out text, "
+                f"it holds {leak.held_share:.0%} of {places[held[leak.held_out]]}"
+            )
+        if not corpus.request.keep_leaks:
+            flags[number] = DROPPED
+    return {
+        "checked": True,
+        "count": count,
+        "dropped": 0 if corpus.request.keep_leaks else count,
+        "places": found,
+        "held_out_documents": index.documents,
+        "held_out_touched": int((index.coverage() > 0).sum()),
+        "held_out_repeated": int((index.coverage() >= corpus.request.leak_share).sum()),
+        "share": corpus.request.leak_share,
+        "one_ngram_in": index.every,
+    }

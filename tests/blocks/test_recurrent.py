@@ -1,0 +1,99 @@
+"""Recurrent layers equal torch.nn.RNN, GRU and LSTM with the same weights; the loop equals the kernel; gates add up."""
+
+import pytest
+import torch
+from torch import nn
+
+from seqloom.batch import pack
+from seqloom.blocks.recurrent import ElmanCell, GruCell, LstmCell, RecurrentLayer, scan
+from seqloom.blocks.stack import Stack
+
+IN, D, LAYERS = 12, 16, 3
+KINDS = {
+    "tanh": (lambda i: ElmanCell(i, D), lambda: nn.RNN(IN, D, LAYERS, batch_first=True)),
+    "relu": (lambda i: ElmanCell(i, D, "relu"), lambda: nn.RNN(IN, D, LAYERS, nonlinearity="relu", batch_first=True)),
+    "gru": (lambda i: GruCell(i, D), lambda: nn.GRU(IN, D, LAYERS, batch_first=True)),
+    "lstm": (lambda i: LstmCell(i, D), lambda: nn.LSTM(IN, D, LAYERS, batch_first=True)),
+    "projected": (lambda i: LstmCell(i, 2 * D, D), lambda: nn.LSTM(IN, 2 * D, LAYERS, proj_size=D, batch_first=True)),
+}
+
+
+def pair(kind):
+    """Our stack and torch's module, with the same weights, in float64."""
+    torch.manual_seed(0)
+    make, reference = KINDS[kind]
+    theirs = reference().double()
+    ours = Stack([RecurrentLayer(make(IN if i == 0 else D)) for i in range(LAYERS)]).double()
+    for i, layer in enumerate(ours.layers):
+        for name, parameter in layer.cell.kernel.named_parameters():
+            parameter.data.copy_(getattr(theirs, name.replace("_l0", f"_l{i}")))
+    return ours, theirs
+
+
+@pytest.mark.parametrize("maps", [False, True], ids=["kernel", "loop"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_torch(kind, maps):
+    ours, theirs = pair(kind)
+    x = torch.randn(4, 9, IN, dtype=torch.float64)
+    batch = pack([[0] * 9] * 4)
+    expected, final = theirs(x)
+    output = ours(x.flatten(0, 1), batch, maps=maps)
+    torch.testing.assert_close(output.hidden.view(4, 9, -1), expected, rtol=0, atol=1e-12)
+    finals = final if isinstance(final, tuple) else (final,)
+    for i, own in enumerate(output.state.own):
+        for mine, their in zip(own, finals, strict=True):
+            torch.testing.assert_close(mine, their[i], rtol=0, atol=1e-12)
+    # and the gradients
+    output.hidden.square().sum().backward()
+    expected.square().sum().backward()
+    for i, layer in enumerate(ours.layers):
+        for name, parameter in layer.cell.kernel.named_parameters():
+            their = getattr(theirs, name.replace("_l0", f"_l{i}"))
+            torch.testing.assert_close(parameter.grad, their.grad, rtol=1e-9, atol=1e-9)
+
+
+def test_loop_and_kernel_of_unequal_lengths():
+    for make in (LstmCell(IN, D), GruCell(IN, D), ElmanCell(IN, D), LstmCell(IN, 2 * D, D)):
+        cell = make.double()
+        batch = pack([[0] * 5, [0], [0] * 8])
+        x = torch.randn(14, IN, dtype=torch.float64)
+        hidden, state = cell.fused(x, batch, None)
+        looped, final, _ = scan(cell, x, batch)
+        torch.testing.assert_close(hidden, looped, rtol=0, atol=1e-12)
+        for a, b in zip(state, final, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_every_gate_at_every_step():
+    """The gates of an LSTM explain its cell and its output at each step."""
+    cell = LstmCell(IN, D).double()
+    batch = pack([[0] * 7, [0] * 4])
+    hidden, _, gates = scan(cell, torch.randn(11, IN, dtype=torch.float64), batch, gates=True)
+    values = dict(zip(cell.gates, gates.unbind(1), strict=True))
+    assert set(values) == {"input", "forget", "candidate", "output", "cell"}
+    for start, end in ((0, 7), (7, 11)):
+        before = torch.zeros(D, dtype=torch.float64)
+        for t in range(start, end):
+            expected = values["forget"][t] * before + values["input"][t] * values["candidate"][t]
+            torch.testing.assert_close(values["cell"][t], expected)
+            torch.testing.assert_close(hidden[t], values["output"][t] * expected.tanh())
+            before = expected
+
+
+def test_sigmoid_elman_by_hand():
+    cell = ElmanCell(2, 1, "sigmoid").double()
+    for name, value in (("weight_ih_l0", [[1.0, -1.0]]), ("weight_hh_l0", [[0.5]]), ("bias_ih_l0", [0.1]), ("bias_hh_l0", [0.0])):
+        getattr(cell.kernel, name).data.copy_(torch.tensor(value))
+    x = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    hidden, _, _ = scan(cell, x, pack([[0, 0]]))
+    first = torch.sigmoid(torch.tensor(1.1, dtype=torch.float64))
+    second = torch.sigmoid(-1 + 0.1 + 0.5 * first)
+    torch.testing.assert_close(hidden.flatten(), torch.stack((first, second)))
+
+
+def test_gradcheck_of_the_loop():
+    for cell in (ElmanCell(3, 2, "sigmoid"), GruCell(3, 2), LstmCell(3, 3, 2)):
+        cell = cell.double()
+        batch = pack([[0, 0, 0], [0]])
+        x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda x, cell=cell, batch=batch: scan(cell, x, batch)[0], (x,))

@@ -1,0 +1,258 @@
+"""What every model and learner must do. Each check raises AssertionError where it does not hold."""
+
+import hashlib
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqloom.batch import IGNORE, Backbone, Excerpt, Ragged, pack, ragged, select
+from seqloom.models import model_class
+from seqloom.objectives.next_token import NextToken
+from seqloom.train.optim import OptimConfig, build_optimizer, step
+
+VOCAB = 61
+LENGTHS = (31, 32, 33, 63, 64, 65, 1, 2)
+
+SMALL: dict[str, dict[str, Any]] = {
+    "rnn": {"dim": 24, "num_layers": 2},
+    "gru": {"dim": 24, "num_layers": 2},
+    "lstm": {"dim": 24, "num_layers": 2},
+    "gpt": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
+    "gpt2": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
+}
+VARIANTS = {
+    "rnn-sigmoid": ("rnn", {"nonlinearity": "sigmoid"}),
+    "rnn-relu": ("rnn", {"nonlinearity": "relu"}),
+    "lstm-projected": ("lstm", {"proj_dim": 16}),
+    "gpt2-deep": ("gpt2", {"num_layers": 4}),
+}
+
+
+def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Backbone:
+    base, extra = VARIANTS.get(name, (name, {}))
+    cls: Any = model_class(base)
+    torch.manual_seed(seed)
+    model = cls(cls.Config(**({"vocab_size": VOCAB} | SMALL[base] | extra | changes)))
+    with torch.no_grad():  # zeros and ones would hide a missing bias or norm
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.to(dtype).eval()
+
+
+def learner_of(model: Backbone, **config: Any) -> NextToken:
+    dtype = next(model.parameters()).dtype
+    return NextToken(model, NextToken.Config(**config)).to(dtype)
+
+
+def sequences(seed: int, lengths: tuple[int, ...] = LENGTHS) -> list[list[int]]:
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randint(0, VOCAB, (n,), generator=rng).tolist() for n in lengths]
+
+
+def following(texts: list[list[int]]) -> Tensor:
+    return torch.tensor([i for text in texts for i in [*text[1:], IGNORE]])
+
+
+def close(a: Tensor, b: Tensor, limit: float) -> None:
+    assert a.shape == b.shape, (a.shape, b.shape)
+    assert torch.isfinite(a).all() and torch.isfinite(b).all()
+    worst = (a - b).abs().max().item() if a.numel() else 0.0
+    assert worst <= limit, f"differ by {worst:.3g}, allowed {limit:.3g}"
+
+
+def widened(batch: Ragged, max_len: int, empty: int) -> Ragged:
+    """The same batch with a longer max_len and empty sequences behind it, as the loader pads shapes."""
+    tail = batch.offsets[-1:].expand(empty)
+    return batch._replace(offsets=torch.cat((batch.offsets, tail)), max_len=max_len)
+
+
+@torch.no_grad()
+def causality(model: Backbone, seed: int) -> None:
+    """Tokens after t are replaced: outputs up to t move by exactly 0."""
+    (text,) = sequences(seed, (65,))
+    other = sequences(seed + 1, (65,))[0]
+    for t in (0, 1, 31, 32, 63):
+        changed = text[: t + 1] + [(b + 1) % VOCAB if a == b else b for a, b in zip(text[t + 1 :], other, strict=False)]
+        assert changed[: t + 1] == text[: t + 1] and changed != text
+        before = model(pack([text, other])).hidden[: t + 1]
+        after = model(pack([changed, other])).hidden[: t + 1]
+        assert torch.equal(before, after), f"token {t} sees later ones"
+
+
+@torch.no_grad()
+def packing(model: Backbone, seed: int) -> None:
+    """A sequence gives the same in a packed batch, alone, and with padded shapes."""
+    limit = 1e-12 if next(model.parameters()).dtype == torch.float64 else 1e-6
+    texts = sequences(seed)
+    together = model(pack(texts)).hidden
+    alone = torch.cat([model(pack([text])).hidden for text in texts])
+    close(together, alone, limit)
+    close(model(widened(pack(texts), 80, 3)).hidden, alone, limit)
+
+
+@torch.no_grad()
+def batch_order(model: Backbone, seed: int) -> None:
+    """The order and the company of a sequence change nothing."""
+    texts = sequences(seed)
+    first = dict(zip(map(tuple, texts), split(model(pack(texts)).hidden, texts), strict=True))
+    mixed = [texts[i] for i in torch.randperm(len(texts), generator=torch.Generator().manual_seed(seed)).tolist()]
+    mixed = mixed[2:] + sequences(seed + 9, (40,))
+    for text, hidden in zip(mixed, split(model(pack(mixed)).hidden, mixed), strict=True):
+        if tuple(text) in first:
+            close(hidden, first[tuple(text)], 1e-12)
+
+
+def split(hidden: Tensor, texts: list[list[int]]) -> list[Tensor]:
+    return list(hidden.split([len(text) for text in texts]))
+
+
+@torch.no_grad()
+def steps(model: Backbone, seed: int) -> None:
+    """Step by step through forward(state=) = one full forward, for several sequences at once."""
+    limit = 1e-10 if next(model.parameters()).dtype == torch.float64 else 1e-5
+    texts = sequences(seed, (20, 20, 20))
+    full = model(pack(texts)).hidden.view(3, 20, -1)
+    state = model.start(3, 20)
+    for t in range(20):
+        batch = ragged(torch.tensor([text[t] for text in texts]), torch.ones(3, dtype=torch.long), 1, torch.full((3,), t))
+        output = model(batch, state=state)
+        close(output.hidden, full[:, t], limit)
+        state = output.state
+
+
+@torch.no_grad()
+def chunks(model: Backbone, seed: int) -> None:
+    """In chunks of unequal length, some of them empty, the state carried and reordered on the way, = one pass."""
+    texts = sequences(seed, (50, 41, 33))
+    full = split(model(pack(texts)).hidden, texts)
+    rows, read, state = [0, 1, 2], [0, 0, 0], model.start(3, 50)  # which text is in which row, how far it is read
+    for ends in ((20, 11, 30), (25, 12, 33), (50, 41, 33)):
+        parts = [texts[k][read[k] : ends[k]] for k in rows]
+        lengths = torch.tensor([len(part) for part in parts])
+        ids = torch.tensor([i for part in parts for i in part])
+        output = model(ragged(ids, lengths, int(lengths.max()), torch.tensor([read[k] for k in rows])), state=state)
+        for k, piece in zip(rows, output.hidden.split(lengths.tolist()), strict=True):
+            close(piece, full[k][read[k] : ends[k]], 1e-10)
+        read = list(ends)
+        state = select(output.state, torch.tensor([2, 0, 1]))
+        rows = [rows[2], rows[0], rows[1]]
+
+
+def segment_gradient(model: Backbone, seed: int) -> None:
+    """The gradient stops at the border of a segment: the loss of the second one does not reach what the first one read."""
+    learner = learner_of(model, tie=False)  # a tied output layer would touch every row of the table
+    first, second = [list(range(0, 12))], [list(range(20, 32))]
+    carry = learner(Excerpt(pack(first), following(first))).carry
+    learner(Excerpt(pack(second), following(second)), carry).total.backward()
+    assert model.table.weight.grad is not None
+    reached = model.table.weight.grad.abs().sum(1).nonzero().flatten().tolist()
+    learner.zero_grad()
+    assert reached == list(range(20, 31)), f"the gradient reached {reached}"
+
+
+def every_gradient(model: Backbone, seed: int) -> None:
+    learner = learner_of(model)
+    texts = sequences(seed, (20, 96 if model.max_len is None else model.max_len))
+    learner(Excerpt(pack(texts), following(texts))).total.backward()
+    silent = [n for n, p in learner.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    learner.zero_grad()
+    assert not silent, f"no gradient: {silent}"
+
+
+def initial_loss(model: Backbone, seed: int) -> None:
+    torch.manual_seed(seed)
+    model.init_weights()
+    learner = learner_of(model)
+    texts = sequences(seed)
+    loss = learner(Excerpt(pack(texts), following(texts)))
+    assert abs(loss.total.item() / loss.count.item() / learner.initial_loss() - 1) < 0.05
+    assert math.isclose(learner.initial_loss(), math.log(VOCAB))
+
+
+def all_ignored(model: Backbone, seed: int) -> None:
+    """Nothing to predict: loss 0, finite, and the weights do not move."""
+    learner = learner_of(model)
+    texts = sequences(seed)
+    loss = learner(Excerpt(pack(texts), torch.full_like(following(texts), IGNORE)))
+    assert loss.total.item() == 0 and loss.count.item() == 0
+    loss.total.backward()
+    before = digest(learner)
+    step(build_optimizer(OptimConfig(weight_decay=0.1), learner), loss.count, clip=1.0)
+    assert digest(learner) == before
+
+
+def accumulation(model: Backbone, seed: int) -> None:
+    """Ragged micro-batches, sums added up, = the whole batch: loss and gradient."""
+    learner = learner_of(model)
+    texts = sequences(seed)
+    whole = learner(Excerpt(pack(texts), following(texts)))
+    whole.total.backward()
+    gradients = [p.grad.clone() for p in learner.parameters()]
+    learner.zero_grad()
+    parts = [texts[:1], texts[1:5], texts[5:]]
+    losses = [learner(Excerpt(pack(part), following(part))) for part in parts]
+    for loss in losses:
+        loss.total.backward()
+    assert sum(loss.count.item() for loss in losses) == whole.count.item()
+    close(torch.stack([loss.total for loss in losses]).sum(), whole.total, 1e-6 * whole.total.item())
+    for parameter, gradient in zip(learner.parameters(), gradients, strict=True):
+        close(parameter.grad, gradient, 1e-6 * max(1.0, gradient.abs().max().item()))
+    learner.zero_grad()
+
+
+@torch.no_grad()
+def shown(model: Backbone, seed: int) -> None:
+    """Asking for layers and maps changes no output, and they are what they should be."""
+    texts = sequences(seed)
+    batch = pack(texts)
+    plain, looked = model(batch), model(batch, layers=True, maps=True)
+    close(plain.hidden, looked.hidden, 1e-12)
+    depth = len(model.stack.layers)
+    assert len(looked.layers) == depth + 1 and len(looked.maps) == depth
+    for weights in looked.maps:
+        assert torch.isfinite(weights).all()
+        if not model.recurrent:
+            close(weights.sum(-1), torch.ones_like(weights.sum(-1)), 1e-9)
+            assert torch.equal(weights.triu(1), torch.zeros_like(weights)), "a weight on the future"
+
+
+def digest(module: torch.nn.Module) -> str:
+    hash_ = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        hash_.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return hash_.hexdigest()
+
+
+def train_a_little(name: str, seed: int, count: int, lr: float = 1e-2, **changes: Any) -> tuple[NextToken, float]:
+    """16 sequences over and over; returns the learner and its last mean loss."""
+    model = build(name, seed, torch.float32, **changes)
+    model.init_weights()
+    learner = learner_of(model).train()
+    optimizer = build_optimizer(OptimConfig(lr=lr), learner)
+    texts = sequences(seed, (16,) * 16)
+    for n, text in enumerate(texts):
+        text[0] = n  # told apart by their first token
+    example = Excerpt(pack(texts), following(texts))
+    mean = math.inf
+    for i in range(count):
+        torch.manual_seed(i)
+        loss = learner(example)
+        loss.total.backward()
+        step(optimizer, loss.count, clip=1.0)
+        mean = loss.total.item() / loss.count.item()
+    return learner, mean
+
+
+def repeatable(name: str) -> None:
+    """The same seed gives the same bits, another seed others."""
+    one, two = (digest(train_a_little(name, 3, 50)[0]) for _ in range(2))
+    assert one == two
+    assert digest(train_a_little(name, 4, 50)[0]) != one
+
+
+def overfits(name: str) -> None:
+    _, loss = train_a_little(name, 5, 300, dim=48)
+    assert loss < 0.05, f"still at {loss:.3f}"

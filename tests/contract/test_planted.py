@@ -1,0 +1,203 @@
+"""Tests of the tests: for every property a bug that one could write, and that must be noticed."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from seqloom.batch import Excerpt, Loss
+from seqloom.blocks import grid, kernels, recurrent, softmax
+from seqloom.blocks.recurrent import LstmCell, TorchCell
+from seqloom.objectives.next_token import NextToken
+from tests.contract import properties as p
+
+
+def noticed(check, *arguments):
+    with pytest.raises((AssertionError, RuntimeError, IndexError)):
+        check(*arguments)
+
+
+@pytest.fixture
+def off_by_one_mask(monkeypatch):
+    """A query sees one key too many."""
+
+    def padded(q, k, v, batch, *, causal, dropout=0.0):
+        q, k, v = (grid.to_grid(x, batch).transpose(1, 2) for x in (q, k, v))
+        mask = torch.ones(batch.max_len, batch.max_len, dtype=torch.bool).tril(1)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return grid.from_grid(out.transpose(1, 2), batch)
+
+    monkeypatch.setattr(kernels, "padded", padded)
+
+
+@pytest.fixture
+def loop_reads_ahead(monkeypatch):
+    """The recurrence reads the input of the step after."""
+    inputs = TorchCell.inputs
+    monkeypatch.setattr(TorchCell, "inputs", lambda cell, x: inputs(cell, x.roll(-1, 0)))
+    monkeypatch.setattr(LstmCell, "has_kernel", False)
+
+
+@pytest.fixture
+def borders_forgotten(monkeypatch):
+    """All sequences are taken for one."""
+
+    def one(batch):
+        t = batch.ids.shape[0]
+        return batch._replace(offsets=torch.tensor([0, t]), owner=torch.zeros_like(batch.owner), max_len=t)
+
+    padded, fused = kernels.padded, TorchCell.fused
+
+    def merged(q, k, v, batch, **options):
+        return padded(q, k, v, one(batch), **options)
+
+    def merged_fused(cell, x, batch, state):
+        hidden, after = fused(cell, x, one(batch), None)
+        return hidden, tuple(a.expand(batch.num_sequences, -1) for a in after)
+
+    monkeypatch.setattr(kernels, "padded", merged)
+    monkeypatch.setattr(TorchCell, "fused", merged_fused)
+
+
+@pytest.fixture
+def state_dropped(monkeypatch):
+    """The state that was handed in is not read."""
+    fused, cached = TorchCell.fused, kernels.cached
+    monkeypatch.setattr(TorchCell, "fused", lambda cell, x, batch, state: fused(cell, x, batch, None))
+
+    def forgetful(q, k, v, batch, past):
+        for tensor in past:
+            tensor.zero_()
+        return cached(q, k, v, batch, past)
+
+    monkeypatch.setattr(kernels, "cached", forgetful)
+
+
+@pytest.fixture
+def padding_read(monkeypatch):
+    """A sequence that has ended goes on through the empty cells of the grid."""
+
+    def fused(cell, x, batch, state):
+        before = cell.start(batch.num_sequences) if state is None else state
+        given = tuple(s.unsqueeze(0) for s in before)
+        out, after = cell.kernel(grid.to_grid(x, batch), given if len(given) > 1 else given[0])
+        after = after if isinstance(after, tuple) else (after,)
+        return grid.from_grid(out, batch), tuple(s.squeeze(0) for s in after)
+
+    monkeypatch.setattr(TorchCell, "fused", fused)
+
+
+@pytest.fixture
+def carry_attached(monkeypatch):
+    monkeypatch.setattr("seqloom.objectives.next_token.detach", lambda state: state)
+
+
+@pytest.fixture
+def mean_loss(monkeypatch):
+    """A mean where a sum belongs."""
+    forward = NextToken.forward
+
+    def mean(self, example: Excerpt, carry=None) -> Loss:
+        loss = forward(self, example, carry)
+        return loss._replace(total=loss.total / loss.count.clamp(min=1))
+
+    monkeypatch.setattr(NextToken, "forward", mean)
+
+
+@pytest.fixture
+def ignored_places_counted(monkeypatch):
+    monkeypatch.setattr(softmax, "IGNORE", -1)
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt2"])
+def test_mask_off_by_one(off_by_one_mask, name):
+    noticed(p.causality, p.build(name), 0)
+
+
+def test_recurrence_that_reads_ahead(loop_reads_ahead):
+    noticed(p.causality, p.build("lstm"), 0)
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "gpt", "gpt2"])
+def test_forgotten_borders(borders_forgotten, name):
+    noticed(p.packing, p.build(name), 0)
+    noticed(p.batch_order, p.build(name), 0)
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "gpt", "gpt2"])
+def test_dropped_state(state_dropped, name):
+    noticed(p.steps, p.build(name), 0)
+    noticed(p.chunks, p.build(name), 0)
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+def test_padding_that_is_read(padding_read, name):
+    noticed(p.chunks, p.build(name), 0)
+
+
+def test_positions_counted_from_the_chunk(monkeypatch):
+    model = p.build("gpt2")
+    lookup = model.embedding.positions.forward
+
+    def relative(batch):
+        column = torch.arange(batch.ids.shape[0]) - batch.offsets[:-1].long()[batch.owner]
+        return lookup(batch._replace(positions=column))
+
+    monkeypatch.setattr(model.embedding.positions, "forward", relative)
+    noticed(p.steps, model, 0)
+
+
+@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+def test_gradient_past_the_segment(carry_attached, name):
+    noticed(p.segment_gradient, p.build(name), 0)
+
+
+def test_dead_parameter():
+    model = p.build("gpt2")
+    model.stack.layers[1].ffn.down.weight.requires_grad_(False)
+    noticed(p.every_gradient, model, 0)
+
+
+def test_wrong_initial_scale(monkeypatch):
+    model = p.build("gpt2")
+    monkeypatch.setattr(model, "init_weights", lambda: torch.nn.init.normal_(model.table.weight, std=2.0))
+    noticed(p.initial_loss, model, 0)
+
+
+def test_ignored_places_counted(ignored_places_counted):
+    noticed(p.all_ignored, p.build("gpt2"), 0)
+
+
+def test_step_without_targets(monkeypatch):
+    """Weight decay moves the weights even where nothing was to be learnt."""
+    monkeypatch.setattr(p, "step", lambda optimizer, count, clip: optimizer.step())
+    noticed(p.all_ignored, p.build("gpt2"), 0)
+
+
+def test_mean_instead_of_sum(mean_loss):
+    noticed(p.accumulation, p.build("gpt2"), 0)
+
+
+def test_reference_kernel_that_differs(monkeypatch):
+    monkeypatch.setattr(kernels, "visible", lambda batch, causal: torch.ones(1, 1, batch.max_len, batch.max_len).bool())
+    noticed(p.shown, p.build("gpt2"), 0)
+
+
+def test_loop_that_differs_from_the_kernel(monkeypatch):
+    step = recurrent.GruCell.step
+
+    def swapped(cell, x, state):
+        (h,), gates = step(cell, x, state)
+        return (gates[1] * gates[2] + (1 - gates[1]) * state[0],), gates
+
+    monkeypatch.setattr(recurrent.GruCell, "step", swapped)
+    noticed(p.shown, p.build("gru"), 0)
+
+
+def test_unseeded_step(monkeypatch):
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
+    noticed(p.repeatable, "gpt2")
+
+
+def test_learning_rate_of_zero(monkeypatch):
+    monkeypatch.setattr(p, "step", lambda optimizer, count, clip: optimizer.zero_grad())
+    noticed(p.overfits, "lstm")

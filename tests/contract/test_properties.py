@@ -1,0 +1,69 @@
+"""The property table, over every model and its variants."""
+
+import pytest
+import torch
+
+from seqloom.models import MODELS
+from seqloom.weights import fill, load_tensors, save_tensors
+from tests.contract import properties as p
+
+EVERY = [*MODELS, *p.VARIANTS]
+RECURRENT = [name for name in EVERY if p.build(name).recurrent]
+
+
+def test_every_model_is_covered():
+    assert set(p.SMALL) == set(MODELS)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize(
+    "holds",
+    [
+        p.causality,
+        p.packing,
+        p.batch_order,
+        p.steps,
+        p.chunks,
+        p.every_gradient,
+        p.initial_loss,
+        p.all_ignored,
+        p.accumulation,
+        p.shown,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_property(holds, name, seed):
+    holds(p.build(name, seed), seed)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("holds", [p.packing, p.steps], ids=lambda check: check.__name__)
+def test_property_in_single_precision(holds, name):
+    holds(p.build(name, 1, torch.float32), 1)
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_gradient_stops_at_the_segment(name):
+    p.segment_gradient(p.build(name), 0)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_save_and_load_is_bit_equal(name, tmp_path):
+    model = p.build(name, 1, torch.float32)
+    save_tensors(tmp_path / "w.safetensors", model.state_dict())
+    other = p.build(name, 2, torch.float32)
+    fill(other, load_tensors(tmp_path / "w.safetensors"), tmp_path)
+    assert p.digest(model) == p.digest(other)
+    batch = p.pack(p.sequences(0))
+    assert torch.equal(model(batch).hidden, other(batch).hidden)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_same_seed_same_bits(name):
+    p.repeatable(name)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_overfits_sixteen_sequences(name):
+    p.overfits(name)
