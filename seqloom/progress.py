@@ -37,6 +37,7 @@ class Progress:
         self.name, self.total, self.unit = name, total, unit
         self.done, self.first = done, done
         self.note = ""
+        self.changed = False
         self.start = self.shown = time.monotonic()
         # NO_COLOR asks for no escape codes; the bar is drawn with them
         self.live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
@@ -47,13 +48,14 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.shown > self.start or (kind is None and time.monotonic() - self.start > 2):
+        if self.changed and (self.shown > self.start or (kind is None and time.monotonic() - self.start > 2)):
             self._show()
             if self.live and not QUIET:
                 print(file=sys.stderr, flush=True)
 
     def advance(self, amount: float = 0.0, note: str | None = None) -> None:
         self.done += amount
+        self.changed = True
         if note is not None:
             self.note = note
         now = time.monotonic()
@@ -64,6 +66,7 @@ class Progress:
             self._show()
 
     def _show(self) -> None:
+        self.changed = False
         if QUIET:
             return
         elapsed = max(time.monotonic() - self.start, 1e-9)

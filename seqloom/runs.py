@@ -28,9 +28,9 @@ from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train import checkpoint as checkpoints
-from seqloom.train.loop import Fit, Progressed, unique
+from seqloom.train.loop import Fit, Progressed
 from seqloom.train.precision import choose_device
-from seqloom.weights import fill, load_tensors, save_tensors
+from seqloom.weights import fill, load_tensors, save_tensors, unique
 
 FORMAT = 1
 WEIGHTS = ("backbone.safetensors", "head.safetensors")

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.errors import ModelError
 from seqloom.files import explained, replace_file
@@ -20,7 +19,12 @@ BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
-    replace_file(path, lambda temporary: save_file(plain, temporary))
+
+    def write(temporary: Path) -> None:
+        save_file(plain, temporary)
+        temporary.chmod(0o644)  # it comes private; a run folder is as readable as the files around it
+
+    replace_file(path, write)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -83,9 +87,20 @@ def _check_header(path: Path, prefix: bytes, file: Any, size: int) -> None:
         raise damaged(f"unreadable header ({type(error).__name__})") from error
 
 
-def fill(module: torch.nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+def unique(module: nn.Module) -> dict[str, Tensor]:
+    """The state of a module with each shared tensor once, under its first name."""
+    seen: set[Tensor] = set()
+    kept = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if tensor not in seen:
+            seen.add(tensor)
+            kept[name] = tensor
+    return kept
+
+
+def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """Puts tensors into a module; every name and shape must fit."""
-    own = module.state_dict()
+    own = unique(module)
     wrong = [f"'{name}' is missing" for name in own if name not in tensors]
     wrong += [f"'{name}' is unexpected" for name in tensors if name not in own]
     wrong += [
@@ -96,4 +111,4 @@ def fill(module: torch.nn.Module, tensors: dict[str, Tensor], path: Path) -> Non
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ModelError(f"{path} does not fit the model of config.json: {'; '.join(wrong[:3])}{more}")
-    module.load_state_dict(tensors)
+    module.load_state_dict(tensors, strict=False)  # a shared tensor is filled through its first name

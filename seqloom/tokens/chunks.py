@@ -8,6 +8,7 @@ across: before a plain blank that follows a non-blank character.
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,18 @@ _BLANK = r" \t\n\r"
 # white space to a Unicode regular expression, yet not a place to cut: some normalisers remove or keep it differently
 _RARE = r"\x0b\x0c\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHUNK = re.compile(rf"[{_BLANK}]*[^{_BLANK}]+(?:(?<=[{_RARE}])[{_BLANK}]+[^{_BLANK}]*)*|[{_BLANK}]+")
+# a tokenizer that parts words from punctuation may be cut there too: "word" and "word," then share an entry
+_FINE = re.compile(rf"[{_BLANK}]*[A-Za-z]+(?=[,.;:!?)\"])|" + _CHUNK.pattern)
 
 LONGEST = 1 << 20  # characters; text without any blank is cut here, whatever stands there
-_MAX_ENTRIES = 300_000
+_MAX_ENTRIES = 400_000
 _MAX_CHARACTERS = 16 << 20
 
 
-def chunks(text: str) -> list[str]:
-    """The text cut before the blanks that follow a word; joined again they are the text."""
-    found: list[str] = _CHUNK.findall(text)
-    if len(text) > LONGEST and any(len(chunk) > LONGEST for chunk in found):
+def chunks(text: str, fine: bool = False) -> list[str]:
+    """The text cut before the blanks that follow a word (and, if `fine`, before punctuation); joined they are the text."""
+    found: list[str] = (_FINE if fine else _CHUNK).findall(text)
+    if len(text) > LONGEST and max(map(len, found)) > LONGEST:
         return [chunk[i : i + LONGEST] for chunk in found for i in range(0, len(chunk), LONGEST)]
     return found
 
@@ -52,8 +55,8 @@ def pieces(text: str, size: int) -> Iterator[str]:
 class ChunkTable:
     """Remembers the ids of every chunk seen, within a bound; one lock, so that threads may share it."""
 
-    def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]], unknown_id: int | None):
-        self._encode, self._unknown_id = encode, unknown_id
+    def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]], unknown_id: int | None, fine: bool):
+        self._encode, self._unknown_id, self._fine = encode, unknown_id, fine
         self._lock = threading.Lock()
         self._clear()
 
@@ -67,46 +70,50 @@ class ChunkTable:
         self._unknown = np.zeros(1 << 10, np.bool_)
 
     def _add(self, missing: list[str]) -> None:
-        for chunk, ids in zip(missing, self._encode(missing), strict=True):
-            number, end = len(self._index), self._used + len(ids)
-            if end > self._flat.size:
-                self._flat = _grown(self._flat, end)
-            if number >= self._starts.size:
-                self._starts, self._lengths = _grown(self._starts, number + 1), _grown(self._lengths, number + 1)
-                self._unknown = _grown(self._unknown, number + 1)
-            self._flat[self._used : end] = ids
-            self._starts[number], self._lengths[number] = self._used, len(ids)
-            self._unknown[number] = self._unknown_id in ids
-            self._index[chunk] = number
-            self._used = end
-            self._characters += len(chunk)
-
-    def _numbers(self, parts: list[str]) -> npt.NDArray[np.int64]:
-        missing = set(parts).difference(self._index)
-        if missing:
-            self._add(list(missing))
-        return np.fromiter(map(self._index.__getitem__, parts), np.int64, len(parts))
+        rows = self._encode(missing)
+        first, count = len(self._index), len(missing)
+        lengths = np.fromiter(map(len, rows), np.int64, count)
+        flat = np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum()))
+        ends = np.cumsum(lengths)
+        if first + count > self._starts.size:
+            self._starts, self._lengths = _grown(self._starts, first + count), _grown(self._lengths, first + count)
+            self._unknown = _grown(self._unknown, first + count)
+        if self._used + flat.size > self._flat.size:
+            self._flat = _grown(self._flat, self._used + flat.size)
+        self._flat[self._used : self._used + flat.size] = flat
+        self._starts[first : first + count] = self._used + ends - lengths
+        self._lengths[first : first + count] = lengths
+        if self._unknown_id is not None:
+            self._unknown[first : first + count] = [self._unknown_id in row for row in rows]
+        self._used += flat.size
+        self._index.update(zip(missing, range(first, first + count), strict=True))
+        self._characters += sum(map(len, missing))
 
     def encode(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
         """For each text its ids, and those of its chunks that hold an unknown token."""
-        ids: list[Ids] = []
-        strange: list[list[str]] = []
         with self._lock:
             if len(self._index) > _MAX_ENTRIES or self._characters > _MAX_CHARACTERS:
                 self._clear()
-            cut = [chunks(text) for text in texts]
+            cut = [chunks(text, self._fine) for text in texts]
+            parts = list(chain.from_iterable(cut))
             # one call for all new chunks: the Rust side works on them in parallel
-            self._numbers([chunk for parts in cut for chunk in parts])
-            for parts in cut:
-                numbers = self._numbers(parts)
-                lengths = self._lengths[numbers]
-                ends = np.cumsum(lengths)
-                total = int(ends[-1]) if parts else 0
-                at = np.repeat(self._starts[numbers] - (ends - lengths), lengths) + np.arange(total)
-                ids.append(self._flat[at])
-                holds = np.flatnonzero(self._unknown[numbers]) if self._unknown_id is not None else ()
-                strange.append([parts[i] for i in holds])
-        return ids, strange
+            missing = set(parts).difference(self._index)
+            if missing:
+                self._add(list(missing))
+            numbers = np.fromiter(map(self._index.__getitem__, parts), np.int64, len(parts))
+            lengths, starts = self._lengths[numbers], self._starts[numbers]
+            ends = np.cumsum(lengths)
+            at = np.repeat(starts - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
+            flat = self._flat[at]
+            strange = self._unknown[numbers]
+        stops = np.cumsum([0, *map(len, cut)])
+        borders = np.concatenate([[0], ends])[stops]
+        ids = [flat[a:b] for a, b in pairwise(borders.tolist())]
+        if self._unknown_id is None:
+            return ids, [[] for _ in texts]
+        return ids, [
+            [parts[i] for i in (np.flatnonzero(strange[a:b]) + a).tolist()] for a, b in pairwise(stops.tolist())
+        ]
 
 
 def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

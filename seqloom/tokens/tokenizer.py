@@ -72,7 +72,9 @@ class Tokenizer:
             (data.get("normalizer") or {}).get("lowercase")
         )
         self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and _is_byte_level(data)
-        self._table = ChunkTable(self._encode_new, self.unk_id) if _cuts_at_blanks(data) else None
+        self._table = (
+            ChunkTable(self._encode_new, self.unk_id, _parts_punctuation(data)) if _cuts_at_blanks(data) else None
+        )
         self._code_points = _code_points(vocabulary) if self.kind == "char" and not self.lowercase else None
         self._bytes = _byte_ids(vocabulary) if self.kind == "byte" and self.byte_exact else None
 
@@ -254,6 +256,10 @@ def _cuts_at_blanks(data: dict[str, Any]) -> bool:
     if before.get("type") == "ByteLevel":
         return bool(before.get("use_regex", True)) and not before.get("add_prefix_space")
     return before.get("type") in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
+
+
+def _parts_punctuation(data: dict[str, Any]) -> bool:
+    return (data.get("pre_tokenizer") or {}).get("type") != "WhitespaceSplit"
 
 
 def _code_points(vocabulary: dict[str, int]) -> npt.NDArray[np.uint32]:

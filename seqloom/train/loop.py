@@ -28,6 +28,7 @@ from seqloom.train.log import MetricsLog
 from seqloom.train.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
 from seqloom.train.precision import autocast, choose_precision
 from seqloom.train.schedule import ScheduleConfig, rate_factor
+from seqloom.weights import fill, unique
 
 MAX_SKIPS = 10  # steps in a row without a finite gradient before the run is given up
 DIVERGED = 2.0  # nats above the first loss
@@ -282,7 +283,7 @@ class Fit:
         tensors = {
             "model": unique(self.learner),
             "optimizer": named_state(self.optimizer, self.learner),
-            "carry": {str(i): leaf for i, leaf in enumerate(pytree.tree_leaves(self.carry))},
+            "carry": {str(i): leaf for i, leaf in enumerate(pytree.tree_leaves(self.carry or ()))},
         }
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
         checkpoints.save(self.folder / "checkpoints", checkpoint, self.config.keep)
@@ -296,7 +297,7 @@ class Fit:
             self.state = Progressed(**found.state)
         except TypeError as error:
             raise ModelError(f"{self.folder}: its checkpoint was written by another version: {error}") from error
-        self.learner.load_state_dict(found.tensors["model"], strict=False)
+        fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
         load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
         self.carry = self.rebuild_carry(found.tensors["carry"])
         say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
@@ -306,17 +307,6 @@ class Fit:
             return None
         shape = pytree.tree_structure(self.learner.start(1))
         return pytree.tree_unflatten([leaves[str(i)].to(self.device) for i in range(len(leaves))], shape)
-
-
-def unique(module: torch.nn.Module) -> dict[str, Tensor]:
-    """The state of a module with each shared tensor once, under its first name."""
-    seen: set[Tensor] = set()
-    kept = {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        if tensor not in seen:
-            seen.add(tensor)
-            kept[name] = tensor
-    return kept
 
 
 def restored(after: State, before: State | None, broken: Tensor) -> State:

@@ -1,0 +1,203 @@
+"""`seqloom prepare` and `seqloom check`: parse, call, print."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqloom.cli import app
+from seqloom.errors import UsageError
+from seqloom.progress import human
+
+if TYPE_CHECKING:
+    from seqloom.batches.store import Manifest
+
+_PREPARE_EXAMPLES = """Examples:
+
+seqloom prepare books.txt --out data/books --valid 0.05
+
+seqloom prepare news.jsonl.xz --out data/news --split-field split --vocab-size 16384
+
+seqloom prepare input.txt --out data/chars --tokenizer char --documents file --valid 0.1
+
+seqloom prepare more.txt --out data/more --from-tokenizer data/books/tokenizer.json --test held-out.txt
+"""
+_CHECK_EXAMPLES = """Examples:
+
+seqloom check books.txt
+
+seqloom check train.jsonl --valid valid.jsonl --test test.jsonl --json
+"""
+
+_Texts = Annotated[
+    list[Path],
+    typer.Argument(help="Text files: .txt, .jsonl or .parquet, each also .gz, .xz or .zst.", show_default=False),
+]
+_Held = Annotated[
+    str | None, typer.Option(metavar="FILE|FRACTION", help="Held-out text: a file, or a fraction such as 0.05.")
+]
+_Documents = Annotated[
+    str, typer.Option(help="How a .txt is told apart: auto, line, blank (blank lines between), file (one document).")
+]
+_SplitField = Annotated[
+    str | None, typer.Option(help="A field of each row that says train, valid or test.", show_default=False)
+]
+_LeakShare = Annotated[
+    float,
+    typer.Option(help="A document leaks when this share of its 13-grams, or of a held-out document's, is shared."),
+]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.command(epilog=_PREPARE_EXAMPLES)
+def prepare(
+    texts: _Texts,
+    out: Annotated[Path, typer.Option(help="The folder to write.", show_default=False)],
+    tokenizer: Annotated[str, typer.Option(help="bpe, wordpiece, unigram, word, char or byte.")] = "bpe",
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Entries of the vocabulary (bpe, wordpiece, unigram: 8192 unless given).")
+    ] = None,
+    min_count: Annotated[
+        int | None, typer.Option(help="How often a word must occur to get an entry (word: 2).")
+    ] = None,
+    words: Annotated[
+        str, typer.Option(help="What parts words: punctuation (and blanks), or space alone.")
+    ] = "punctuation",
+    from_tokenizer: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Use this tokenizer.json instead of learning one.")
+    ] = None,
+    valid: _Held = None,
+    test: _Held = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower the case of all text.")] = False,
+    documents: _Documents = "auto",
+    split_field: _SplitField = None,
+    split_by: Annotated[
+        str, typer.Option(help="A fraction takes whole documents, or the last characters: auto, document, characters.")
+    ] = "auto",
+    keep_leaks: Annotated[
+        bool, typer.Option("--keep-leaks", help="Keep training documents that repeat held-out text.")
+    ] = False,
+    keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep exact copies of documents.")] = False,
+    leak_share: _LeakShare = 0.3,
+    workers: Annotated[int | None, typer.Option(help="Processes that encode; one a core unless given.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Prepare the folder anew if it exists.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Turn text files into a prepared folder: tokenizer, token ids, and a report on the data."""
+    from seqloom.batches.prepare import as_report
+    from seqloom.batches.prepare import prepare as run
+
+    manifest = run(
+        texts,
+        out,
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        min_count=min_count,
+        lowercase=lowercase,
+        words=words,
+        from_tokenizer=from_tokenizer,
+        valid=_held("valid", valid),
+        test=_held("test", test),
+        documents=documents,
+        split_field=split_field,
+        split_by=split_by,
+        keep_leaks=keep_leaks,
+        keep_duplicates=keep_duplicates,
+        leak_share=leak_share,
+        workers=workers,
+        overwrite=overwrite,
+    )
+    if as_json:
+        print(json.dumps(as_report(manifest), ensure_ascii=False, allow_nan=False))
+        return
+    _print_report(manifest.report)
+    _print_splits(manifest, out)
+
+
+@app.command(epilog=_CHECK_EXAMPLES)
+def check(
+    files: _Texts,
+    task: Annotated[str, typer.Option(help="What the files are for: lm (plain text).")] = "lm",
+    valid: _Held = None,
+    test: _Held = None,
+    documents: _Documents = "auto",
+    split_field: _SplitField = None,
+    leak_share: _LeakShare = 0.3,
+    as_json: _Json = False,
+) -> None:
+    """Look at text files without preparing them: counts, lengths, duplicates, leakage, bad rows with line numbers."""
+    if task != "lm":
+        raise UsageError(f"--task {task}: available: lm")
+    from seqloom.text.survey import Corpus, Request, survey
+
+    request = Request(
+        tuple(files), _held("valid", valid), _held("test", test), documents, split_field, leak_share=leak_share
+    )
+    found = survey(Corpus(request))
+    if as_json:
+        print(json.dumps(found.report, ensure_ascii=False, allow_nan=False))
+    else:
+        _print_report(found.report)
+
+
+def _held(name: str, value: str | None) -> Path | float | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return Path(value)
+    if Path(value).exists():
+        return Path(value)
+    if not 0 < number < 1:
+        raise UsageError(f"--{name} {value}: give a file, or a fraction between 0 and 1")
+    return number
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    lengths = report["words_per_document"]
+    print(
+        f"documents   {report['documents']:,}   words {report['words']:,}   "
+        f"characters {report['characters']:,}   bytes {report['bytes']:,}"
+    )
+    print(
+        f"words each  min {lengths['min']:,}   median {lengths['median']:,.0f}   mean {lengths['mean']:,.1f}   "
+        f"95% {lengths['p95']:,.0f}   max {lengths['max']:,}"
+    )
+    for kind, problem in report["problems"].items():
+        print(f"{kind}: {problem['count']:,} ({_places(problem['places'], problem['count'])})")
+    copies = report["duplicates"]
+    kept = f"{copies['dropped']:,} dropped" if copies["dropped"] else "kept"
+    print(
+        f"duplicates  {copies['count']:,}"
+        + (f", {kept} ({_places(copies['places'], copies['count'])})" if copies["count"] else "")
+    )
+    leaks = report["leaks"]
+    if not leaks["checked"]:
+        print(f"leaks       not checked: {leaks['reason']}")
+        return
+    print(
+        f"leaks       {leaks['count']:,} training documents repeat held-out text, {leaks['dropped']:,} dropped; "
+        f"{leaks['held_out_touched']:,} of {leaks['held_out_documents']:,} held-out documents are touched"
+    )
+    for place in leaks["places"]:
+        print(f"  {place}")
+    if leaks["count"] > len(leaks["places"]):
+        print(f"  … and {leaks['count'] - len(leaks['places']):,} more")
+
+
+def _places(places: list[str], count: int) -> str:
+    return ", ".join(places) + (", …" if count > len(places) else "")
+
+
+def _print_splits(manifest: "Manifest", out: Path) -> None:
+    print(f"{'split':<8}{'documents':>12}{'words':>14}{'tokens':>14}{'bytes':>14}{'unknown':>10}")
+    for name, split in manifest.splits.items():
+        print(
+            f"{name:<8}{split.documents:>12,}{split.words:>14,}{split.tokens:>14,}{split.bytes:>14,}"
+            f"{split.unknown / max(split.tokens, 1):>10.2%}"
+        )
+    print(f"bits per byte: {manifest.bits_per_byte}")
+    tokens = sum(split.tokens for split in manifest.splits.values())
+    print(f"{out}: {human(tokens)} tokens, vocabulary {manifest.vocab_size:,}, fingerprint {manifest.fingerprint[:12]}")
