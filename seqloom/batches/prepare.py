@@ -29,14 +29,15 @@ from seqloom.progress import Progress, say
 from seqloom.text.survey import SPLITS, Corpus, Plan, Request, Survey, survey
 from seqloom.tokens.chunks import pieces
 from seqloom.tokens.learn import LEARNT, check_options, storage_type
+from seqloom.tokens.surface import Surface
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 
-SAMPLE = 64_000_000  # bytes of text, spread over the whole corpus, that a tokenizer is learnt from
+SAMPLE = 32_000_000  # bytes of text, spread over the whole corpus, that a tokenizer is learnt from
 SHARD_TOKENS = 1 << 24
 BATCH = 1 << 21  # characters encoded at once
 MANY_BYTES = 16_000_000  # below this, starting worker processes costs more than it saves
-_STATE, _PLAN, _UNKNOWN = "prepare.json", "prepare.plan.bin", "prepare.unknown.json"
+_STATE, _PLAN, _COSTS = "prepare.json", "prepare.plan.bin", "prepare.costs.json"
 _MERGED = 500_000  # different unknown words that the byte model learns from
 
 
@@ -125,13 +126,13 @@ class _Preparation:
         ]
 
     def run(self) -> Manifest:
-        survey, tokenizer, unknown = self._resumed() or self._begin()
-        splits = self._encode(survey.plan, tokenizer, unknown)
-        return self._finish(survey, tokenizer, splits)
+        survey, encoder = self._resumed() or self._begin()
+        splits = self._encode(survey.plan, encoder)
+        return self._finish(survey, encoder.tokenizer, splits)
 
     # ---- begin or resume
 
-    def _resumed(self) -> tuple[Survey, Tokenizer, ByteNgram] | None:
+    def _resumed(self) -> tuple[Survey, Encoder] | None:
         state = self.out / _STATE
         names = {path.name for path in self.out.iterdir() if not path.name.endswith(TEMPORARY)} - {"lock"}
         if self.overwrite:
@@ -158,10 +159,12 @@ class _Preparation:
             flags = np.fromfile(self.out / _PLAN, np.uint8)
         borders = saved["borders"]
         plan = Plan(flags, None if borders is None else (borders[0], borders[1]))
-        unknown = ByteNgram(read_json(self.out / _UNKNOWN))
-        return Survey(plan, saved["report"], saved["modes"]), Tokenizer.load(self.out / TOKENIZER), unknown
+        tokenizer, costs = Tokenizer.load(self.out / TOKENIZER), read_json(self.out / _COSTS)
+        surface = None if costs["surface"] is None else Surface(tokenizer, costs["surface"])
+        encoder = Encoder(tokenizer, ByteNgram(costs["unknown"]), surface)
+        return Survey(plan, saved["report"], saved["modes"]), encoder
 
-    def _begin(self) -> tuple[Survey, Tokenizer, ByteNgram]:
+    def _begin(self) -> tuple[Survey, Encoder]:
         found = survey(self.corpus)
         for (reader, _), mode in zip(self.corpus.readers, found.modes, strict=True):
             if mode in ("line", "blank", "file"):
@@ -174,9 +177,14 @@ class _Preparation:
         found.report["tokenizer_sample"] = {"bytes": sum(map(_utf8, sample)), "of": size}
         tokenizer = self.given or self._learn(sample)
         unknown = ByteNgram(_merged(tokenizer, sample))
+        surface = None
+        if Surface.needed(tokenizer) and Surface.possible(tokenizer):
+            say("learning what spaces and case cost")
+            surface = Surface(tokenizer).learn(sample)
         tokenizer.save(self.out / TOKENIZER)
         write_bytes(self.out / _PLAN, found.plan.flags.tobytes())
-        write_json(self.out / _UNKNOWN, unknown.words)
+        costs = {"unknown": unknown.words, "surface": None if surface is None else surface.as_json()}
+        write_json(self.out / _COSTS, costs)
         borders = None if found.plan.borders is None else list(found.plan.borders)
         # last: whoever finds this file finds the others complete
         write_json(
@@ -189,7 +197,7 @@ class _Preparation:
                 "modes": found.modes,
             },
         )
-        return found, tokenizer, unknown
+        return found, Encoder(tokenizer, unknown, surface)
 
     def _learn(self, sample: list[str]) -> Tokenizer:
         kind = self.options["tokenizer"]
@@ -231,7 +239,8 @@ class _Preparation:
 
     # ---- encode
 
-    def _encode(self, plan: Plan, tokenizer: Tokenizer, unknown: ByteNgram) -> dict[Any, SplitEntry]:
+    def _encode(self, plan: Plan, encoder: Encoder) -> dict[Any, SplitEntry]:
+        tokenizer = encoder.tokenizer
         dtype = storage_type(tokenizer.vocab_size)
         writers = {
             i: ShardWriter(self.out, SPLITS[i], dtype, self.options["shard_tokens"], tokenizer.end_id)
@@ -257,18 +266,16 @@ class _Preparation:
         workers = self.workers or min(os.cpu_count() or 1, 16)
         if self.workers is None and self.corpus.size < MANY_BYTES:
             workers = 1
-        encoder = Encoder(tokenizer, unknown)
         batch: EncodedBatch
         for split, batch in encoded(encoder, batches(), workers):
             writers[split].add(batch)
-        surface = 0.0 if _keeps_surface(tokenizer) else None
-        return {SPLITS[i]: entry for i, writer in writers.items() if (entry := writer.close(surface)) is not None}
+        all_paid = encoder.surface is not None or not Surface.needed(tokenizer)
+        return {SPLITS[i]: entry for i, writer in writers.items() if (entry := writer.close(all_paid)) is not None}
 
     def _finish(self, survey: Survey, tokenizer: Tokenizer, splits: dict[Any, SplitEntry]) -> Manifest:
         reason = "yes"
-        if not _keeps_surface(tokenizer):
-            lost = "case and spaces" if tokenizer.lowercase else "spaces"
-            reason = f"no: the {tokenizer.kind} tokenizer does not keep {lost}, and their cost is not counted"
+        if Surface.needed(tokenizer) and not Surface.possible(tokenizer):
+            reason = "no: this tokenizer does not give back every byte, and the cost of what it loses is not known"
         manifest = Manifest(
             format=1,
             dtype="uint16" if storage_type(tokenizer.vocab_size).itemsize == 2 else "uint32",
@@ -293,15 +300,10 @@ class _Preparation:
             fingerprint=fingerprint(tokenizer.hash, splits),
         )
         write_json(self.out / MANIFEST, manifest.model_dump())
-        for name in (_STATE, _PLAN, _UNKNOWN):
+        for name in (_STATE, _PLAN, _COSTS):
             with explained(self.out / name):
                 (self.out / name).unlink(missing_ok=True)
         return Store.open(self.out).manifest
-
-
-def _keeps_surface(tokenizer: Tokenizer) -> bool:
-    """Whether the ids, with unknown characters paid for, give back every byte."""
-    return tokenizer.byte_exact or (tokenizer.kind == "char" and not tokenizer.lowercase)
 
 
 def _merged(tokenizer: Tokenizer, sample: list[str]) -> Counter[str]:
@@ -321,7 +323,7 @@ def _utf8(text: str) -> int:
 
 def _ours(name: str) -> bool:
     shard = name.endswith((".tokens.bin", ".docs.bin")) and name.split("-")[0] in SPLITS
-    return shard or name in (MANIFEST, TOKENIZER, _STATE, _PLAN, _UNKNOWN) or name.endswith(TEMPORARY)
+    return shard or name in (MANIFEST, TOKENIZER, _STATE, _PLAN, _COSTS) or name.endswith(TEMPORARY)
 
 
 def _clear(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from seqloom.batches.store import DOCUMENT, Shard, SplitEntry, shard_hash, shard_name
 from seqloom.errors import OutOfMemory
 from seqloom.files import explained, write_bytes
+from seqloom.tokens.surface import Surface
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 
@@ -29,8 +31,8 @@ class EncodedBatch(NamedTuple):
 class Encoder:
     """Texts → ids and the record of each document."""
 
-    def __init__(self, tokenizer: Tokenizer, unknown: ByteNgram):
-        self.tokenizer, self.unknown = tokenizer, unknown
+    def __init__(self, tokenizer: Tokenizer, unknown: ByteNgram, surface: Surface | None):
+        self.tokenizer, self.unknown, self.surface = tokenizer, unknown, surface
 
     def __call__(self, texts: list[str]) -> EncodedBatch:
         rows, unknown = self.tokenizer.encode_batch_with_unknown(texts)
@@ -38,7 +40,8 @@ class Encoder:
         for i, (text, ids, strange) in enumerate(zip(texts, rows, unknown, strict=True)):
             size = len(text) if text.isascii() else len(text.encode())
             bits = sum(map(self.unknown.bits, strange))
-            records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(strange), bits)
+            lost = self.surface.bits(text) if self.surface else 0.0
+            records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(strange), bits, lost)
         end = np.array([self.tokenizer.end_id], np.uint32)
         flat = np.concatenate([part for ids in rows for part in (ids, end)])
         return EncodedBatch(flat, records)
@@ -50,6 +53,7 @@ _encoder: Encoder | None = None  # of a worker process
 def _start_worker(encoder: Encoder) -> None:
     global _encoder
     _encoder = encoder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent alone answers it
     # a worker whose parent was killed would wait for work for ever
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -151,8 +155,8 @@ class ShardWriter:
         tokens = int(records["tokens"].sum(dtype=np.int64))
         self.shards.append(Shard(file=name, sha256=digest, documents=len(records), tokens=tokens))
 
-    def close(self, surface_bits: float | None) -> SplitEntry | None:
-        """Writes what is left; None when the split has no document at all."""
+    def close(self, all_paid: bool) -> SplitEntry | None:
+        """Writes what is left; None when the split has no document at all. `all_paid`: the cost of what decode loses is known."""
         if self._tokens:
             self._write()
         if not self.shards:
@@ -165,6 +169,6 @@ class ShardWriter:
             bytes=int(self.totals["bytes"]),
             unknown=int(self.totals["unknown"]),
             unknown_bits=round(self.totals["unknown_bits"], 3),
-            surface_bits=surface_bits,
+            surface_bits=round(self.totals["surface_bits"], 3) if all_paid else None,
             shards=self.shards,
         )

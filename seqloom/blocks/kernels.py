@@ -6,8 +6,7 @@ varlen      straight on the ragged row; CUDA in half precision
 cached      new tokens against the keys and values of what was read before
 """
 
-from functools import cache
-from typing import Any
+import inspect
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +22,7 @@ def attend(
     """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, L) with maps=True."""
     if maps:
         return reference(q, k, v, batch, causal=causal, dropout=dropout)
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and dropout == 0.0 and _varlen() is not None:
+    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and dropout == 0.0 and HAS_VARLEN:
         return varlen(q, k, v, batch, causal=causal), None
     return padded(q, k, v, batch, causal=causal, dropout=dropout), None
 
@@ -55,26 +54,23 @@ def padded(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool, drop
     return from_grid(out.transpose(1, 2), batch)
 
 
-@cache
-def _varlen() -> Any:
-    try:
-        from torch.nn.attention.varlen import varlen_attn
-    except ImportError:
-        return None
-    import inspect
+try:
+    from torch.nn.attention.varlen import varlen_attn
 
+    HAS_VARLEN = True
     # the way to say "causal" changed between releases
-    if "window_size" in inspect.signature(varlen_attn).parameters:
-        return lambda q, k, v, borders, length, causal: varlen_attn(
-            q, k, v, borders, borders, length, length, window_size=(-1, 0 if causal else -1)
-        )
-    return lambda q, k, v, borders, length, causal: varlen_attn(
-        q, k, v, borders, borders, length, length, is_causal=causal  # type: ignore[call-arg]
+    _CAUSAL, _FULL = (
+        ({"window_size": (-1, 0)}, {"window_size": (-1, -1)})
+        if "window_size" in inspect.signature(varlen_attn).parameters
+        else ({"is_causal": True}, {"is_causal": False})
     )
+except ImportError:
+    HAS_VARLEN = False
 
 
 def varlen(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool) -> Tensor:
-    return _varlen()(q, k, v, batch.offsets, batch.max_len, causal)
+    borders, longest = batch.offsets, batch.max_len
+    return varlen_attn(q, k, v, borders, borders, longest, longest, **(_CAUSAL if causal else _FULL))  # type: ignore[return-value]
 
 
 Cache = tuple[Tensor, Tensor]  # keys and values, (N, capacity, H, E) each; the token at position p is in place p

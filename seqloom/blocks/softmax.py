@@ -4,6 +4,7 @@ At V = 50k the scores of a batch are its largest tensor by far. The loss is ther
 chunk's gradient at once, while its scores are at hand: nothing of size T × V is kept, and nothing is computed twice.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -38,9 +39,13 @@ class Softmax(nn.Module):
         if each:
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
             return torch.cat([_losses(F.linear(h, self.weight, self.bias), t) for h, t in parts])
+        return self.summed(hidden, targets, rows)
+
+    # Dynamo of torch 2.11 traces the function below but loses its gradients; what is worth compiling in it is, apart
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def summed(self, hidden: Tensor, targets: Tensor, rows: int) -> Tensor:
         if torch.is_autocast_enabled(hidden.device.type):
-            half = torch.get_autocast_dtype(hidden.device.type)
-            return ChunkedLoss.apply(hidden.to(half), self.weight, self.bias, targets, rows)
+            hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows)
 
 
@@ -54,39 +59,28 @@ class ChunkedLoss(torch.autograd.Function):
     """Sum of cross-entropies of hidden · weightᵀ + bias; gradients are made in the forward pass, chunk by chunk."""
 
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int
-    ) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int) -> Tensor:
         learns = any(ctx.needs_input_grad[:3])
         narrow = weight.to(hidden.dtype)  # the type of the matrix products; sums stay in the type of the weight
         total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
         d_hidden = torch.empty_like(hidden) if learns else None
         d_weight = torch.zeros_like(weight) if learns else None
         d_bias = torch.zeros_like(bias) if learns and bias is not None else None
+        differentiate = _compiled_slope() if hidden.is_cuda else slope
         for start in range(0, hidden.shape[0], rows):
             part, wanted = hidden[start : start + rows], targets[start : start + rows]
-            scores = (part @ narrow.T).to(weight.dtype)
-            if bias is not None:
-                scores += bias
-            kept = wanted != IGNORE
-            index = wanted.clamp(min=0).unsqueeze(1)
-            highest = scores.amax(1, keepdim=True)
-            right = scores.gather(1, index)
-            d_scores = scores.sub_(highest).exp_()
-            mass = d_scores.sum(1, keepdim=True)
-            total += ((mass.log() + highest - right).squeeze(1) * kept).sum()
+            scores = part @ narrow.T
+            loss, d_scores = differentiate(scores, bias, wanted, weight.dtype)
+            total += loss
             if d_hidden is None or d_weight is None:
                 continue
-            d_scores *= kept.unsqueeze(1) / mass
-            d_scores.scatter_add_(1, index, -kept.unsqueeze(1).to(d_scores.dtype))
             if d_bias is not None:
-                d_bias += d_scores.sum(0)
-            narrow_scores = d_scores.to(hidden.dtype)
-            torch.mm(narrow_scores, narrow, out=d_hidden[start : start + rows])
-            if narrow_scores.dtype == d_weight.dtype:
-                d_weight.addmm_(narrow_scores.T, part)
+                d_bias += d_scores.sum(0, dtype=d_bias.dtype)
+            torch.mm(d_scores, narrow, out=d_hidden[start : start + rows])
+            if d_scores.dtype == d_weight.dtype:
+                d_weight.addmm_(d_scores.T, part)
             else:
-                d_weight += narrow_scores.T @ part
+                d_weight += d_scores.T @ part
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         return total
 
@@ -101,3 +95,26 @@ class ChunkedLoss(torch.autograd.Function):
             None,
             None,
         )
+
+
+def slope(scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The summed loss of some scores, and its derivative by them in their own type. `scores` may be overwritten."""
+    narrow = scores.dtype
+    scores = scores.to(wide)
+    if bias is not None:
+        scores += bias
+    kept = (targets != IGNORE).unsqueeze(1)
+    index = targets.clamp(min=0).unsqueeze(1)
+    highest = scores.amax(1, keepdim=True)
+    right = scores.gather(1, index)
+    d_scores = scores.sub_(highest).exp_()
+    mass = d_scores.sum(1, keepdim=True)
+    loss = ((mass.log() + highest - right) * kept).sum()
+    d_scores *= kept / mass
+    d_scores.scatter_add_(1, index, -kept.to(wide))
+    return loss, d_scores.to(narrow)
+
+
+@cache
+def _compiled_slope() -> Any:
+    return torch.compile(slope)

@@ -1,13 +1,16 @@
 """`seqloom prepare` and `seqloom check`: parse, call, print."""
 
 import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seqloom.cli import app
-from seqloom.errors import UsageError
+from seqloom.errors import Interrupted, UsageError
 from seqloom.progress import human
 
 if TYPE_CHECKING:
@@ -88,26 +91,27 @@ def prepare(
     from seqloom.batches.prepare import as_report
     from seqloom.batches.prepare import prepare as run
 
-    manifest = run(
-        texts,
-        out,
-        tokenizer=tokenizer,
-        vocab_size=vocab_size,
-        min_count=min_count,
-        lowercase=lowercase,
-        words=words,
-        from_tokenizer=from_tokenizer,
-        valid=_held("valid", valid),
-        test=_held("test", test),
-        documents=documents,
-        split_field=split_field,
-        split_by=split_by,
-        keep_leaks=keep_leaks,
-        keep_duplicates=keep_duplicates,
-        leak_share=leak_share,
-        workers=workers,
-        overwrite=overwrite,
-    )
+    with _stoppable():
+        manifest = run(
+            texts,
+            out,
+            tokenizer=tokenizer,
+            vocab_size=vocab_size,
+            min_count=min_count,
+            lowercase=lowercase,
+            words=words,
+            from_tokenizer=from_tokenizer,
+            valid=_held("valid", valid),
+            test=_held("test", test),
+            documents=documents,
+            split_field=split_field,
+            split_by=split_by,
+            keep_leaks=keep_leaks,
+            keep_duplicates=keep_duplicates,
+            leak_share=leak_share,
+            workers=workers,
+            overwrite=overwrite,
+        )
     if as_json:
         print(json.dumps(as_report(manifest), ensure_ascii=False, allow_nan=False))
         return
@@ -139,6 +143,20 @@ def check(
         print(json.dumps(found.report, ensure_ascii=False, allow_nan=False))
     else:
         _print_report(found.report)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM becomes an ordinary failure with its exit code: finished shards stay, and the same command goes on."""
+
+    def stop(*_: object) -> None:
+        raise Interrupted("stopped by SIGTERM: run the same command again, it goes on where it stopped")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _held(name: str, value: str | None) -> Path | float | None:
@@ -179,7 +197,9 @@ def _print_report(report: dict[str, Any]) -> None:
         return
     print(
         f"leaks       {leaks['count']:,} training documents repeat held-out text, {leaks['dropped']:,} dropped; "
-        f"{leaks['held_out_touched']:,} of {leaks['held_out_documents']:,} held-out documents are touched"
+        f""
+        f"{leaks['held_out_repeated']:,} of {leaks['held_out_documents']:,} held-out documents recur, "
+        f"{leaks['held_out_sharing']:,} share a 13-gram"
     )
     for place in leaks["places"]:
         print(f"  {place}")

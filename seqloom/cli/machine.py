@@ -31,7 +31,7 @@ def examine() -> tuple[dict[str, Any], list[str]]:
     import torch
 
     from seqloom import __version__
-    from seqloom.blocks.kernels import _varlen
+    from seqloom.blocks.kernels import HAS_VARLEN
 
     remarks = []
     facts: dict[str, Any] = {"seqloom": __version__, "python": platform.python_version(), "torch": torch.__version__}
@@ -53,7 +53,7 @@ def examine() -> tuple[dict[str, Any], list[str]]:
         remarks.append("no CUDA device: training runs on the CPU in fp32; choose tiny recipes")
     elif not torch.cuda.is_bf16_supported():
         remarks.append("this GPU has no bf16: training runs in fp32")
-    facts["kernels"] = ["reference", "padded"] + (["varlen"] if torch.cuda.is_available() and _varlen() else [])
+    facts["kernels"] = ["reference", "padded"] + (["varlen"] if torch.cuda.is_available() and HAS_VARLEN else [])
     facts["compiler"] = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), "missing")
     if facts["compiler"] == "missing":
         remarks.append(

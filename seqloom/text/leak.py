@@ -14,7 +14,9 @@ So a novel that quotes a verse stays, and so does a document that only shares a 
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -49,19 +51,26 @@ _WORDS = _WordHashes()
 
 def ngrams(text: str) -> Hashes:
     """The hashes of all 13-grams of a text, in order; none for a text of fewer words."""
-    words = _WORD.findall(text.lower())
-    if len(words) < N:
-        return np.zeros(0, np.uint64)
-    numbers = np.fromiter(map(_WORDS.__getitem__, words), np.uint64, len(words))
-    count = len(words) - N + 1
+    return ngrams_of([text])[0]
+
+
+def ngrams_of(texts: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.int64]]:
+    """The 13-grams of many texts at once, and which text each is from: short texts would drown in the cost of each call."""
+    words = [_WORD.findall(text.lower()) for text in texts]
+    lengths = np.fromiter(map(len, words), np.int64, len(words))
+    numbers = np.fromiter(map(_WORDS.__getitem__, chain.from_iterable(words)), np.uint64, int(lengths.sum()))
+    count = max(numbers.size - N + 1, 0)
     total = np.zeros(count, np.uint64)
     for i in range(N):
         total += numbers[i : i + count] * _FACTORS[i]
+    owner = np.repeat(np.arange(len(words)), lengths)[:count]
+    inside = np.arange(N, count + N) <= np.cumsum(lengths)[owner]  # no 13-gram across the border of two texts
+    total, owner = total[inside], owner[inside]
     # the low bits of a sum of products are weak; mix before they are used for sampling and filtering
     total ^= total >> np.uint64(32)
     total *= np.uint64(0xD6E8FEB86659FD93)
     total ^= total >> np.uint64(32)
-    return total
+    return total, owner
 
 
 @dataclass(frozen=True)
@@ -118,15 +127,30 @@ class LeakIndex:
         rare = np.repeat(~self._usual, counts)
         self._sizes = np.bincount(owners[rare], minlength=self.documents)
         self._covered = np.zeros(self._keys.size, np.bool_)
+        self._shared = np.zeros(self._keys.size, np.bool_)
         self._filter = np.zeros(1 << _FILTER_BITS, np.bool_)
         self._filter[self._keys >> np.uint64(64 - _FILTER_BITS)] = True
         self.closed = True
 
     def check(self, text: str) -> Leak | None:
         """How this training document leaks, or None."""
-        return self.check_hashes(ngrams(text))
+        return self._check_hashes(ngrams(text))
 
-    def check_hashes(self, hashes: Hashes) -> Leak | None:
+    def check_many(self, texts: Sequence[str]) -> list[Leak | None]:
+        """The same for many documents at once."""
+        hashes, owner = ngrams_of(texts)
+        found: list[Leak | None] = [None] * len(texts)
+        if not self._keys.size:
+            return found
+        maybe = np.flatnonzero(self._filter[hashes >> np.uint64(64 - _FILTER_BITS)])
+        place = np.minimum(np.searchsorted(self._keys, hashes[maybe]), self._keys.size - 1)
+        sure = maybe[self._keys[place] == hashes[maybe]]
+        for number in np.unique(owner[sure]).tolist():
+            a, b = np.searchsorted(owner, [number, number + 1])
+            found[number] = self._check_hashes(hashes[a:b])
+        return found
+
+    def _check_hashes(self, hashes: Hashes) -> Leak | None:
         if self.every > 1:
             hashes = hashes[hashes % np.uint64(self.every) == 0]
         total = hashes.size
@@ -141,6 +165,7 @@ class LeakIndex:
         if not place.size:
             return None
         unique = np.unique(place)
+        self._shared[unique] = True
         counts = self._count[unique]
         ends = np.cumsum(counts)
         at = np.repeat(self._first[unique] - (ends - counts), counts) + np.arange(int(ends[-1]))
@@ -156,7 +181,12 @@ class LeakIndex:
 
     def coverage(self) -> npt.NDArray[np.float64]:
         """For each held-out document the share of its 13-grams that leaking training documents hold together."""
-        counts = self._count
-        covered = np.repeat(self._covered & ~self._usual, counts)
-        hit = np.bincount(self._all_owners[covered], minlength=self.documents)
+        return self._share_of(self._covered)
+
+    def shared(self) -> npt.NDArray[np.float64]:
+        """The same for all training documents, whether they leak or only share a phrase."""
+        return self._share_of(self._shared)
+
+    def _share_of(self, marked: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+        hit = np.bincount(self._all_owners[np.repeat(marked, self._count)], minlength=self.documents)
         return hit / np.maximum(self._sizes, 1)

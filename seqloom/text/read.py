@@ -127,13 +127,13 @@ class Reader:
         """Line without its end, its number, and whether it is whole. A longer line comes in pieces (text) or once (jsonl)."""
         readline = opened.bytes.readline
         number = 0
-        while line := readline(MAX_DOCUMENT):
+        while line := readline(MAX_DOCUMENT + 1):
             number += 1
             if number == 1:
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if line.endswith(b"\n"):
                 yield line[:-2] if line.endswith(b"\r\n") else line[:-1], number, True
-            elif len(line) < MAX_DOCUMENT:
+            elif len(line) <= MAX_DOCUMENT:
                 yield line, number, True
             elif self.mode == "jsonl":
                 while line and not line.endswith(b"\n"):
@@ -259,7 +259,7 @@ def told_apart(head: bytes) -> str:
     A stray blank line among hundreds does not make paragraphs: at least one line in 200 must be blank.
     """
     lines = head.split(b"\n")
-    filled = [bool(line.strip()) for line in lines[: -1 if len(lines) > 1 else None]]
+    filled = [bool(line.strip()) for line in lines]
     while filled and not filled[-1]:
         filled.pop()
     blanks = sum(1 for before, now in itertools.pairwise(filled) if before and not now)
@@ -269,14 +269,18 @@ def told_apart(head: bytes) -> str:
 def _cut(start: bytes, readline: Callable[[int], bytes]) -> Iterator[bytes]:
     """A line that is too long in pieces: at its last blank, else between two characters."""
     rest, ended = start, False
-    while rest:
+    while rest or not ended:
         if len(rest) < MAX_DOCUMENT and not ended:
             more = readline(MAX_DOCUMENT - len(rest))
             ended = not more or more.endswith(b"\n")
             rest += more.rstrip(b"\r\n") if ended else more
-        if ended and len(rest) <= MAX_DOCUMENT:
-            yield rest
-            return
+        if len(rest) <= MAX_DOCUMENT:
+            if ended:
+                if rest:
+                    yield rest
+                return
+            if len(rest) < MAX_DOCUMENT:
+                continue
         stop = rest.rfind(b" ", MAX_DOCUMENT // 2, MAX_DOCUMENT) + 1
         if not stop:
             stop = min(len(rest), MAX_DOCUMENT)

@@ -15,7 +15,7 @@ MAX_RATIO = 200  # English packs 3 to 5 to 1; a file that unpacks to 200 times i
 MAX_BYTES = 256 << 30
 FREE_BYTES = 64 << 20  # below this the ratio is not looked at: small repetitive files are fine
 _MEMORY = 512 << 20  # what an unpacker may claim for its window
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 
 # files that people hand over by mistake
 _BINARY = {
@@ -60,8 +60,39 @@ class _Zlib:
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
+class _Zstd:
+    """zstandard behind the same interface. It has no limit on output, so it is fed little by little."""
+
+    _STEP = 4096  # at most about 128 MB out of it
+
+    def __init__(self) -> None:
+        zstandard = _zstandard()
+        self._inner = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
+        self._error = zstandard.ZstdError
+        self._input, self._output = b"", b""
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.eof) and not self._output
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._inner.unused_data) + self._input
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        self._input += data
+        while not self._output and self._input and not self._inner.eof:
+            step, self._input = self._input[: self._STEP], self._input[self._STEP :]
+            try:
+                self._output = self._inner.decompress(step)
+            except self._error as error:
+                raise EOFError(str(error)) from None
+        found, self._output = self._output[:max_length], self._output[max_length:]
+        return found
+
+
 class _Unpacked(io.RawIOBase):
-    """A gz or xz file as plain bytes, several streams end to end included, within the limits on ratio and size."""
+    """A packed file as plain bytes, several streams end to end included, within the limits on ratio and size."""
 
     def __init__(self, file: IO[bytes], kind: str, path: Path):
         self._file, self._kind, self._path = file, kind, path
@@ -73,6 +104,8 @@ class _Unpacked(io.RawIOBase):
     def _new(self) -> _Unpacker:
         if self._kind == "gz":
             return _Zlib()
+        if self._kind == "zst":
+            return _Zstd()
         return lzma.LZMADecompressor(memlimit=_MEMORY)
 
     def readable(self) -> bool:
@@ -117,33 +150,6 @@ class _Unpacked(io.RawIOBase):
             hungry = True
 
 
-class _Counted(io.RawIOBase):
-    """A zst file as plain bytes within the same limits."""
-
-    def __init__(self, inner: Any, file: IO[bytes], path: Path):
-        self._inner, self._file, self._path, self._out = inner, file, path, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def readinto(self, buffer: Any, /) -> int:
-        import zstandard
-
-        try:
-            count = int(self._inner.readinto(buffer))
-        except zstandard.ZstdError as error:
-            raise DataError(
-                f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again"
-            ) from None
-        self._out += count
-        check_growth(self._path, self._out, self._file.tell())
-        return count
-
-
 def check_growth(path: Path, unpacked: int, packed: int) -> None:
     if unpacked > MAX_BYTES:
         raise DataError(f"{path}: unpacks to more than {MAX_BYTES >> 30} GB: split it into smaller files")
@@ -168,8 +174,6 @@ class Opened:
         self.bytes: io.BufferedReader
         if self.compression is None:
             self.bytes = io.BufferedReader(cast(io.RawIOBase, self._file), _BLOCK)
-        elif self.compression == "zst":
-            self.bytes = io.BufferedReader(_Counted(_zstd_reader(self._file), self._file, path), _BLOCK)
         else:
             self.bytes = io.BufferedReader(_Unpacked(self._file, self.compression, path), _BLOCK)
 
@@ -205,9 +209,9 @@ def check_text(path: Path, head: bytes) -> None:
         raise DataError(f"{path}: binary file, first NUL byte at offset {first}: text, jsonl or parquet is needed")
 
 
-def _zstd_reader(file: IO[bytes]) -> Any:
+def _zstandard() -> Any:
     try:
         import zstandard
     except ImportError:
         raise ModelError("this needs 'zstandard': pip install \"seqloom[data]\"") from None
-    return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(file, read_across_frames=True)
+    return zstandard

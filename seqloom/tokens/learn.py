@@ -10,7 +10,8 @@
 | wordpiece | BERT's word pieces, `[PAD] [UNK] [CLS] [SEP] [MASK]` at 0–4       | `[UNK]` | words, one blank    |
 
 Every kind ends with `<|endoftext|>`, the border of documents, and, but for wordpiece, with `<mask>`, so that masked and
-left-to-right models can share one prepared corpus. vocab_size counts them all.
+left-to-right models can share one prepared corpus. vocab_size counts them all. Learning twice from the same text gives the same
+tokenizer, except for unigram, whose trainer sums in random order: keep its file.
 """
 
 import json
@@ -29,6 +30,7 @@ WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LEARNT = ("bpe", "wordpiece", "unigram")  # kinds whose vocabulary size is chosen
 DEFAULT_SIZE = 8192
 LARGEST = 1 << 22
+ALPHABET = 1000  # different characters in word pieces; rarer ones make a word unknown
 _PIECE = 1 << 14  # characters that the Rust trainer gets at once: small enough to share between threads
 _COUNTED_AT_ONCE = 1 << 20
 
@@ -176,6 +178,12 @@ def _learn_pieces(kind: str, texts: Iterable[str], size: int, min_count: int, lo
     rust.pre_tokenizer = (
         pre_tokenizers.BertPreTokenizer() if kind == "wordpiece" else pre_tokenizers.ByteLevel(add_prefix_space=False)
     )
+    if kind == "wordpiece":
+        texts = list(texts)
+        first, inside = _alphabet(rust, texts)
+        trainer.initial_alphabet, trainer.limit_alphabet = first, len(first)
+        # the trainer numbers "##a" in the order of a random hash; named here they come in ours, and learning is repeatable
+        trainer.special_tokens = [*WORDPIECE_SPECIALS, *(f"##{c}" for c in inside)]
     seen = 0
 
     def feed() -> Iterator[str]:
@@ -199,6 +207,19 @@ def _learn_pieces(kind: str, texts: Iterable[str], size: int, min_count: int, lo
     specials = [(name, i) for i, name in enumerate(WORDPIECE_SPECIALS)] + _at_end(count - own, END)
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": False}
     return _assemble(model, data["pre_tokenizer"], decoder, data["normalizer"], specials)
+
+
+def _alphabet(rust: Any, texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The characters that word pieces are built from, the most frequent ones, and those of them seen inside words."""
+    counts: Counter[str] = Counter()
+    inside: set[str] = set()
+    for chunk, count in _chunk_counts(texts):
+        for word, _ in rust.pre_tokenizer.pre_tokenize_str(rust.normalizer.normalize_str(chunk)):
+            inside.update(word[1:])
+            for character in word:
+                counts[character] += count
+    kept = sorted(_most_frequent(counts, 1, ALPHABET))
+    return kept, [character for character in kept if character in inside]
 
 
 def _chunk_counts(texts: Iterable[str]) -> Iterator[tuple[str, int]]:

@@ -158,6 +158,26 @@ class Tokenizer:
             offsets.extend((a + start, b + start) for a, b in encoding.offsets)
         return ids, offsets
 
+    def words_with_offsets(self, text: str) -> list[tuple[int, int, str | None]]:
+        """For word and wordpiece: where each word stands in the text, and the word as the ids have it (None: unknown)."""
+        encoding = self._rust.encode(text, add_special_tokens=False)
+        words: list[tuple[int, int, str | None]] = []
+        last = None
+        for number, token, owner, (start, stop) in zip(
+            encoding.ids, encoding.tokens, encoding.word_ids, encoding.offsets, strict=True
+        ):
+            if owner == last:  # a further piece of the same word
+                words[-1] = (words[-1][0], stop, (words[-1][2] or "") + token.removeprefix("##"))
+            else:
+                words.append((start, stop, None if number == self.unk_id else token))
+            last = owner
+        return words
+
+    @property
+    def cuts_at_blanks(self) -> bool:
+        """Whether the text can be encoded in pieces that end before a blank."""
+        return self._table is not None
+
     def _encode_new(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._rust.encode_batch_fast(list(texts), add_special_tokens=False)]
 
@@ -188,9 +208,7 @@ class Tokenizer:
 
     def normalise(self, text: str) -> str:
         """What decode(encode(text)) gives back: the declared loss of this tokenizer, worked out without its ids."""
-        rust = self._rust
-        if rust.normalizer is not None:
-            text = rust.normalizer.normalize_str(text)
+        rust, text = self._rust, self.lowered(text)
         if self.kind == "char":
             return "".join(c if self.id(c) is not None else UNKNOWN for c in text)
         if self.kind in ("word", "wordpiece"):
@@ -199,6 +217,10 @@ class Tokenizer:
             known = [rust.model.tokenize(word)[0].id != self.unk_id for word in words]
             return " ".join(word if ok else unknown for word, ok in zip(words, known, strict=True))
         return text
+
+    def lowered(self, text: str) -> str:
+        """What the normaliser (lower case, BERT's cleaning) makes of a text before it is cut into tokens."""
+        return self._rust.normalizer.normalize_str(text) if self._rust.normalizer is not None else text
 
     def token(self, number: int) -> str:
         token = self._rust.id_to_token(int(number))

@@ -82,7 +82,12 @@ def test_every_gate_at_every_step():
 
 def test_sigmoid_elman_by_hand():
     cell = ElmanCell(2, 1, "sigmoid").double()
-    for name, value in (("weight_ih_l0", [[1.0, -1.0]]), ("weight_hh_l0", [[0.5]]), ("bias_ih_l0", [0.1]), ("bias_hh_l0", [0.0])):
+    for name, value in (
+        ("weight_ih_l0", [[1.0, -1.0]]),
+        ("weight_hh_l0", [[0.5]]),
+        ("bias_ih_l0", [0.1]),
+        ("bias_hh_l0", [0.0]),
+    ):
         getattr(cell.kernel, name).data.copy_(torch.tensor(value))
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     hidden, _, _ = scan(cell, x, pack([[0, 0]]))

@@ -10,7 +10,9 @@ from seqloom.blocks.softmax import ChunkedLoss, Softmax
 
 def problem(rows=13, dim=5, vocab=7):
     torch.manual_seed(0)
-    tensors = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((rows, dim), (vocab, dim), (vocab,))]
+    tensors = [
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((rows, dim), (vocab, dim), (vocab,))
+    ]
     targets = torch.randint(0, vocab, (rows,))
     targets[3] = targets[-1] = IGNORE
     return tensors, targets

@@ -1,0 +1,111 @@
+"""What only a GPU can show: the fast kernels equal the reference, compiled equals eager, resume is exact."""
+
+import json
+
+import pytest
+import torch
+
+from seqloom.batch import Excerpt, pack, to_device
+from seqloom.blocks import kernels
+from seqloom.blocks.recurrent import GruCell, LstmCell, scan
+from tests.contract import properties as p
+
+pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("lengths", [(64, 64), (31, 32, 33, 63, 64, 65, 1, 2), (1,), (300, 7)])
+def test_varlen_equals_reference(lengths, causal):
+    torch.manual_seed(0)
+    batch = to_device(pack([[0] * n for n in lengths]), CUDA)
+    batch = batch._replace(offsets=torch.cat((batch.offsets, batch.offsets[-1:])))  # and an empty one
+    q, k, v = (
+        torch.randn(sum(lengths), 4, 64, device=CUDA, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
+    )
+    out = kernels.varlen(q, k, v, batch, causal=causal)
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    expected, _ = kernels.reference(*wide, batch, causal=causal)
+    error = (out.double() - expected).norm() / expected.norm()
+    assert error < 1e-2
+    weight = torch.randn_like(expected)
+    out.backward(weight.bfloat16())
+    expected.backward(weight)
+    for narrow, exact in zip((q, k, v), wide, strict=True):
+        assert torch.isfinite(narrow.grad).all()
+        assert (narrow.grad.double() - exact.grad).norm() <= 2e-2 * max(exact.grad.norm(), 1.0)
+
+
+def test_varlen_is_what_training_takes():
+    q = torch.randn(8, 4, 64, device=CUDA, dtype=torch.bfloat16)
+    batch = to_device(pack([[0] * 8]), CUDA)
+    assert kernels.HAS_VARLEN
+    assert torch.equal(kernels.attend(q, q, q, batch, causal=True)[0], kernels.varlen(q, q, q, batch, causal=True))
+
+
+@pytest.mark.parametrize(
+    "cell", [LstmCell(32, 48), GruCell(32, 48), LstmCell(32, 64, 48)], ids=["lstm", "gru", "projected"]
+)
+def test_fused_recurrence_equals_the_loop(cell):
+    cell = cell.double().to(CUDA)
+    for lengths in ((9, 9, 9), (5, 1, 12)):
+        batch = to_device(pack([[0] * n for n in lengths]), CUDA)
+        x = torch.randn(sum(lengths), 32, device=CUDA, dtype=torch.float64)
+        hidden, state = cell.fused(x, batch, None)
+        looped, final, _ = scan(cell, x, batch)
+        torch.testing.assert_close(hidden, looped, rtol=0, atol=1e-10)
+        for a, b in zip(state, final, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", list(p.SMALL))
+def test_compiled_equals_eager(name):
+    learner = p.learner_of(p.build(name, dtype=torch.float32)).to(CUDA).train()  # cuDNN needs it; dropout is 0
+    texts = p.sequences(0)
+    example = to_device(Excerpt(pack(texts), p.following(texts)), CUDA)
+    compiled = torch.compile(learner)
+    eager = learner(example)
+    eager.total.backward()
+    expected = [x.grad.clone() for x in learner.parameters()]
+    learner.zero_grad()
+    fast = compiled(example)
+    fast.total.backward()
+    torch.testing.assert_close(eager.total, fast.total, rtol=1e-4, atol=1e-3)
+    for parameter, gradient in zip(learner.parameters(), expected, strict=True):
+        assert gradient.norm() > 0
+        assert (parameter.grad - gradient).norm() <= 1e-3 * gradient.norm(), "compiled gradients differ"
+    learner.zero_grad()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        half = compiled(example)
+    half.total.backward()
+    torch.testing.assert_close(eager.total, half.total.float(), rtol=2e-2, atol=1.0)
+    assert all(torch.isfinite(x.grad).all() and x.grad.norm() > 0 for x in learner.parameters())
+
+
+@pytest.mark.parametrize("recipe", ["lstm-tiny", "gpt2-tiny"])
+def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
+    from seqloom.runs import pretrain
+    from seqloom.errors import Interrupted
+    from seqloom.train.loop import Fit
+    from tests.train.material import prepared
+
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    data = prepared(tmp_path / "data")
+    settings = ["budget={steps=40}", "train.save_every=10", "train.eval_every=15", "train.compile=false"]
+    whole = pretrain(recipe, data, tmp_path / "whole", settings=settings, deterministic=True)
+    save = Fit.save
+
+    def stops(fit):
+        save(fit)
+        if fit.state.step == 20:
+            raise Interrupted("here")
+
+    monkeypatch.setattr(Fit, "save", stops)
+    with pytest.raises(Interrupted):
+        pretrain(recipe, data, tmp_path / "broken", settings=settings, deterministic=True)
+    monkeypatch.setattr(Fit, "save", save)
+    again = pretrain(recipe, data, tmp_path / "broken", settings=settings, deterministic=True, resume=True)
+    assert p.digest(whole.learner.cpu()) == p.digest(again.learner.cpu())
+    one, two = (json.loads((run.folder / "metrics.json").read_text()) for run in (whole, again))
+    assert one["valid_loss"] == two["valid_loss"]
+    torch.use_deterministic_algorithms(False)
