@@ -69,6 +69,10 @@ def prepare(
     workers: processes that encode, None for one a core; the result does not depend on it.
     """
     check_options(tokenizer, vocab_size, min_count, words)
+    if from_tokenizer is not None and (vocab_size is not None or min_count is not None or lowercase):
+        raise UsageError(
+            "--from-tokenizer brings its own vocabulary: leave out --vocab-size, --min-count and --lowercase"
+        )
     if workers is not None and not 1 <= workers <= 1024:
         raise UsageError(f"--workers {workers}: choose 1 to 1024")
     request = Request(

@@ -22,7 +22,7 @@ def attend(
     """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, L) with maps=True."""
     if maps:
         return reference(q, k, v, batch, causal=causal, dropout=dropout)
-    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16) and dropout == 0.0 and HAS_VARLEN:
+    if dropout == 0.0 and varlen_takes(q):
         return varlen(q, k, v, batch, causal=causal), None
     return padded(q, k, v, batch, causal=causal, dropout=dropout), None
 
@@ -66,6 +66,11 @@ try:
     )
 except ImportError:
     HAS_VARLEN = False
+
+
+def varlen_takes(q: Tensor) -> bool:
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return HAS_VARLEN and q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
 
 
 def varlen(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool) -> Tensor:

@@ -40,7 +40,7 @@ class Gpt(StackedBackbone):
             return self
 
     presets = {  # noqa: RUF012
-        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 4, "max_len": 128, "dropout": 0.0},
+        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},
         "small": {"dim": 384, "num_layers": 6, "num_heads": 6, "max_len": 256},
         "base": {"vocab_size": 40478, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},
     }

@@ -25,7 +25,7 @@ class Gpt2(StackedBackbone):
         max_len: int = Field(1024, gt=0)
 
     presets = {  # noqa: RUF012
-        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 4, "max_len": 128, "dropout": 0.0},
+        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},
         "small": {"vocab_size": 50257, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 1024},
         "medium": {"vocab_size": 50257, "dim": 1024, "num_layers": 24, "num_heads": 16, "max_len": 1024},
         "large": {"vocab_size": 50257, "dim": 1280, "num_layers": 36, "num_heads": 20, "max_len": 1024},

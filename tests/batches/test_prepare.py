@@ -235,6 +235,7 @@ def test_wrong_calls(tmp_path: Path) -> None:
     for options, kind, words in (
         ({"tokenizer": "x"}, UsageError, "unknown tokenizer 'x'"),
         ({"workers": 0}, UsageError, "--workers 0"),
+        ({"from_tokenizer": path, "lowercase": True}, UsageError, "brings its own vocabulary"),
         ({"vocab_size": 50_000}, UsageError, "the data supports only"),
         ({"valid": tmp_path / "missing"}, DataError, "no such file"),
     ):
