@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -70,7 +71,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
     try:
         return tomllib.loads(data.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of endless numbers and brackets
         raise UsageError(f"{path} is no valid TOML: {error}") from error
 
 
@@ -82,7 +83,7 @@ def override(values: dict[str, Any], assignment: str) -> None:
         raise UsageError(f"--set {assignment!r}: write it as path=value, for example --set train.lr=3e-4")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()
     for key in keys[:-1]:
         below = values.setdefault(key, {})
@@ -99,15 +100,23 @@ def to_toml(values: Mapping[str, Any]) -> str:
 def _toml_lines(values: Mapping[str, Any], prefix: str) -> Iterator[str]:
     for key, value in values.items():
         if value is not None and not isinstance(value, Mapping):
-            yield f"{key} = {_toml_value(value)}"
+            yield f"{_toml_key(key)} = {_toml_value(value)}"
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield ""
-            yield f"[{prefix}{key}]"
-            yield from _toml_lines(value, f"{prefix}{key}.")
+            yield f"[{prefix}{_toml_key(key)}]"
+            yield from _toml_lines(value, f"{prefix}{_toml_key(key)}.")
+
+
+def _toml_key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
 
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)  # JSON's strings, numbers and booleans are TOML's
+    if isinstance(value, Mapping):
+        pairs = (f"{_toml_key(key)} = {_toml_value(item)}" for key, item in value.items() if item is not None)
+        return "{" + ", ".join(pairs) + "}"
+    # JSON's strings, numbers and booleans are TOML's, but for one character
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -94,7 +94,7 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
         name = part.get("name")
         if name is None:
             found.append(f"'{section}.name' is missing (known: {', '.join(known)})")
-        elif name not in known:
+        elif not isinstance(name, str) or name not in known:
             found.append(unknown_name(section, f"{section}.name = {name}", str(name), list(known)))
         else:
             cls: Any = find(name)
@@ -104,6 +104,11 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             found += problems(cls.Config, own, section)
     if not found:
         recipe = Recipe.model_validate(values)
+        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).recurrent:
+            found.append(
+                f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
+                f'{recipe.model["name"]} has none: use "packed"'
+            )
         limit = getattr(recipe.model_config_of(1), "max_len", None)
         if limit is not None and recipe.batches.length > limit:
             found.append(

@@ -64,6 +64,8 @@ def transformer(preset: str, model: dict[str, Any]) -> dict[str, Any]:
 
 def find_recipe(name: str, settings: list[str] | None = None) -> Recipe:
     """A built-in name or a TOML file, with dotted overrides."""
+    if name.endswith(".toml") and not Path(name).exists():
+        raise UsageError(f"{name}: no such recipe file: 'seqloom recipes gpt2-tiny --toml > {name}' makes one to edit")
     if name.endswith(".toml") or Path(name).is_file():
         values = read_toml(Path(name))
         values.setdefault("name", Path(name).stem)

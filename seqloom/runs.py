@@ -1,7 +1,7 @@
 """Run folders: pre-train into one, load from one.
 
-    config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
-    metrics.jsonl  metrics.json  card.md  checkpoints/
+config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
+metrics.jsonl  metrics.json  card.md  checkpoints/
 """
 
 import json
@@ -22,7 +22,7 @@ from seqloom.batches.store import Store
 from seqloom.card import write_card
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.perplexity import perplexity
-from seqloom.files import explained, read_json, sha256, sole_owner, write_bytes, write_json
+from seqloom.files import TEMPORARY, explained, read_json, sha256, sole_owner, write_json
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
@@ -30,7 +30,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train import checkpoint as checkpoints
 from seqloom.train.loop import Fit, Progressed
 from seqloom.train.precision import choose_device
-from seqloom.weights import fill, load_tensors, save_tensors, unique
+from seqloom.weights import check_fit, fill, load_tensors, save_tensors, unique
 
 FORMAT = 1
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
@@ -55,10 +55,13 @@ def pretrain(
     train = store.split("train")
     if train.num_documents == 0:
         raise DataError(f"{data}: its training split is empty: prepare it from more text")
-    made = folder.exists()
+    if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
+        raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
+    # what cannot work is refused before the folder is touched
+    batches, tokenizer = recipe.batches.build(train), store.tokenizer
     with sole_owner(folder):
         config = describe(recipe, store, Path(data), seed)
-        begin_folder(folder, config, store, resume, overwrite, made)
+        begin_folder(folder, config, tokenizer, resume, overwrite)
         if deterministic:
             torch.use_deterministic_algorithms(True)
         with torch.random.fork_rng():
@@ -73,7 +76,7 @@ def pretrain(
 
         fit = Fit(
             learner,
-            Loader(recipe.batches.build(train), learner, seed, recipe.train.workers),
+            Loader(batches, learner, seed, recipe.train.workers),
             recipe.train,
             recipe.budget.resolve(train),
             folder,
@@ -119,43 +122,62 @@ def git_commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def begin_folder(
-    folder: Path, config: dict[str, Any], store: Store, resume: bool, overwrite: bool, existed: bool
-) -> None:
+def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, resume: bool, overwrite: bool) -> None:
     """Nothing is overwritten silently; what is resumed must be the same run."""
     path = folder / "config.json"
     if resume and path.exists():
-        before = read_json(path)
-        changed = [
-            key for key in ("recipe", "vocab_size", "tokenizer", "seed") if before.get(key) != plain(config[key])
-        ]
-        if before.get("data", {}).get("fingerprint") != store.fingerprint:
-            raise DataError(
-                f"{folder} was trained on other data than {store.folder} (the fingerprints differ): give the data that it "
-                f"was started with, or start anew with --overwrite"
-            )
-        if changed:
-            raise UsageError(
-                f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
-                f"or start anew with --overwrite"
-            )
+        try:
+            check_same(folder, read_json(path), config)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
+        for orphan in folder.glob(f"*{TEMPORARY}"):
+            orphan.unlink()
         checkpoints.collect(folder / "checkpoints", keep=1_000_000)
-        return
-    others = [entry.name for entry in folder.iterdir() if entry.name != "lock"]
-    if others and not overwrite:
-        if path.exists():
+    else:
+        clear(folder, overwrite)
+        write_json(path, config)
+    # after config.json, and again on resume: whoever was killed between the two left it out
+    tokenizer.save(folder / "tokenizer.json")
+
+
+def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    if before["data"]["fingerprint"] != now["data"]["fingerprint"]:
+        raise DataError(
+            f"{folder} was trained on other data than {now['data']['folder']} (the fingerprints differ): give the data "
+            f"that it was started with, or start anew with --overwrite"
+        )
+    kinds = ("recipe", "vocab_size", "tokenizer", "seed")
+    changed = [kind for kind in kinds if decisive(before[kind]) != decisive(plain(now[kind]))]
+    if changed:
+        raise UsageError(
+            f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
+            f"or start anew with --overwrite"
+        )
+
+
+def decisive(value: Any) -> Any:
+    """A recipe without what changes no number: that may differ when a run goes on."""
+    if isinstance(value, dict) and isinstance(value.get("train"), dict):
+        harmless = ("workers", "save_every", "keep")
+        return value | {"train": {key: part for key, part in value["train"].items() if key not in harmless}}
+    return value
+
+
+def clear(folder: Path, overwrite: bool) -> None:
+    """Makes room for a new run, if that loses nothing or was asked for."""
+    found = [entry for entry in folder.iterdir() if entry.name != "lock"]
+    if not overwrite and any(not entry.name.endswith(TEMPORARY) for entry in found):
+        if (folder / "config.json").exists():
             raise UsageError(
                 f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
             )
         raise UsageError(f"{folder} is not empty and holds no run: choose another --out, or --overwrite it")
     with explained(folder):
-        for name in others:
-            if (folder / name).is_dir():
-                shutil.rmtree(folder / name)
+        for entry in found:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
             else:
-                (folder / name).unlink()
-    write_bytes(folder / "tokenizer.json", (store.folder / "tokenizer.json").read_bytes())
-    write_json(path, config)
+                entry.unlink()
 
 
 def plain(value: Any) -> Any:
@@ -231,7 +253,7 @@ def load(folder: str | Path, device: str = "auto") -> Run:
         if config.get("format") != FORMAT:
             raise ModelError(f"{path} has format {config.get('format')!r}, this version reads {FORMAT}")
         recipe = build_recipe(config["recipe"], str(path))
-        vocab_size = int(config["vocab_size"])
+        vocab_size = config["vocab_size"]
     except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
         raise ModelError(f"{path} is damaged or of another version: {error}") from error
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
@@ -242,7 +264,13 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     check_weights(folder)
     tensors: dict[str, Tensor] = {f"backbone.{name}": t for name, t in load_tensors(folder / WEIGHTS[0]).items()}
     tensors |= load_tensors(folder / WEIGHTS[1])
-    learner = recipe.learner(vocab_size)
+    # the sizes in config.json are believed only where the weights bear them out: nothing is allocated before
+    if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
+        raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
+    with torch.device("meta"):
+        check_fit(recipe.learner(vocab_size), tensors, folder)
+    with torch.random.fork_rng():  # the first values are drawn, and then replaced
+        learner = recipe.learner(vocab_size)
     fill(learner, tensors, folder)
     return Run(folder, config, learner.to(where).eval(), tokenizer, where)
 
@@ -255,7 +283,7 @@ def check_weights(folder: Path) -> None:
     try:
         listed = read_json(folder / "weights.json")
         damaged = [name for name in WEIGHTS if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
     if damaged:
         raise ModelError(

@@ -1,9 +1,11 @@
 """Tensors on disk: safetensors only, checked before anything is allocated, so that a file from a stranger can be read."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -21,7 +23,11 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
 
     def write(temporary: Path) -> None:
-        save_file(plain, temporary)
+        try:
+            save_file(plain, temporary)
+        except SafetensorError as error:  # it hides the system's error number, not its words
+            full = "No space left" in str(error)
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
         temporary.chmod(0o644)  # it comes private; a run folder is as readable as the files around it
 
     replace_file(path, write)
@@ -100,6 +106,11 @@ def unique(module: nn.Module) -> dict[str, Tensor]:
 
 def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     """Puts tensors into a module; every name and shape must fit."""
+    check_fit(module, tensors, path)
+    module.load_state_dict(tensors, strict=False)  # a shared tensor is filled through its first name
+
+
+def check_fit(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     own = unique(module)
     wrong = [f"'{name}' is missing" for name in own if name not in tensors]
     wrong += [f"'{name}' is unexpected" for name in tensors if name not in own]
@@ -111,4 +122,3 @@ def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise ModelError(f"{path} does not fit the model of config.json: {'; '.join(wrong[:3])}{more}")
-    module.load_state_dict(tensors, strict=False)  # a shared tensor is filled through its first name

@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 
 DEBUG = False
+CTRL_C = 130  # what typer makes of KeyboardInterrupt
 
 # what typer raises for unknown options and missing arguments; releases differ in which module it lives in
 WrongCall: Any = typer.BadParameter.__mro__[2]
@@ -53,6 +54,8 @@ def run(arguments: list[str]) -> int:
     try:
         result = app(args=arguments or ["--help"], prog_name="seqloom", standalone_mode=False)
         sys.stdout.flush()
+        if result == CTRL_C:
+            return fail("stopped by Ctrl-C", 75)
         return result if isinstance(result, int) else 0
     except SeqloomError as error:
         return fail(str(error), error.exit_code, error)
@@ -62,18 +65,29 @@ def run(arguments: list[str]) -> int:
         return fail("stopped", 75)
     except KeyboardInterrupt:
         return fail("stopped by Ctrl-C", 75)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as error:  # typer exits when it meets a broken pipe
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
         # the reader (head, less) has gone: nothing is wrong, and nothing more can be said to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return fail(f"{where}{error.strerror or error}", 5, error)
-    except MemoryError as error:
-        return fail("out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model", 6, error)
-
-    except Exception as error:  # a bug of ours; it still gets one line and a way to see more
+    except Exception as error:
+        if is_out_of_memory(error):
+            return fail("out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model", 6, error)
+        # a bug of ours; it still gets one line and a way to see more
         return fail(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)", 1, error)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Told by name, because torch may not have been imported."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> int:

@@ -122,8 +122,9 @@ class Fit:
     def run(self, resume: bool = False) -> Progressed:
         if resume:
             self.restore()
-        else:
-            self.state.log_bytes = 0
+        if self.state.finished:
+            say(f"{self.folder} is finished already: give it a larger budget in a new run")
+            return self.state
         self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes)
         before = self.state.seconds
         self.clock = time.monotonic() - before
@@ -165,10 +166,11 @@ class Fit:
             state.eval_due = True
             self.stop()
         self.write_log()
-        state.finished = True
-        self.save()
+        self.show()
         if self.validate is None and self.keep_best is not None:
             self.keep_best(state)
+        state.finished = True
+        self.save()
 
     def one_step(self, items: Iterator[Item]) -> None:
         state = self.state
@@ -219,8 +221,6 @@ class Fit:
         loss = total / count
         state.first = loss if state.first is None else state.first
         state.smooth = loss if state.smooth is None else 0.8 * state.smooth + 0.2 * loss
-        tokens, seconds = state.tokens - self.rate_from[0], state.seconds - self.rate_from[1]
-        rate = tokens / max(seconds, 1e-9)
         self.log.write(
             {
                 "step": state.step,
@@ -231,14 +231,23 @@ class Fit:
                 "lr": self.optimizer.param_groups[0]["lr"],
                 "skipped": state.skipped,
                 "seconds": state.seconds,
-                "tokens_per_second": rate,
+                "tokens_per_second": self.rate(),
             }
         )
-        self.bar.done = state.spent(self.budget)
-        valid = f"  valid {state.evaluation['loss']:.4f}" if state.evaluation else ""
-        self.bar.advance(note=f"step {state.step}  loss {state.smooth:.4f}{valid}  {human(rate)} tokens/s")
+        self.show()
         if state.smooth > state.first + DIVERGED:
             raise NumbersError(self.where(f"the loss has risen from {state.first:.2f} to {state.smooth:.2f}"))
+
+    def rate(self) -> float:
+        """Tokens a second since this process took the run up."""
+        return (self.state.tokens - self.rate_from[0]) / max(self.state.seconds - self.rate_from[1], 1e-9)
+
+    def show(self) -> None:
+        state = self.state
+        self.bar.done = state.spent(self.budget)
+        loss = f"  loss {state.smooth:.4f}" if state.smooth is not None else ""
+        valid = f"  valid {state.evaluation['loss']:.4f}" if state.evaluation else ""
+        self.bar.advance(note=f"step {state.step}{loss}{valid}  {human(self.rate())} tokens/s")
 
     def where(self, what: str) -> str:
         state = self.state

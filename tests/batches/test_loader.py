@@ -21,7 +21,7 @@ def loader(workers=1, rank=0, world=1, seed=3):
     return Loader(Packed(numbered_corpus(1, 40, 30), 48, 12), Same(), seed, workers, rank, world)
 
 
-def take(count, cursor=Cursor(), **options):  # noqa: B008
+def take(count, cursor=Cursor(), **options):
     items = loader(**options).items(cursor)
     try:
         return list(islice(items, count))

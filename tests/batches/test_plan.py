@@ -1,5 +1,7 @@
 """Plans: every token is predicted once an epoch, from the right context, whatever the shapes."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -19,10 +21,14 @@ def check_excerpt(split, excerpt, max_len):
     t, n = batch.ids.shape[0], batch.num_sequences
     offsets = batch.offsets.tolist()
     assert offsets[0] == 0 and offsets[-1] == t and batch.offsets.dtype == torch.int32
-    assert all(0 <= b - a <= max_len for a, b in zip(offsets, offsets[1:], strict=False))
+    assert all(0 <= b - a <= max_len for a, b in pairwise(offsets))
     assert batch.max_len == max_len and batch.owner.max() < n
-    previous = {int(split.flat[i]): int(split.flat[i - 1]) if i else END for i in range(split.num_tokens) if split.flat[i] != END}
-    for a, b in zip(offsets, offsets[1:], strict=False):
+    previous = {
+        int(split.flat[i]): int(split.flat[i - 1]) if i else END
+        for i in range(split.num_tokens)
+        if split.flat[i] != END
+    }
+    for a, b in pairwise(offsets):
         ids, following = batch.ids[a:b].tolist(), excerpt.following[a:b].tolist()
         if b > a and following[0] == IGNORE:
             assert set(following) == {IGNORE}, "filler and text in one sequence"
@@ -42,13 +48,20 @@ def packed_holds(split, budget, max_len, seed, epoch):
         assert excerpt.batch.ids.shape[0] == budget, "a batch is not full"
         seen += excerpt.following[excerpt.following != IGNORE].tolist()
         # a sequence never goes past the end of a document
-        for a, b in zip(excerpt.batch.offsets.tolist(), excerpt.batch.offsets.tolist()[1:], strict=False):
+        for a, b in pairwise(excerpt.batch.offsets.tolist()):
             assert END not in excerpt.following[a : b - 1].tolist()
     assert sorted(seen) == sorted(split.flat.tolist()), "not every token once"
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(0, 40), st.integers(1, 12), st.integers(1, 4), st.integers(0, 5))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 30),
+    st.integers(0, 40),
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.integers(0, 5),
+)
 def test_packed(seed, documents, longest, max_len, times, epoch):
     packed_holds(numbered_corpus(seed, documents, longest), max_len * times + seed % 2, max_len, seed, epoch)
 
@@ -74,7 +87,14 @@ def streams_hold(split, streams, length, seed, epoch):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(5, 40), st.integers(1, 4), st.integers(1, 9), st.integers(0, 5))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 30),
+    st.integers(5, 40),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.integers(0, 5),
+)
 def test_streams(seed, documents, longest, streams, length, epoch):
     split = numbered_corpus(seed, documents, longest)
     if split.num_tokens >= streams * length:

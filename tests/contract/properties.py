@@ -117,7 +117,9 @@ def steps(model: Backbone, seed: int) -> None:
     full = model(pack(texts)).hidden.view(3, 20, -1)
     state = model.start(3, 20)
     for t in range(20):
-        batch = ragged(torch.tensor([text[t] for text in texts]), torch.ones(3, dtype=torch.long), 1, torch.full((3,), t))
+        batch = ragged(
+            torch.tensor([text[t] for text in texts]), torch.ones(3, dtype=torch.long), 1, torch.full((3,), t)
+        )
         output = model(batch, state=state)
         close(output.hidden, full[:, t], limit)
         state = output.state

@@ -186,7 +186,7 @@ def test_loop_that_differs_from_the_kernel(monkeypatch):
     step = recurrent.GruCell.step
 
     def swapped(cell, x, state):
-        (h,), gates = step(cell, x, state)
+        _, gates = step(cell, x, state)
         return (gates[1] * gates[2] + (1 - gates[1]) * state[0],), gates
 
     monkeypatch.setattr(recurrent.GruCell, "step", swapped)

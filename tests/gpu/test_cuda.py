@@ -84,8 +84,8 @@ def test_compiled_equals_eager(name):
 
 @pytest.mark.parametrize("recipe", ["lstm-tiny", "gpt2-tiny"])
 def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
-    from seqloom.runs import pretrain
     from seqloom.errors import Interrupted
+    from seqloom.runs import pretrain
     from seqloom.train.loop import Fit
     from tests.train.material import prepared
 

@@ -24,7 +24,8 @@ def theirs(kind):
     sizes = {"vocab_size": V, "n_embd": D, "n_layer": LAYERS, "n_head": HEADS, "n_positions": L}
     still = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "attn_implementation": "eager"}
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(**sizes, **still)) if kind == "gpt2" else OpenAIGPTLMHeadModel(OpenAIGPTConfig(**sizes, **still))
+    config, cls = (GPT2Config, GPT2LMHeadModel) if kind == "gpt2" else (OpenAIGPTConfig, OpenAIGPTLMHeadModel)
+    model = cls(config(**sizes, **still))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))

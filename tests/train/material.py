@@ -5,9 +5,9 @@ from pathlib import Path
 
 from seqloom.batches.prepare import prepare
 
-NOUNS = "the cat|the dog|a bird|my friend|the old king|a small river|the queen|no child|the miller|her brother".split("|")
-VERBS = "sees|likes|finds|follows|forgets|wants|hears|answers|leaves|remembers".split("|")
-ENDS = "today|again|at night|in the wood|near the sea|without a word|for ever|by the old mill".split("|")
+NOUNS = ("the cat", "the dog", "a bird", "my friend", "the old king", "a small river", "the queen", "no child")
+VERBS = ("sees", "likes", "finds", "follows", "forgets", "wants", "hears", "answers", "leaves", "remembers")
+ENDS = ("today", "again", "at night", "in the wood", "near the sea", "without a word", "for ever", "by the old mill")
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

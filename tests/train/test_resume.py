@@ -1,0 +1,201 @@
+"""A run that was killed and resumed ends with the same bits as one that was not."""
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from seqloom import progress
+from seqloom.errors import DataError, Interrupted, UsageError
+from seqloom.models import MODELS
+from seqloom.runs import pretrain
+from seqloom.train import checkpoint as checkpoints
+from seqloom.train.loop import Fit
+from tests.train.material import prepared
+
+TIMES = {"seconds", "tokens_per_second", "log_bytes"}
+DROPOUT = {"rnn": 0.1, "gru": 0.1, "lstm": 0.1, "gpt": 0.1, "gpt2": 0.1}  # so that the generator matters
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return prepared(tmp_path_factory.mktemp("resume") / "data")
+
+
+def settings(name: str, steps: int, save_every: int = 7, workers: int = 1) -> list[str]:
+    """Small enough to be quick; several epochs, evaluations between saves, an odd number of batches a step."""
+    small = ["model.dim=20", f"model.dropout={DROPOUT[name]}"]
+    shapes = (
+        ["batches.budget=256", "batches.length=32"]
+        if name.startswith("gpt")
+        else ["batches.streams=8", "batches.length=32"]
+    )
+    return [
+        *small,
+        *shapes,
+        f"budget={{steps={steps}}}",
+        f"train.save_every={save_every}",
+        f"train.workers={workers}",
+        "train.accumulate=3",
+        "train.eval_every=11",
+        "train.log_every=4",
+        "train.schedule.warmup=5",
+        "valid.limit=500",
+    ]
+
+
+def fingerprint(folder: Path) -> dict[str, object]:
+    """Everything that must be the same: weights, optimizer, carried state, counters, cursor and metrics."""
+    newest = folder / "checkpoints" / (folder / "checkpoints" / "latest").read_text().strip()
+    found = checkpoints.load(newest)
+    hashes = json.loads((newest / "manifest.json").read_text())["sha256"]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "tensors": {name: value for name, value in hashes.items() if name.endswith(".safetensors")},
+        "best": json.loads((folder / "weights.json").read_text()),
+        "state": {key: value for key, value in found.state.items() if key not in TIMES},
+        "metrics": [{key: value for key, value in line.items() if key not in TIMES} for line in lines],
+    }
+
+
+def interrupted_run(name: str, data: Path, out: Path, steps: int, stops: int, monkeypatch) -> None:
+    """Breaks off without warning at random steps, `stops` times, and resumes each time with other workers."""
+    rng = random.Random(1)
+    one_step, countdown = Fit.one_step, 0
+
+    def fragile(fit, items):
+        nonlocal countdown
+        countdown -= 1
+        if countdown == 0:
+            raise ConnectionAbortedError("power cut")
+        one_step(fit, items)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fit, "one_step", fragile)
+        for i in range(stops):
+            countdown = rng.randint(1, 6)
+            with pytest.raises(ConnectionAbortedError):
+                pretrain(
+                    f"{name}-tiny", data, out, settings=settings(name, steps, 3, rng.choice((0, 1, 3))), resume=i > 0
+                )
+        countdown = -1
+        pretrain(f"{name}-tiny", data, out, settings=settings(name, steps, 3, 2), resume=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_twenty_interruptions_change_no_bit(name, data, tmp_path, monkeypatch):
+    pretrain(f"{name}-tiny", data, tmp_path / "whole", settings=settings(name, 80))
+    interrupted_run(name, data, tmp_path / "broken", 80, 20, monkeypatch)
+    whole, broken = fingerprint(tmp_path / "whole"), fingerprint(tmp_path / "broken")
+    assert whole["metrics"] == broken["metrics"]
+    assert whole == broken
+    assert len({line["epoch"] for line in whole["metrics"] if "epoch" in line}) > 1, "the run should pass an epoch"
+
+
+@pytest.mark.parametrize("lost", ["carry", "optimizer", "cursor", "seed"])
+def test_planted_loss_of_state_is_noticed(lost, data, tmp_path, monkeypatch):
+    pretrain("lstm-tiny", data, tmp_path / "whole", settings=settings("lstm", 60))
+    restore = Fit.restore
+
+    def forgetful(fit):
+        restore(fit)
+        if lost == "carry":
+            fit.carry = None
+        elif lost == "optimizer":
+            fit.optimizer.state.clear()
+        elif lost == "cursor":
+            fit.state.batch = 0
+        else:
+            fit.seed += 1
+
+    monkeypatch.setattr(Fit, "restore", forgetful)
+    interrupted_run("lstm", data, tmp_path / "broken", 60, 8, monkeypatch)
+    assert fingerprint(tmp_path / "whole") != fingerprint(tmp_path / "broken")
+
+
+def kill_and_resume(name: str, data: Path, out: Path, steps: int, kills: int, seed: int) -> tuple[int, int]:
+    """kill -9 at random moments. Returns how often it was killed, and how often inside a save."""
+    rng = random.Random(seed)
+    killed = inside = 0
+    while True:
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                progress.QUIET = True
+                chosen = settings(name, steps, 2, rng.choice((0, 1, 3)))
+                pretrain(f"{name}-tiny", data, out, settings=chosen, resume=True)
+                status = 0
+            finally:
+                os._exit(status)
+        rng.random()
+        if killed < kills:
+            time.sleep(rng.uniform(0.02, 0.25))
+            os.kill(process, signal.SIGKILL)
+        _, status = os.waitpid(process, 0)
+        if os.WIFSIGNALED(status):
+            killed += 1
+            folders = [path for path in (out / "checkpoints").glob("step-*") if path.is_dir()]
+            inside += any(not (path / "manifest.json").exists() for path in folders)
+            continue
+        assert os.WEXITSTATUS(status) == 0
+        return killed, inside
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt2"])
+def test_kill_minus_nine_at_twenty_random_moments(name, data, tmp_path):
+    pretrain(f"{name}-tiny", data, tmp_path / "whole", settings=settings(name, 120))
+    killed, inside = kill_and_resume(name, data, tmp_path / "killed", 120, 20, seed=7)
+    assert fingerprint(tmp_path / "whole") == fingerprint(tmp_path / "killed")
+    print(f"{name}: killed {killed} times, {inside} of them inside a save")
+    assert killed >= 5, "the run was over before it could be killed"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_two_hundred_random_kills(name, data, tmp_path):
+    pretrain(f"{name}-tiny", data, tmp_path / "whole", settings=settings(name, 900))
+    killed, inside = kill_and_resume(name, data, tmp_path / "killed", 900, 200, seed=8)
+    print(f"{name}: killed {killed} times, {inside} of them inside a save")
+    assert killed >= 40 and inside > 0
+    assert fingerprint(tmp_path / "whole") == fingerprint(tmp_path / "killed")
+
+
+def test_a_finished_run_resumes_to_itself(data, tmp_path):
+    pretrain("gpt2-tiny", data, tmp_path / "run", settings=settings("gpt2", 12))
+    before = fingerprint(tmp_path / "run")
+    pretrain("gpt2-tiny", data, tmp_path / "run", settings=settings("gpt2", 12), resume=True)
+    assert fingerprint(tmp_path / "run") == before
+
+
+def test_asked_to_stop_it_saves_and_can_go_on(data, tmp_path, monkeypatch):
+    pretrain("gru-tiny", data, tmp_path / "whole", settings=settings("gru", 30))
+    one_step = Fit.one_step
+
+    def asked(fit, items):
+        one_step(fit, items)
+        if fit.state.step == 11:  # an evaluation is due: it must be made up for
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Fit, "one_step", asked)
+    with pytest.raises(Interrupted, match="--resume") as stopped:
+        pretrain("gru-tiny", data, tmp_path / "broken", settings=settings("gru", 30))
+    assert stopped.value.exit_code == 75
+    monkeypatch.setattr(Fit, "one_step", one_step)
+    pretrain("gru-tiny", data, tmp_path / "broken", settings=settings("gru", 30), resume=True)
+    assert fingerprint(tmp_path / "whole") == fingerprint(tmp_path / "broken")
+
+
+def test_what_is_resumed_must_be_the_same_run(data, tmp_path):
+    pretrain("gpt2-tiny", data, tmp_path / "run", settings=settings("gpt2", 4))
+    with pytest.raises(UsageError, match="another seed"):
+        pretrain("gpt2-tiny", data, tmp_path / "run", settings=settings("gpt2", 4), seed=1, resume=True)
+    with pytest.raises(UsageError, match="another recipe"):
+        pretrain("gpt2-tiny", data, tmp_path / "run", settings=settings("gpt2", 5), resume=True)
+    other = prepared(tmp_path / "other", 1000)
+    with pytest.raises(DataError, match="fingerprints differ"):
+        pretrain("gpt2-tiny", other, tmp_path / "run", settings=settings("gpt2", 4), resume=True)
