@@ -38,6 +38,7 @@ class Progress:
         self.done, self.first = done, done
         self.note = ""
         self.changed = False
+        self.drawn = False  # a bar stands on the line, which has no end yet
         self.start = self.shown = time.monotonic()
         # NO_COLOR asks for no escape codes; the bar is drawn with them
         self.live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
@@ -50,8 +51,8 @@ class Progress:
     ) -> None:
         if self.changed and (self.shown > self.start or (kind is None and time.monotonic() - self.start > 2)):
             self._show()
-            if self.live and not QUIET:
-                print(file=sys.stderr, flush=True)
+        if self.drawn:
+            print(file=sys.stderr, flush=True)
 
     def advance(self, amount: float = 0.0, note: str | None = None) -> None:
         self.done += amount
@@ -87,5 +88,6 @@ class Progress:
         line = "  ".join(parts)
         if self.live:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+            self.drawn = True
         else:
             print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,123 @@
+"""Progress: only on standard error, a bar for a person, lines for a log, nothing with --quiet."""
+
+import io
+import sys
+
+import pytest
+
+from seqloom import progress
+from seqloom.progress import Progress, clock, human, say
+
+
+class Watch:
+    """Time that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    made = Watch()
+    monkeypatch.setattr(progress.time, "monotonic", made)
+    monkeypatch.setattr(progress, "QUIET", False)
+    return made
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0"), (999, "999"), (1000, "1.00k"), (-2500, "-2.50k"), (2e6, "2.00M"), (3.2e12, "3.20T")]
+)
+def test_human(value: float, shown: str) -> None:
+    assert human(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00"), (1e5, "27:46:40")]
+)
+def test_clock(seconds: float, shown: str) -> None:
+    assert clock(seconds) == shown
+
+
+def test_say_goes_to_standard_error(
+    watch: Watch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("a remark")
+    assert capsys.readouterr() == ("", "a remark\n")
+    monkeypatch.setattr(progress, "QUIET", True)
+    say("a remark")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_log_gets_plain_lines_now_and_then(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("read", total=1000.0, unit="MB") as bar:
+        for second in range(1, 31):
+            watch.now = 100.0 + second
+            bar.advance(20.0, note=f"part {second}")
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and "\r" not in err and "\033" not in err
+    assert lines[0] == "read    4%  20 MB/s  part 2  0:48 left"
+    assert lines[1].startswith("read   24%") and lines[2].startswith("read   44%")
+    assert lines[3] == "read   60%  20 MB/s  part 30  0:20 left" and len(lines) == 4
+
+
+def test_a_short_job_is_silent(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("read", total=10.0) as bar:
+        watch.now += 1.9
+        bar.advance(10.0)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_was_done_before_does_not_count_as_speed(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("train", total=100.0, unit="steps", done=90.0) as bar:
+        watch.now += 5
+        bar.advance(5.0)
+    assert capsys.readouterr().err == "train   95%  1 steps/s  0:05 left\n"
+
+
+def test_without_a_total_there_is_no_share(watch: Watch, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress("read", total=None, unit="lines") as bar:
+        watch.now += 5
+        bar.advance(5000.0)
+    assert capsys.readouterr().err == "read  1.00k lines/s\n"
+
+
+def test_a_person_gets_a_bar(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with Progress("read", total=10.0) as bar:
+        for _ in range(10):
+            watch.now += 0.2
+            bar.advance(1.0)
+    drawn = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert drawn.count("\r\033[K") == 10 and "━" * 24 in drawn and drawn.endswith("left\n")
+
+
+def test_no_color_means_no_escape_codes(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with Progress("read", total=10.0) as bar:
+        watch.now += 5
+        bar.advance(1.0)
+    drawn = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert drawn.startswith("read   10%") and "\033" not in drawn and "\r" not in drawn
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_quiet_is_silent(watch: Watch, monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(progress, "QUIET", True)
+    monkeypatch.setattr(sys, "stderr", Terminal() if live else io.StringIO())
+    with Progress("read", total=10.0) as bar:
+        for _ in range(10):
+            watch.now += 5
+            bar.advance(1.0)
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

@@ -1,0 +1,33 @@
+"""Every command and every line of Python in the README is run, in its order, as a reader would."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.train.material import write_text
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def test_commands_and_python(tmp_path):
+    write_text(tmp_path / "corpus.txt", 6000)
+    bin_ = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
+    commands = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]
+    assert len(commands) > 10
+    small = {"--out data ": "--out data --vocab-size 300 "}  # the test's text is too small for the default
+    for command in commands:
+        for plain, changed in small.items():
+            command = command.replace(plain, changed)
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}\n{done.stderr}"
+    for source in blocks("python"):
+        done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert float(done.stdout) < 8
