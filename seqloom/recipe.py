@@ -14,6 +14,9 @@ from seqloom.objectives import OBJECTIVES, objective_class
 from seqloom.train.loop import Budget, TrainConfig
 
 
+LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
+
+
 class BatchesConfig(Config):
     """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens."""
 
@@ -102,6 +105,11 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             if "vocab_size" in cls.Config.model_fields:
                 own.setdefault("vocab_size", 1)
             found += problems(cls.Config, own, section)
+            found += [
+                f"'{section}.{key}' is more than {LARGEST:,}, the largest size there is"
+                for key, value in own.items()
+                if isinstance(value, int) and value > LARGEST
+            ]
     if not found:
         recipe = Recipe.model_validate(values)
         if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).recurrent:

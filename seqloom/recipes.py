@@ -24,7 +24,12 @@ def built_in(name: str) -> dict[str, Any]:
     cls = model_class(model)
     values = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
     training = recurrent if cls.recurrent else transformer
-    return {"name": name, "model": {"name": model, **values}, **training(preset, values)}
+    return {
+        "name": name,
+        "model": {"name": model, **values},
+        "objective": {"name": "next-token"},
+        **training(preset, values),
+    }
 
 
 def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ import platform
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +21,14 @@ from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.store import Store
 from seqloom.card import write_card
+from seqloom.config import build
+from seqloom.decode.rules import SampleConfig
+from seqloom.decode.sample import sample as draw
+from seqloom.decode.step import Stepper
+from seqloom.decode.stream import TextStream
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.perplexity import perplexity
+from seqloom.evaluate.score import Scored, score
 from seqloom.files import TEMPORARY, explained, read_json, sha256, sole_owner, write_json
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
@@ -215,6 +222,12 @@ def finish(folder: Path, config: dict[str, Any], state: Progressed, learner: Obj
     write_card(folder, config, result, store.manifest.model_dump())
 
 
+class Sample(NamedTuple):
+    text: str  # the prompt and what follows it
+    tokens: list[int]  # the new ones
+    log_probs: list[float]  # of those, under the model
+
+
 class Run:
     """A trained model with its tokenizer."""
 
@@ -240,6 +253,58 @@ class Run:
         seconds = round(time.monotonic() - started, 3)
         parameters = sum(p.numel() for p in self.learner.parameters())
         return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+
+    def generate(
+        self,
+        prompt: str = "",
+        *,
+        n: int = 1,
+        seed: int = 0,
+        on_text: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> list[Sample]:
+        """Continues a prompt n times. Options are those of SampleConfig: temperature, top_k, top_p, max_new, …
+
+        on_text is given the text of the first sample as it comes, in pieces that never split a character.
+        """
+        if not 1 <= n <= 10_000:
+            raise UsageError(f"n = {n}: between 1 and 10,000 samples can be drawn at once")
+        config = build(SampleConfig, options, source="generate")
+        tokenizer = self.tokenizer
+        ids, unknown = self.read(prompt)
+        if unknown:
+            say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")
+        limit = self.learner.backbone.max_len
+        if limit is not None and len(ids) >= limit:
+            say(
+                f"warning: the prompt has {len(ids)} tokens, the model reads {limit}: only its last {limit // 2} are used"
+            )
+        banned = [
+            i for i in {tokenizer.unk_id, *tokenizer.special_ids.values()} if i is not None and i != tokenizer.end_id
+        ]
+        stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
+        streams = [TextStream(tokenizer) for _ in range(n)]
+        made = [Sample(prompt, [], []) for _ in range(n)]
+        for drawn in draw(stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
+            piece = "" if drawn.token == tokenizer.end_id else streams[drawn.sample].push(drawn.token)
+            piece += streams[drawn.sample].close() if drawn.last else ""
+            before = made[drawn.sample]
+            made[drawn.sample] = Sample(
+                before.text + piece, [*before.tokens, drawn.token], [*before.log_probs, drawn.log_prob]
+            )
+            if piece and drawn.sample == 0 and on_text is not None:
+                on_text(piece)
+        return made
+
+    def read(self, text: str) -> tuple[list[int], list[str]]:
+        """The tokens of a text, the end token before them, and what of it is unknown."""
+        (ids,), (unknown,) = self.tokenizer.encode_batch_with_unknown([text])
+        return [self.tokenizer.end_id, *ids.tolist()], unknown
+
+    def score(self, texts: list[str]) -> list[Scored]:
+        """log p of every token of every text, and of its end."""
+        ids = [part.tolist() for part in self.tokenizer.encode_batch(texts)]
+        return score(self.learner, ids, self.tokenizer.end_id, self.device)  # type: ignore[arg-type]
 
 
 def load(folder: str | Path, device: str = "auto") -> Run:

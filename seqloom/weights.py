@@ -51,7 +51,8 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 def _check_header(path: Path, prefix: bytes, file: Any, size: int) -> None:
     def damaged(what: str) -> ModelError:
-        return ModelError(f"{path} is damaged or no safetensors file: {what}")
+        shown = what if len(what) < 200 else what[:199] + "…"  # a stranger's file may have much to quote
+        return ModelError(f"{path} is damaged or no safetensors file: {shown}")
 
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or length > MAX_HEADER or 8 + length > size:

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "seqloom"
 # each may import what stands before it
 ORDER = (
-    "errors files progress config batch weights text tokens batches blocks models objectives train evaluate "
+    "errors files progress config batch weights text tokens batches blocks models objectives decode train evaluate "
     "recipe recipes card runs cli"
 ).split()
 OUTSIDE = ("__init__", "__main__")  # they stand above the order

@@ -145,11 +145,11 @@ def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
             load_tensors(path)
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 5])
+@pytest.mark.parametrize("protocol", [1, 2, 5])
 def test_a_torch_file_is_refused_and_not_executed(tmp_path: Path, protocol: int) -> None:
     path = tmp_path / "a.safetensors"
     for zipped in (True, False):
-        torch.save(example(), path, pickle_protocol=max(protocol, 1), _use_new_zipfile_serialization=zipped)
+        torch.save(example(), path, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
         with pytest.raises(ModelError, match="damaged"):
             load_tensors(path)
 
@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
         assert "'norm.bias' is missing" in line and "'strange' is unexpected" in line
         assert "'table.weight' is (6, 5), not (6, 4)" in line
     assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
-    with pytest.raises(ModelError, match="and 2 more"):
+    with pytest.raises(ModelError, match="and 3 more"):
         fill(module, {}, tmp_path)
 
 

@@ -28,6 +28,14 @@ class Pieces(NamedTuple):
     positions: np.ndarray
 
 
+class Corpus(Protocol):
+    """What is needed to cut pieces out of a text: a Split, or some lines in memory."""
+
+    @property
+    def offsets(self) -> np.ndarray: ...
+    def read_many(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray: ...
+
+
 class Plan(Protocol):
     """One epoch."""
 
@@ -45,7 +53,7 @@ def generator(seed: int, epoch: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
 
 
-def excerpt(split: Split, pieces: Pieces, max_len: int, num_sequences: int = 0, num_tokens: int = 0) -> Excerpt:
+def excerpt(split: Corpus, pieces: Pieces, max_len: int, num_sequences: int = 0, num_tokens: int = 0) -> Excerpt:
     """Reads the pieces. Each token is predicted from the one before it in the corpus, a document's first from the end
     token before it. Shapes are filled up to num_sequences and num_tokens; filler is never predicted."""
     lengths, positions = pieces.lengths, pieces.positions

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from seqloom.batch import State, select, to_device
-from seqloom.batches.plan import Pieces, excerpt
+from seqloom.batches.plan import Corpus, Pieces, excerpt
 from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import NextToken
@@ -47,29 +47,14 @@ def perplexity(
     """The metrics of one split, or of its first `limit` tokens; None if `stop` said so on the way."""
     if split.num_documents == 0:
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
-    backbone = learner.backbone
     borders = split.offsets if limit is None else clipped(split.offsets, limit)
-    if backbone.recurrent:
-        losses = carried(learner, split, borders, device, batch_tokens)
-        context = "carried"
-    else:
-        longest = backbone.max_len if max_len is None else max_len
-        assert longest is not None
-        if backbone.max_len is not None and longest > backbone.max_len:
-            raise UsageError(
-                f"--max-len {longest} is more than the {backbone.max_len} tokens that this model can take in"
-            )
-        stride = longest if stride is None else stride
-        if not 1 <= stride <= longest:
-            raise UsageError(f"--stride {stride} must lie between 1 and the context of {longest} tokens")
-        losses = sliding(learner, split, borders, device, batch_tokens, longest, stride)
-        context = f"sliding, {longest} tokens, stride {stride}"
+    losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens)
     nats, tokens = 0.0, 0
     was_training = learner.training
     learner.eval()
     try:
         with Progress(title or "evaluate", total=float(borders[-1]), unit="tokens") as bar, torch.no_grad():
-            for part in losses:
+            for _, part in losses:
                 nats += float(part.double().sum())
                 tokens += part.shape[0]
                 bar.advance(part.shape[0])
@@ -79,6 +64,30 @@ def perplexity(
         learner.train(was_training)
     assert tokens == int(borders[-1])
     return measured(nats, tokens, split, limit is None, context)
+
+
+def token_losses(
+    learner: NextToken,
+    split: Corpus,
+    borders: np.ndarray,
+    device: torch.device,
+    stride: int | None = None,
+    max_len: int | None = None,
+    batch_tokens: int = 16384,
+) -> tuple["Losses", str]:
+    """−log p of every token within the borders, in batches, and a name for the context they were given."""
+    backbone = learner.backbone
+    if backbone.recurrent:
+        return carried(learner, split, borders, device, batch_tokens), "carried"
+    longest = backbone.max_len if max_len is None else max_len
+    assert longest is not None
+    if backbone.max_len is not None and longest > backbone.max_len:
+        raise UsageError(f"--max-len {longest} is more than the {backbone.max_len} tokens that this model can take in")
+    stride = longest if stride is None else stride
+    if not 1 <= stride <= longest:
+        raise UsageError(f"--stride {stride} must lie between 1 and the context of {longest} tokens")
+    losses = sliding(learner, split, borders, device, batch_tokens, longest, stride)
+    return losses, f"sliding, {longest} tokens, stride {stride}"
 
 
 def measured(nats: float, tokens: int, split: Split, whole: bool, context: str) -> dict[str, Any]:
@@ -123,30 +132,29 @@ def windows(borders: np.ndarray, max_len: int, stride: int) -> tuple[Pieces, np.
     return pieces, end - counted_from
 
 
+Losses = Iterator[tuple[np.ndarray, torch.Tensor]]  # where tokens stand in the corpus, and −log p of each
+
+
 def sliding(
     learner: NextToken,
-    split: Split,
+    split: Corpus,
     borders: np.ndarray,
     device: torch.device,
     batch_tokens: int,
     max_len: int,
     stride: int,
-) -> Iterator[torch.Tensor]:
+) -> Losses:
     pieces, counted = windows(borders, max_len, stride)
     per_batch = max(1, batch_tokens // max_len)
     for i in range(0, len(counted), per_batch):
         part = Pieces(*(array[i : i + per_batch] for array in pieces))
-        longest = int(part.lengths.max())
-        example = to_device(excerpt(split, part, longest), device)
-        losses, _ = learner.losses(example)
-        place = np.arange(int(part.lengths.sum())) - np.repeat(np.cumsum(part.lengths), part.lengths)
-        chosen = place >= -np.repeat(counted[i : i + per_batch], part.lengths)
-        yield losses[torch.from_numpy(chosen).to(device)]
+        losses, _ = learner.losses(to_device(excerpt(split, part, int(part.lengths.max())), device))
+        from_end = np.arange(int(part.lengths.sum())) - np.repeat(np.cumsum(part.lengths), part.lengths)
+        chosen = from_end >= -np.repeat(counted[i : i + per_batch], part.lengths)
+        yield places(part)[chosen], losses[torch.from_numpy(chosen).to(device)]
 
 
-def carried(
-    learner: NextToken, split: Split, borders: np.ndarray, device: torch.device, batch_tokens: int
-) -> Iterator[torch.Tensor]:
+def carried(learner: NextToken, split: Corpus, borders: np.ndarray, device: torch.device, batch_tokens: int) -> Losses:
     sizes = np.diff(borders)
     longest_first = np.argsort(-sizes, kind="stable")
     rows = max(1, batch_tokens // CHUNK)
@@ -159,6 +167,11 @@ def carried(
             pieces = Pieces(borders[:-1][alive] + begin, lengths, np.full(len(alive), begin))
             if state is not None:
                 state = select(state, torch.arange(len(alive), device=device))
-            example = to_device(excerpt(split, pieces, int(lengths.max())), device)
-            losses, state = learner.losses(example, state)
-            yield losses
+            losses, state = learner.losses(to_device(excerpt(split, pieces, int(lengths.max())), device), state)
+            yield places(pieces), losses
+
+
+def places(pieces: Pieces) -> np.ndarray:
+    """Where each token of the pieces stands in the corpus."""
+    first = np.cumsum(pieces.lengths) - pieces.lengths
+    return np.arange(int(pieces.lengths.sum())) + np.repeat(pieces.starts - first, pieces.lengths)

@@ -1,0 +1,134 @@
+"""generate and score: what a trained model says, and what it thinks of what you say."""
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqloom.cli import app
+
+GENERATE_EXAMPLES = """Examples:
+
+seqloom generate runs/gpt --prompt "Once upon a time"
+
+seqloom generate runs/lstm --temperature 0.8 --top-p 0.9 --n 3 --seed 7 --json
+"""
+
+
+@app.command(epilog=GENERATE_EXAMPLES)
+def generate(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    prompt: Annotated[str, typer.Option(help="The text to go on from; none: the start of a document.")] = "",
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from the fewest tokens that have this share together.")
+    ] = None,
+    max_new: Annotated[int, typer.Option(help="The most new tokens.")] = 200,
+    min_new: Annotated[int, typer.Option(help="The fewest; the text cannot end before.")] = 0,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1: what was said becomes less likely.")] = 1.0,
+    no_repeat: Annotated[int, typer.Option(help="No run of this many tokens twice; 0: no such rule.")] = 0,
+    n: Annotated[int, typer.Option("--n", help="How many samples.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Continue a text."""
+    from seqloom.runs import load
+
+    options = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "max_new": max_new,
+        "min_new": min_new,
+        "repetition_penalty": repetition_penalty,
+        "no_repeat": no_repeat,
+    }
+    loaded = load(run, device)
+    live = n == 1 and not as_json
+    if live:
+        write(prompt)
+    samples = loaded.generate(prompt, n=n, seed=seed, on_text=write if live else None, **options)
+    if live:
+        print()
+    elif as_json:
+        rows = [
+            {"text": s.text, "tokens": s.tokens, "log_prob": sum(s.log_probs), "log_probs": s.log_probs}
+            for s in samples
+        ]
+        print(json.dumps({"samples": rows, "seed": seed, **options}))
+    else:
+        for number, each in enumerate(samples, 1):
+            print(f"--- {number}\n{each.text}")
+
+
+def write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+SCORE_EXAMPLES = """Examples:
+
+seqloom score runs/gpt sentences.txt
+
+echo "The keys to the cabinet are here." | seqloom score runs/lstm --json
+"""
+
+
+@app.command(epilog=SCORE_EXAMPLES)
+def score(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    file: Annotated[Path | None, typer.Argument(help="One text a line; none: standard input.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every token.")] = False,
+) -> None:
+    """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted."""
+    from seqloom.runs import load
+
+    loaded = load(run, device)
+    total, count, first = 0.0, 0, True
+    if as_json:
+        write('{"lines": [')
+    for texts in batches(read_lines(file)):
+        for text, scored in zip(texts, loaded.score(texts), strict=True):
+            line = sum(scored.log_probs)
+            total, count = total + line, count + len(scored.log_probs)
+            if not as_json:
+                print(f"{line:.4f}")
+                continue
+            ids = loaded.tokenizer.encode(text)
+            row: dict[str, Any] = {
+                "text": text,
+                "log_prob": line,
+                "end": scored.end,
+                "tokens": [loaded.tokenizer.token(i) for i in ids],
+                "log_probs": scored.log_probs,
+            }
+            write(("" if first else ",\n") + json.dumps(row))
+            first = False
+    if as_json:
+        print(f'], "log_prob": {json.dumps(total)}, "tokens": {count}}}')
+
+
+def batches(lines: Iterator[str]) -> Iterator[list[str]]:
+    while texts := list(islice(lines, 256)):
+        yield texts
+
+
+def read_lines(file: Path | None) -> Iterator[str]:
+    from seqloom.errors import DataError
+    from seqloom.files import explained
+
+    name = "standard input" if file is None else str(file)
+    with explained(file or Path("standard input")):
+        stream = sys.stdin.buffer if file is None else open(file, "rb")  # noqa: SIM115 - read to its end below
+        for number, line in enumerate(stream, 1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise DataError(f"{name}:{number}: no valid UTF-8 ({error.reason}): convert the file first") from error

@@ -1,0 +1,33 @@
+"""Tokens to text as they come: pieces that concatenate to the text, and never split a character."""
+
+from seqloom.tokens.tokenizer import Tokenizer
+
+TORN = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for the bytes of an unfinished character
+
+
+class TextStream:
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.ids: list[int] = []
+        self.given = ""
+
+    def push(self, token: int) -> str:
+        """What can be shown now; "" while a character is unfinished."""
+        self.ids.append(token)
+        text = self.tokenizer.decode(self.ids)
+        if text.endswith(TORN):
+            return ""
+        piece = self._new(text)
+        if self.tokenizer.byte_exact:  # bytes simply add up, so what is shown need not be decoded again
+            self.ids, self.given = [], ""
+        return piece
+
+    def close(self) -> str:
+        """The rest, torn or not."""
+        return self._new(self.tokenizer.decode(self.ids))
+
+    def _new(self, text: str) -> str:
+        if not text.startswith(self.given):  # what was shown cannot be taken back
+            return ""
+        piece, self.given = text[len(self.given) :], text
+        return piece

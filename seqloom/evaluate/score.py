@@ -1,0 +1,44 @@
+"""Log-probabilities of single texts, token by token: Σ log p(token), each from what stands before it in its text."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from seqloom.evaluate.perplexity import token_losses
+from seqloom.objectives.next_token import NextToken
+
+
+class Texts:
+    """Token ids in memory, each text followed by the end token, as a corpus has them."""
+
+    def __init__(self, ids: list[list[int]], end_id: int):
+        self.flat = np.array([end_id, *(token for text in ids for token in [*text, end_id])], np.int64)
+        self.offsets = np.cumsum([0, *(len(text) + 1 for text in ids)])
+
+    def read_many(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        stretches = [self.flat[s + 1 : s + 1 + n] for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
+        return np.concatenate(stretches)
+
+
+class Scored(NamedTuple):
+    log_probs: list[float]  # natural logarithms, one a token
+    end: float  # of the text being over after them
+
+
+@torch.no_grad()
+def score(
+    learner: NextToken, ids: list[list[int]], end_id: int, device: torch.device, batch_tokens: int = 16384
+) -> list[Scored]:
+    """Texts longer than a model's context are read in windows that move on by half of it."""
+    if not ids:
+        return []
+    texts = Texts(ids, end_id)
+    found = np.zeros(len(texts.flat) - 1)
+    longest = learner.backbone.max_len
+    stride = None if longest is None else max(1, longest // 2)
+    losses, _ = token_losses(learner, texts, texts.offsets, device, stride, batch_tokens=batch_tokens)
+    for where, part in losses:
+        found[where] = -part.double().cpu().numpy()
+    rows = [found[a:b].tolist() for a, b in zip(texts.offsets[:-1].tolist(), texts.offsets[1:].tolist(), strict=True)]
+    return [Scored(row[:-1], row[-1]) for row in rows]
