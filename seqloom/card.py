@@ -12,6 +12,11 @@ def write_card(folder: Path, config: dict[str, Any], result: dict[str, Any], man
     write_bytes(folder / "card.md", card(config, result, manifest).encode())
 
 
+def cost_line(result: dict[str, Any]) -> str:
+    share = "" if result["mfu"] is None else f", {result['mfu']:.1%} of the device's peak"
+    return f"{result['flops']:.3g} (matrix products; {human(result['flops_per_second'])}FLOP/s{share})"
+
+
 def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> str:
     recipe, versions = config["recipe"], config["versions"]
     rows = [
@@ -20,6 +25,10 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
         ("tokens read", f"{result['tokens']:,} ({result['epochs']:.2f} epochs)"),
         ("words read", f"{result['words']:,} (by the corpus' ratio of words to tokens)"),
         ("training time", f"{clock(result['seconds'])} at {human(result['tokens_per_second'])} tokens/s"),
+        ("floating-point operations", cost_line(result)),
+        ("peak memory", "unknown" if result["peak_memory_mb"] is None else f"{result['peak_memory_mb']:,.0f} MB"),
+        ("energy", f"{result['energy_kwh']:.2g} kWh ({result['energy_method']})"),
+        ("CO2", f"{result['co2_kg']:.2g} kg ({result['co2_country']}, 2023, Ember)"),
         ("steps skipped for broken numbers", f"{result['skipped']:,}"),
     ]
     if result["train_loss"] is not None:

@@ -13,7 +13,6 @@ from seqloom.models import MODELS, model_class
 from seqloom.objectives import OBJECTIVES, objective_class
 from seqloom.train.loop import Budget, TrainConfig
 
-
 LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
 
 
@@ -38,12 +37,13 @@ class BudgetConfig(Config):
     words: float | None = Field(None, gt=0)
     minutes: float | None = Field(None, gt=0)
     epochs: float | None = Field(None, gt=0)
+    flops: float | None = Field(None, gt=0)
     steps: int | None = Field(None, gt=0)
 
     @model_validator(mode="after")
     def has_an_end(self) -> Self:
         if not self.model_dump(exclude_none=True):
-            raise ValueError("needs at least one of tokens, words, minutes, epochs, steps")
+            raise ValueError("needs at least one of tokens, words, minutes, epochs, steps, flops")
         return self
 
     def resolve(self, split: Split) -> Budget:
@@ -53,7 +53,8 @@ class BudgetConfig(Config):
             self.epochs and self.epochs * split.num_tokens,
         ]
         tokens = min((end for end in ends if end), default=float("inf"))
-        return Budget(tokens, self.minutes or float("inf"), self.steps or float("inf"))
+        never = float("inf")
+        return Budget(tokens, self.minutes or never, self.steps or never, self.flops or never)
 
 
 class ValidConfig(Config):

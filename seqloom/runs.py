@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom import __version__
+from seqloom import __version__, cost
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.store import Store
 from seqloom.card import write_card
-from seqloom.config import build
+from seqloom.config import build, unknown_name
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import sample as draw
 from seqloom.decode.step import Stepper
@@ -54,10 +54,13 @@ def pretrain(
     overwrite: bool = False,
     device: str = "auto",
     deterministic: bool = False,
+    country: str = "world",
 ) -> "Run":
     """Trains a recipe on a prepared folder and returns the finished run."""
     folder, where = Path(out), choose_device(device)
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings)
+    if country not in cost.GRAMS_PER_KWH:
+        raise UsageError(unknown_name("country", country, country, list(cost.GRAMS_PER_KWH)))
     store = Store.open(Path(data))
     train = store.split("train")
     if train.num_documents == 0:
@@ -97,7 +100,7 @@ def pretrain(
             f"{recipe.name}: {parameters:,} parameters, {train.num_tokens:,} training tokens, on {where}, {fit.precision}"
         )
         state = fit.run(resume)
-        finish(folder, config, state, learner, store)
+        finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
     return load(folder, device=str(where))
 
 
@@ -202,7 +205,28 @@ def export(learner: Objective, folder: Path) -> None:
     write_json(folder / "weights.json", {name: sha256(folder / name) for name in WEIGHTS})
 
 
-def finish(folder: Path, config: dict[str, Any], state: Progressed, learner: Objective, store: Store) -> None:
+def spent(state: Progressed, method: str, country: str, device: torch.device) -> dict[str, Any]:
+    """What the training has cost."""
+    kwh = state.joules / 3.6e6
+    cuda = device.type == "cuda"
+    peak = cost.peak_of(torch.cuda.get_device_name(device)) if cuda else None
+    rate = state.flops / max(state.seconds, 1e-9)
+    memory = cost.peak_memory_mb(cuda)
+    return {
+        "flops": state.flops,
+        "flops_per_second": round(rate),
+        "mfu": None if peak is None else round(rate / peak, 4),
+        "peak_memory_mb": None if memory is None else round(memory, 1),
+        "energy_kwh": kwh,
+        "energy_method": method,
+        "co2_kg": cost.co2_kg(kwh, country),
+        "co2_country": country,
+    }
+
+
+def finish(
+    folder: Path, config: dict[str, Any], state: Progressed, learner: Objective, store: Store, costs: dict[str, Any]
+) -> None:
     train = store.split("train")
     result = {
         "step": state.step,
@@ -217,6 +241,7 @@ def finish(folder: Path, config: dict[str, Any], state: Progressed, learner: Obj
         "valid_loss": state.best,
         "best_step": state.best_step,
         "valid": state.evaluation,
+        **costs,
     }
     write_json(folder / "metrics.json", result)
     write_card(folder, config, result, store.manifest.model_dump())

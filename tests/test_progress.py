@@ -40,7 +40,8 @@ def test_human(value: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00"), (1e5, "27:46:40")]
+    ("seconds", "shown"),
+    [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00"), (1e5, "27:46:40")],
 )
 def test_clock(seconds: float, shown: str) -> None:
     assert clock(seconds) == shown

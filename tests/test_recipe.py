@@ -201,7 +201,8 @@ def test_words_of_a_corpus_without_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "budget", [{}, {"tokens": 0}, {"words": -1}, {"minutes": 0.0}, {"steps": 1.5}, {"epochs": float("inf")}, {"steps": 0}]
+    "budget",
+    [{}, {"tokens": 0}, {"words": -1}, {"minutes": 0.0}, {"steps": 1.5}, {"epochs": float("inf")}, {"steps": 0}],
 )
 def test_a_budget_of_nothing_is_refused(budget: dict[str, float]) -> None:
     assert "'budget" in refused(built_in("lstm-tiny") | {"budget": budget})

@@ -97,7 +97,8 @@ HOSTILE = {
     "negative offsets": built({"a": entry([1], -4, 0)}, bytes(4)),
     "backwards": built({"a": entry([1], 4, 0)}, bytes(4)),
     "same name twice": built(
-        b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}', b"12"
+        b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}',
+        b"12",
     ),
     "same key twice": built(b'{"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}}', b"1"),
     "unknown type": built({"a": entry([1], 0, 4, "F128")}, bytes(4)),
@@ -233,7 +234,9 @@ def test_shared_tensors_are_stored_once_and_restored(tmp_path: Path) -> None:
     fill(other, load_tensors(tmp_path / "a.safetensors"), tmp_path)
     assert other.out.weight is other.table.weight
     assert torch.equal(other.out.weight, module.table.weight)
-    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(module.state_dict().values(), other.state_dict().values(), strict=True)
+    )
 
 
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:

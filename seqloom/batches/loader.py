@@ -22,6 +22,7 @@ class Cursor(NamedTuple):
 class Item(NamedTuple):
     example: Any
     tokens: int  # that are predicted; filler is not
+    pairs: int  # of tokens in one sequence: Σ L², which attention pays for
     fresh: bool  # the first batch of an epoch: a carried state starts anew
     next: Cursor
 
@@ -70,8 +71,10 @@ class Loader:
         index = cursor.batch * self.world + self.rank
         excerpt: Excerpt = plan.batch(index)
         rng = torch.Generator().manual_seed(mix(self.seed, cursor.epoch, index))
-        tokens = int((excerpt.following >= 0).sum())
-        return Item(self.objective.corrupt(excerpt, rng), tokens, cursor.batch == 0, after)
+        real = excerpt.following >= 0
+        lengths = torch.bincount(excerpt.batch.owner[real])
+        tokens, pairs = int(real.sum()), int((lengths * lengths).sum())
+        return Item(self.objective.corrupt(excerpt, rng), tokens, pairs, cursor.batch == 0, after)
 
     def items(self, cursor: Cursor) -> Generator[Item, None, None]:
         """Endless; closing the iterator ends its workers."""

@@ -46,6 +46,8 @@ class Softmax(nn.Module):
     def summed(self, hidden: Tensor, targets: Tensor, rows: int) -> Tensor:
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
+        if not torch.is_grad_enabled():  # the function below cannot tell
+            return self(hidden, targets, each=True).sum()
         return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows)
 
 
@@ -60,20 +62,17 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int) -> Tensor:
-        learns = any(ctx.needs_input_grad[:3])
         narrow = weight.to(hidden.dtype)  # the type of the matrix products; sums stay in the type of the weight
         total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
-        d_hidden = torch.empty_like(hidden) if learns else None
-        d_weight = torch.zeros_like(weight) if learns else None
-        d_bias = torch.zeros_like(bias) if learns and bias is not None else None
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight)
+        d_bias = torch.zeros_like(bias) if bias is not None else None
         differentiate = _compiled_slope() if hidden.is_cuda else slope
         for start in range(0, hidden.shape[0], rows):
             part, wanted = hidden[start : start + rows], targets[start : start + rows]
             scores = part @ narrow.T
             loss, d_scores = differentiate(scores, bias, wanted, weight.dtype)
             total += loss
-            if d_hidden is None or d_weight is None:
-                continue
             if d_bias is not None:
                 d_bias += d_scores.sum(0, dtype=d_bias.dtype)
             torch.mm(d_scores, narrow, out=d_hidden[start : start + rows])

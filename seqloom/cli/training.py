@@ -31,17 +31,19 @@ def pretrain(
     ] = None,
     words: Annotated[float | None, typer.Option(help="Stop after this many words of text.")] = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many tokens.")] = None,
+    flops: Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the first weights, the order of the data and dropout.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, bit for bit.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits on a GPU too; slower.")] = False,
+    country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
 ) -> None:
     """Pre-train a model on prepared text."""
     from seqloom.runs import pretrain as run_pretrain
 
-    budgets = {"words": words, "tokens": tokens, "minutes": minutes}
+    budgets = {"words": words, "tokens": tokens, "flops": flops, "minutes": minutes}
     given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
     # a budget on the command line replaces the recipe's
     overrides = (settings or []) + (["budget={" + ", ".join(given) + "}"] if given else [])
@@ -55,6 +57,7 @@ def pretrain(
         overwrite=overwrite,
         device=device,
         deterministic=deterministic,
+        country=country,
     )
     metrics = json.loads((run.folder / "metrics.json").read_text())
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""

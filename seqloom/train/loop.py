@@ -16,6 +16,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from seqloom import cost
 from seqloom.batch import Learner, Loss, State, to_device
 from seqloom.batches.loader import Cursor, Item, Loader, mix
 from seqloom.config import Config
@@ -60,6 +61,7 @@ class Budget(NamedTuple):
     tokens: float = float("inf")
     minutes: float = float("inf")
     steps: float = float("inf")
+    flops: float = float("inf")
 
 
 @dataclass
@@ -70,7 +72,9 @@ class Progressed:
     epoch: int = 0
     batch: int = 0
     tokens: int = 0
+    flops: int = 0  # of training, filler apart
     seconds: float = 0.0
+    joules: float = 0.0
     best: float | None = None  # the lowest validation loss, and when
     best_step: int = 0
     stale: int = 0  # evaluations since
@@ -87,7 +91,12 @@ class Progressed:
     window: list[list[float]] = field(default_factory=list)  # steps not yet logged: total, count, norm, skipped
 
     def spent(self, budget: Budget) -> float:
-        return max(self.tokens / budget.tokens, self.seconds / 60 / budget.minutes, self.step / budget.steps)
+        return max(
+            self.tokens / budget.tokens,
+            self.seconds / 60 / budget.minutes,
+            self.step / budget.steps,
+            self.flops / budget.flops,
+        )
 
 
 Validate = Callable[[Callable[[], bool]], dict[str, float] | None]  # asked to stop: None
@@ -115,7 +124,9 @@ class Fit:
         compiled = config.compile is True or (config.compile == "auto" and device.type == "cuda")
         self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
         self.optimizer = build_optimizer(config.optim, learner)
+        self.cost = cost.total(learner)
         self.state = Progressed()
+        self.energy = ""  # how the joules were measured
         self.carry: State | None = None
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
 
@@ -126,7 +137,10 @@ class Fit:
             say(f"{self.folder} is finished already: give it a larger budget in a new run")
             return self.state
         self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes)
-        before = self.state.seconds
+        before, joules = self.state.seconds, self.state.joules
+        meter = cost.EnergyMeter(cuda=self.device.type == "cuda")
+        self.energy = meter.method
+        self.joules = lambda: joules + meter.joules(self.state.seconds - before)
         self.clock = time.monotonic() - before
         self.learner.train()
         first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, before)
@@ -189,6 +203,7 @@ class Fit:
             totals.append(loss.total.detach())
             counts.append(loss.count)
             state.tokens += item.tokens
+            state.flops += self.cost.training(item.tokens, item.pairs, item.tokens)
             state.epoch, state.batch = item.next
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
@@ -226,11 +241,13 @@ class Fit:
                 "step": state.step,
                 "epoch": state.epoch,
                 "tokens": state.tokens,
+                "flops": state.flops,
                 "loss": loss,
                 "gradient_norm": norm,
                 "lr": self.optimizer.param_groups[0]["lr"],
                 "skipped": state.skipped,
                 "seconds": state.seconds,
+                "joules": self.joules(),
                 "tokens_per_second": self.rate(),
             }
         )
@@ -289,6 +306,7 @@ class Fit:
     def save(self) -> None:
         self.flush()
         self.state.log_bytes = self.log.sync()
+        self.state.joules = self.joules()
         tensors = {
             "model": unique(self.learner),
             "optimizer": named_state(self.optimizer, self.learner),

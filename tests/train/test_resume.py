@@ -17,7 +17,7 @@ from seqloom.train import checkpoint as checkpoints
 from seqloom.train.loop import Fit
 from tests.train.material import prepared
 
-TIMES = {"seconds", "tokens_per_second", "log_bytes"}
+TIMES = {"seconds", "tokens_per_second", "joules", "log_bytes"}
 DROPOUT = {"rnn": 0.1, "gru": 0.1, "lstm": 0.1, "gpt": 0.1, "gpt2": 0.1}  # so that the generator matters
 
 

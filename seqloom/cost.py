@@ -1,0 +1,130 @@
+"""What a model costs, counted: floating-point operations of its matrix products, energy, CO2.
+
+A multiply and an add are two operations; element-wise work (norms, activations, softmax) is not counted, as everywhere.
+Forward cost has three parts: so much a token, so much a pair of tokens that attention compares (the quadratic term: a
+sequence of L tokens has L² pairs, causal or not, as kernels are counted), so much a target (the output layer). Backward
+is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from seqloom.batch import Learner
+from seqloom.blocks.attention import SelfAttention
+from seqloom.blocks.recurrent import TorchCell
+from seqloom.blocks.softmax import Softmax
+
+
+class Flops(NamedTuple):
+    """Of one forward pass: a token, a pair of tokens, a target."""
+
+    token: int = 0
+    pair: int = 0
+    target: int = 0
+
+    def forward(self, tokens: int, pairs: int, targets: int) -> int:
+        return self.token * tokens + self.pair * pairs + self.target * targets
+
+    def training(self, tokens: int, pairs: int, targets: int) -> int:
+        return 3 * self.forward(tokens, pairs, targets)
+
+
+def _recurrent(cell: TorchCell) -> Flops:
+    kernel = cell.kernel
+    return Flops(token=2 * sum(weight.numel() for name, weight in kernel.named_parameters() if "weight" in name))
+
+
+# one line a block that multiplies matrices of its own; what is inside a counted block is not counted again
+PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
+    nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
+    SelfAttention: ("attention", lambda m: Flops(pair=4 * m.num_heads * m.head_dim)),  # QKᵀ and weights · V
+    TorchCell: ("recurrence", _recurrent),
+    Softmax: ("softmax", lambda m: Flops(target=2 * m.weight.numel())),
+}
+
+
+def count(learner: nn.Module) -> dict[str, Flops]:
+    """By operation, summed over the modules of a learner."""
+    found: dict[str, Flops] = {}
+    for module in learner.modules():
+        for kind, (name, measure) in PARTS.items():
+            if isinstance(module, kind):
+                part, before = measure(module), found.get(name, Flops())
+                found[name] = Flops(*(a + b for a, b in zip(before, part, strict=True)))
+    return found
+
+
+def total(learner: Learner) -> Flops:
+    return Flops(*(sum(part) for part in zip(*count(learner).values(), strict=True)))
+
+
+# dense bf16 operations a second, from the makers' data sheets
+PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "RTX 4090": 165e12}
+
+
+def peak_of(device_name: str) -> float | None:
+    return next((rate for name, rate in PEAK.items() if name in device_name), None)
+
+
+class EnergyMeter:
+    """Joules since it was made. On NVIDIA GPUs the driver's own counter; elsewhere an estimate, and called so."""
+
+    WATTS_PER_CORE = 10.0  # a server CPU under load, memory included: 200–400 W for 24–64 cores
+
+    def __init__(self, cuda: bool):
+        self.read, self.method = self._counter() if cuda else (None, "")
+        self.begin = self.read() if self.read is not None else 0.0
+        self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        if self.read is None:
+            self.method = f"estimate: {self.WATTS_PER_CORE:.0f} W × {self.cores} cores × seconds"
+
+    def joules(self, seconds: float) -> float:
+        if self.read is not None:
+            return self.read() - self.begin
+        return self.WATTS_PER_CORE * self.cores * seconds
+
+    @staticmethod
+    def _counter() -> tuple[Callable[[], float] | None, str]:
+        """NVML's total energy of device 0, called through its C interface: one function needs no package."""
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+            handle, value = ctypes.c_void_p(), ctypes.c_ulonglong()
+            ready = library.nvmlInit_v2() == 0 and library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
+            if not ready or library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value)) != 0:
+                return None, ""
+        except (OSError, AttributeError):
+            return None, ""
+
+        def read() -> float:
+            library.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(value))
+            return value.value / 1000.0
+
+        return read, "NVML energy counter of GPU 0 (the whole card; host and cooling are not in it)"
+
+
+# grams of CO2 equivalents a kWh of electricity in 2023: Ember, as tabled by Our World in Data; the world average by Ember
+GRAMS_PER_KWH = {
+    "world": 481, "AT": 111, "AU": 549, "BE": 138, "BR": 98, "CA": 170, "CN": 582, "CZ": 450, "DE": 381, "DK": 152,
+    "FI": 79, "FR": 56, "IE": 291, "IN": 713, "NO": 30,
+}  # fmt: skip
+
+
+def co2_kg(kwh: float, country: str) -> float:
+    return kwh * GRAMS_PER_KWH.get(country, GRAMS_PER_KWH["world"]) / 1000
+
+
+def peak_memory_mb(cuda: bool) -> float | None:
+    if cuda:
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 2**20
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)

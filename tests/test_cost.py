@@ -1,0 +1,86 @@
+"""Our counts against torch's own counter, run on the reference path of plain matrix products."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from seqloom import cost
+from seqloom.batch import IGNORE, Excerpt, pack
+from seqloom.blocks import kernels
+from seqloom.blocks.recurrent import ElmanCell, GruCell, LstmCell
+from seqloom.blocks.softmax import Softmax
+from seqloom.cost import Flops, co2_kg, peak_of, total
+from seqloom.models import MODELS
+from tests.contract.properties import VARIANTS, build, following, learner_of, sequences
+
+
+def plain_loss(self, hidden, targets, rows):
+    return torch.nn.functional.cross_entropy(self(hidden), targets, ignore_index=IGNORE, reduction="sum")
+
+
+def plain_products(monkeypatch):
+    """The same arithmetic without fused kernels, which torch's counter cannot see into."""
+    monkeypatch.setattr(kernels, "attend", lambda q, k, v, batch, *, causal, dropout=0.0, maps=False: kernels.reference(
+        q, k, v, batch, causal=causal
+    ))  # fmt: skip
+    monkeypatch.setattr(Softmax, "summed", plain_loss)
+    for cell in (GruCell, LstmCell):
+        monkeypatch.setattr(cell, "has_kernel", False)
+    init = ElmanCell.__init__
+
+    def looped(self, *arguments, **options):
+        init(self, *arguments, **options)
+        self.has_kernel = False
+
+    monkeypatch.setattr(ElmanCell, "__init__", looped)
+
+
+def ratio(name: str, monkeypatch, training: bool, **config) -> float:
+    plain_products(monkeypatch)
+    learner = learner_of(build(name, dtype=torch.float32), **config).train()
+    texts = sequences(0, (32, 32, 32))  # equal lengths: the counter would count the empty cells of a grid
+    example = Excerpt(pack(texts), following(texts))
+    with FlopCounterMode(display=False) as counter:
+        if training:
+            learner(example).total.backward()
+        else:
+            with torch.no_grad():
+                learner(example)
+    part = total(learner)
+    ours = (part.training if training else part.forward)(96, 3 * 32 * 32, 96)
+    return ours / counter.get_total_flops()
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
+@pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
+def test_within_one_percent_of_torch(name, training, monkeypatch):
+    assert ratio(name, monkeypatch, training) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt2"])
+def test_an_untied_output_layer_costs_the_same(name, monkeypatch):
+    assert ratio(name, monkeypatch, True, tie=False) == pytest.approx(1, abs=0.01)
+
+
+def test_planted_double_count_is_noticed(monkeypatch):
+    name, measure = cost.PARTS[cost.SelfAttention]
+    monkeypatch.setitem(cost.PARTS, cost.SelfAttention, (name, lambda m: Flops(*(2 * x for x in measure(m)))))
+    assert ratio("gpt2", monkeypatch, True) != pytest.approx(1, abs=0.01)
+
+
+def test_by_hand():
+    """GPT-2 small: 2 · 12 · 12 · 768² a token in its layers, the well-known count."""
+    from seqloom.models.gpt2 import Gpt2
+    from seqloom.objectives.next_token import NextToken
+
+    with torch.device("meta"):
+        learner = NextToken(Gpt2(Gpt2.Config(**Gpt2.presets["small"])), NextToken.Config())
+    assert total(learner) == Flops(token=2 * 12 * 12 * 768**2, pair=4 * 768 * 12, target=2 * 768 * 50257)
+
+
+def test_energy_and_co2():
+    meter = cost.EnergyMeter(cuda=False)
+    assert meter.joules(3600) == meter.WATTS_PER_CORE * meter.cores * 3600
+    assert meter.method.startswith("estimate")
+    assert co2_kg(1, "FR") < co2_kg(1, "world") == co2_kg(1, "nowhere")
+    assert peak_of("NVIDIA H200") == 989e12 and peak_of("unknown") is None
