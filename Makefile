@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: setup lint test test-all test-gpu bench clean
+.PHONY: setup quickstart lint test test-all test-gpu bench clean
 
 setup: $(VENV)/.ready
 
@@ -15,6 +15,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@
+
+quickstart: setup
+	$(BIN)/seqloom quickstart --out runs/quickstart --overwrite
 
 lint: setup
 	$(BIN)/ruff check .

@@ -100,7 +100,8 @@ def pretrain(
             f"{recipe.name}: {parameters:,} parameters, {train.num_tokens:,} training tokens, on {where}, {fit.precision}"
         )
         state = fit.run(resume)
-        finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
+        if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
+            finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
     return load(folder, device=str(where))
 
 

@@ -257,11 +257,8 @@ def test_a_finished_run_stays_as_it_is(made: Made, copy: Path) -> None:
     before = tree(copy)
     train("gpt2-tiny", made.data, copy, resume=True)
     after = tree(copy)
-    for name in ("backbone.safetensors", "head.safetensors", "weights.json", "metrics.jsonl", "config.json"):
-        assert after[name] == before[name], name
-    first, second = (json.loads(files["metrics.json"]) for files in (before, after))
-    del first["peak_memory_mb"], second["peak_memory_mb"]  # of the process, not of the run
-    assert first == second
+    assert after.keys() == before.keys()
+    assert {name for name in before if after[name] != before[name]} <= {"lock"}
 
 
 def test_a_resumed_run_ends_with_the_same_weights(made: Made, copy: Path) -> None:
@@ -273,7 +270,8 @@ def test_a_resumed_run_ends_with_the_same_weights(made: Made, copy: Path) -> Non
         "checkpoints/step-20/manifest.json",
     ):
         (copy / name).unlink()
-    (copy / f"backbone.safetensors{TEMPORARY}").write_bytes(b"half")
+    for name in ("backbone.safetensors", "of-old-days"):
+        (copy / f"{name}{TEMPORARY}").write_bytes(b"half")
     train("gpt2-tiny", made.data, copy, resume=True)
     assert set(os.listdir(copy)) == FILES  # and what the killed writer left is gone
     assert (copy / "weights.json").read_bytes() == (made.runs["gpt2-tiny"] / "weights.json").read_bytes()

@@ -130,6 +130,10 @@ HOSTILE = {
 }
 
 
+# these pass our look at the header and are refused by the library
+LIBRARY = {"nothing times huge", "nothing times 10¹⁰⁰", "object shape", "metadata is a list", "metadata of numbers"}
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.safetensors"
@@ -137,7 +141,8 @@ def test_a_hostile_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ModelError) as caught:
         load_tensors(path)
     line = str(caught.value)
-    assert line.startswith(f"{path} is damaged") and "\n" not in line and len(line) < 1000
+    kind = "is damaged: " if name in LIBRARY else "is damaged or no safetensors file: "
+    assert line.startswith(f"{path} {kind}") and "\n" not in line and len(line) < 1000
 
 
 def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
