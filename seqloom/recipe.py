@@ -58,9 +58,9 @@ class BudgetConfig(Config):
 
 
 class ValidConfig(Config):
-    """The measurement during training: on the first `limit` tokens, windows moved on by `stride` (None: disjoint)."""
+    """The measurement during training: on the first `limit` tokens (0: all), windows moved on by `stride` (None: disjoint)."""
 
-    limit: int | None = Field(200_000, gt=0)
+    limit: int = Field(200_000, ge=0)
     stride: int | None = Field(None, gt=0)
 
 

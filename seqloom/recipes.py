@@ -27,20 +27,23 @@ def built_in(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "model": {"name": model, **values},
-        "objective": {"name": "next-token"},
         **training(preset, values),
     }
 
 
 def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
-    """Streams with a carried state: truncated back-propagation through time."""
+    """Streams with a carried state: truncated back-propagation through time. The output layer has a bias, as these
+    papers have it: a state that starts near zero would need long to learn how frequent words are."""
+    objective = {"name": "next-token", "bias": True}
     if preset == "tiny":
         return {
+            "objective": objective,
             "batches": {"kind": "streams", "streams": 32, "length": 64},
             "train": {"optim": {"lr": 4e-3}, "schedule": {"warmup": 50}, "eval_every": 200},
             "budget": {"tokens": 2e6},
         }
     return {
+        "objective": objective,
         "batches": {"kind": "streams", "streams": 64, "length": 128},
         "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 200}},
         "budget": {"epochs": 10},
@@ -50,14 +53,17 @@ def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
 def transformer(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     """Whole documents, packed into a fixed number of tokens."""
     length = model["max_len"]
+    objective = {"name": "next-token"}
     if preset == "tiny":
         return {
+            "objective": objective,
             "batches": {"budget": 16 * length, "length": length},
             "train": {"optim": {"lr": 4e-3, "weight_decay": 0.01}, "schedule": {"warmup": 50}, "eval_every": 200},
             "budget": {"tokens": 2e6},
         }
     wide = model["dim"] >= 768
     return {
+        "objective": objective,
         "batches": {"budget": (32 if wide else 64) * length, "length": length},
         "train": {
             "optim": {"lr": 6e-4 if wide else 1e-3, "weight_decay": 0.1, "beta2": 0.95 if wide else 0.99},

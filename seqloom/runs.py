@@ -41,6 +41,7 @@ from seqloom.weights import check_fit, fill, load_tensors, save_tensors, unique
 
 FORMAT = 1
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
+BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
 
 
 def pretrain(
@@ -81,7 +82,11 @@ def pretrain(
 
         def validate(stop: Any) -> dict[str, Any] | None:
             assert held_out is not None
-            limits = {"limit": recipe.valid.limit, "stride": recipe.valid.stride, "max_len": recipe.batches.length}
+            limits = {
+                "limit": recipe.valid.limit or None,
+                "stride": recipe.valid.stride,
+                "max_len": recipe.batches.length,
+            }
             return perplexity(learner, held_out, where, stop=stop, title="validate", **limits)  # type: ignore[arg-type]
 
         fit = Fit(
@@ -203,7 +208,7 @@ def export(learner: Objective, folder: Path) -> None:
     head = {name: t for name, t in unique(learner).items() if not name.startswith("backbone.")}
     for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
         save_tensors(folder / name, tensors)
-    write_json(folder / "weights.json", {name: sha256(folder / name) for name in WEIGHTS})
+    write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
 
 
 def spent(state: Progressed, method: str, country: str, device: torch.device) -> dict[str, Any]:
@@ -373,7 +378,7 @@ def check_weights(folder: Path) -> None:
         )
     try:
         listed = read_json(folder / "weights.json")
-        damaged = [name for name in WEIGHTS if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
+        damaged = [name for name in BOUND if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
     if damaged:

@@ -52,7 +52,10 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code: every failure is one line, with the code of its kind."""
     try:
-        result = app(args=arguments or ["--help"], prog_name="seqloom", standalone_mode=False)
+        # --quiet and --debug belong to every command, so they may stand behind its name too
+        everywhere = [argument for argument in arguments if argument in ("--quiet", "--debug")]
+        rest = [argument for argument in arguments if argument not in everywhere]
+        result = app(args=[*everywhere, *rest] or ["--help"], prog_name="seqloom", standalone_mode=False)
         sys.stdout.flush()
         if result == CTRL_C:
             return fail("stopped by Ctrl-C", 75)

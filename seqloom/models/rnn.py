@@ -37,8 +37,10 @@ class Rnn(StackedBackbone):
             RecurrentLayer(ElmanCell(config.dim, config.dim, config.nonlinearity), config.dropout)
             for _ in range(config.num_layers)
         ]
+        # a sigmoid's state starts at one half everywhere: a tied output layer of large values would shout
+        self.spread = 0.1 if config.nonlinearity == "sigmoid" else 0.5
         embedding = TokenEmbedding(config.vocab_size, config.dim, dropout=0.0)
         super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
 
     def init_weights(self) -> None:
-        init_recurrent(self)
+        init_recurrent(self, self.spread)

@@ -11,8 +11,13 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError("--device cuda: no CUDA device is usable here; use --device cpu, or see 'seqloom doctor'")
-    return torch.device(name)
+        raise UsageError(f"--device {name}: no CUDA device is usable here; use --device cpu, or see 'seqloom doctor'")
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise UsageError(f"--device {name}: give auto, cpu or cuda")
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"--device {name}: {error}") from error
 
 
 def choose_precision(name: str, device: torch.device) -> str:
