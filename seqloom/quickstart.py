@@ -23,7 +23,7 @@ TOKENS_PER_MINUTE = 230_000  # of each model, so that all three fit into four mi
 MODELS: dict[str, list[str]] = {
     "rnn": ["model.dim=320", "train.optim.lr=1.5e-3"],
     "lstm": ["model.dim=196", "train.optim.lr=8e-3"],
-    "gpt2": ["model.dim=160", "model.num_layers=2", "model.num_heads=5", "model.max_len=64", "train.optim.lr=1e-3"],
+    "gpt2": ["model.dim=168", "model.num_layers=2", "model.num_heads=7", "model.max_len=64", "train.optim.lr=1e-3"],
 }
 
 

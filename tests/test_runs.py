@@ -359,7 +359,7 @@ def test_a_damaged_list_of_hashes_is_refused(copy: Path, text: str) -> None:
 
 def seal(folder: Path) -> None:
     """Makes the recorded hashes fit again: an attacker can do that too."""
-    hashes = {name: seqloom.files.sha256(folder / name) for name in runs.WEIGHTS}
+    hashes = {name: seqloom.files.sha256(folder / name) for name in runs.BOUND}
     (folder / "weights.json").write_text(json.dumps(hashes))
 
 

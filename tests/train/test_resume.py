@@ -56,10 +56,15 @@ def fingerprint(folder: Path) -> dict[str, object]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         "tensors": {name: value for name, value in hashes.items() if name.endswith(".safetensors")},
-        "best": json.loads((folder / "weights.json").read_text()),
+        "best": weights((folder / "weights.json").read_text()),
         "state": {key: value for key, value in found.state.items() if key not in TIMES},
         "metrics": [{key: value for key, value in line.items() if key not in TIMES} for line in lines],
     }
+
+
+def weights(listed: str) -> dict[str, str]:
+    """config.json is left out: it names how often to save, which the tests change."""
+    return {name: value for name, value in json.loads(listed).items() if name.endswith(".safetensors")}
 
 
 def interrupted_run(name: str, data: Path, out: Path, steps: int, stops: int, monkeypatch) -> None:
