@@ -5,6 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 
 END = 0
+# for texts that tests make up
+WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "walked", "walking", "over", "under", "again", "house", "tree"]
+WORDS += ["river", "stone", "light", "dark"]
 
 
 class MemorySplit:

@@ -16,27 +16,7 @@ from seqloom.batches import prepare as prepare_module
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST, Manifest, Store
 from seqloom.errors import BusyError, DataError, FileError, UsageError
-
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sat",
-    "on",
-    "mat",
-    "walked",
-    "walking",
-    "over",
-    "under",
-    "again",
-    "house",
-    "tree",
-    "river",
-    "stone",
-    "light",
-    "dark",
-]
+from tests.corpus import WORDS
 
 
 def make(path: Path, documents: int = 300, seed: int = 0) -> Path:

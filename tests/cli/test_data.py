@@ -13,29 +13,9 @@ import pytest
 import seqloom.cli.data
 from seqloom import files
 from seqloom.cli import run
+from tests.corpus import WORDS
 
 assert seqloom.cli.data  # registers the commands
-
-WORDS = [
-    "the",
-    "a",
-    "cat",
-    "dog",
-    "sat",
-    "on",
-    "mat",
-    "walked",
-    "walking",
-    "over",
-    "under",
-    "again",
-    "house",
-    "tree",
-    "river",
-    "stone",
-    "light",
-    "dark",
-]
 
 
 @pytest.fixture
