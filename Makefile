@@ -33,5 +33,9 @@ test-all: lint
 test-gpu:
 	python3 -m pytest -m gpu
 
+bench: setup
+	$(BIN)/python benchmarks/train_cpu.py
+	$(BIN)/python benchmarks/sample_cpu.py
+
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache
