@@ -94,7 +94,7 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
         anchor = "start" if i == 0 else "end" if i == 4 else "middle"
         parts.append(f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{short(value)}</text>')
     parts.append(f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{_(x_name)}</text>')
-    parts.append(f'<text x="{left + 4}" y="{top + 10}">{_(y_name)}</text>')
+    parts.append(f'<text x="{width - 12}" y="{top + 14}" text-anchor="end">{_(y_name)}</text>')
     for curve in curves:
         line = " ".join(place(x, y) for x, y in curve.points)
         stroke = colour.get(curve.name, COLOURS[0])
