@@ -17,11 +17,12 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def human(value: float) -> str:
+def human(value: float, large: str = ".2f", small: str = ".0f") -> str:
+    """1234567 → 1.23M; `large` and `small` are the formats with and without a unit."""
     for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
-            return f"{value / limit:.2f}{unit}"
-    return f"{value:.0f}"
+            return f"{value / limit:{large}}{unit}"
+    return f"{value:{small}}"
 
 
 def clock(seconds: float) -> str:

@@ -4,6 +4,8 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from seqloom.progress import human
+
 COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#a16207", "#be123c")
 
 STYLE = """
@@ -92,7 +94,9 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
         value = x0 + (x1 - x0) * i / 4
         at = place(value, y0).split(",")[0]
         anchor = "start" if i == 0 else "end" if i == 4 else "middle"
-        parts.append(f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{short(value)}</text>')
+        parts.append(
+            f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{human(value, ".3g", ".3g")}</text>'
+        )
     parts.append(f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{_(x_name)}</text>')
     parts.append(f'<text x="{width - 12}" y="{top + 14}" text-anchor="end">{_(y_name)}</text>')
     for curve in curves:
@@ -100,10 +104,3 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
         stroke = colour.get(curve.name, COLOURS[0])
         parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2"/>')
     return "".join(parts) + "</svg>"
-
-
-def short(value: float) -> str:
-    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"
