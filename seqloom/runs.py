@@ -23,6 +23,7 @@ from seqloom.batches.store import Store
 from seqloom.card import write_card
 from seqloom.config import build, unknown_name
 from seqloom.decode.rules import SampleConfig
+from seqloom.decode.sample import Drawn
 from seqloom.decode.sample import sample as draw
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import TextStream
@@ -202,10 +203,9 @@ def plain(value: Any) -> Any:
 
 def export(learner: Objective, folder: Path) -> None:
     """The weights as they are now, under uncompiled names: what transfers, and the output layers apart from it."""
-    backbone = {
-        name.removeprefix("backbone."): t for name, t in unique(learner).items() if name.startswith("backbone.")
-    }
-    head = {name: t for name, t in unique(learner).items() if not name.startswith("backbone.")}
+    state = unique(learner)
+    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
+    head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
     for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
         save_tensors(folder / name, tensors)
     write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
@@ -315,17 +315,19 @@ class Run:
         ]
         stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
         streams = [TextStream(tokenizer) for _ in range(n)]
-        made = [Sample(prompt, [], []) for _ in range(n)]
+        pieces: list[list[str]] = [[prompt] for _ in range(n)]
+        made: list[list[Drawn]] = [[] for _ in range(n)]
         for drawn in draw(stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
             piece = "" if drawn.token == tokenizer.end_id else streams[drawn.sample].push(drawn.token)
             piece += streams[drawn.sample].close() if drawn.last else ""
-            before = made[drawn.sample]
-            made[drawn.sample] = Sample(
-                before.text + piece, [*before.tokens, drawn.token], [*before.log_probs, drawn.log_prob]
-            )
+            pieces[drawn.sample].append(piece)
+            made[drawn.sample].append(drawn)
             if piece and drawn.sample == 0 and on_text is not None:
                 on_text(piece)
-        return made
+        return [
+            Sample("".join(text), [d.token for d in tokens], [d.log_prob for d in tokens])
+            for text, tokens in zip(pieces, made, strict=True)
+        ]
 
     def read(self, text: str) -> tuple[list[int], list[str]]:
         """The tokens of a text, the end token before them, and what of it is unknown."""
