@@ -35,6 +35,8 @@ def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     """Streams with a carried state: truncated back-propagation through time. The output layer has a bias, as these
     papers have it: a state that starts near zero would need long to learn how frequent words are."""
     objective = {"name": "next-token", "bias": True}
+    if "embedding_dim" in model:  # a table of another width than the hidden states cannot be shared
+        objective["tie"] = False
     if preset == "tiny":
         return {
             "objective": objective,

@@ -169,15 +169,26 @@ class RecurrentLayer(nn.Module):
     def start(self, n: int, max_len: int) -> CellState:
         return self.cell.start(n)
 
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """Names of what maps=True shows."""
+        return self.cell.gates
+
 
 def init_recurrent(model: nn.Module, spread: float = 0.5) -> None:
     """Embeddings uniform in ±spread, matrices in ±1/√dim, as torch.nn has them.
 
     The papers' ±0.1 belongs to SGD with rates of 1 and more: under Adam it keeps the gates in their linear range for
     thousands of steps (an LSTM of a million parameters after 1.2M tokens: 4.70 nats with ±0.1, 4.14 with ±0.5).
+    Where the embedding itself reaches the top, a tied output layer would see every word in its own place: ±0.1 it is.
     """
+    if any(getattr(module, "lets_through", False) for module in model.modules()):
+        spread = min(spread, 0.1)
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             nn.init.uniform_(module.weight, -spread, spread)
-        elif isinstance(module, nn.RNNBase):
+        elif isinstance(module, nn.RNNBase | nn.Linear):
             module.reset_parameters()
+    for module in model.modules():
+        if module is not model and hasattr(module, "init_weights"):  # a block that wants other values
+            module.init_weights()

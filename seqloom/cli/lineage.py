@@ -43,7 +43,7 @@ def describe(name: str) -> dict[str, Any]:
     return {
         "paper": cls.paper,
         "year": cls.year,
-        "kind": "recurrent" if cls.recurrent else "transformer",
+        "kind": cls.kind or ("recurrent" if cls.recurrent else "transformer"),
         "causal": cls.causal,
         "objectives": list(OBJECTIVES),
         "presets": counts,

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from seqloom.batch import Backbone
 
 MODELS = {
+    "nnlm": "nnlm:Nnlm",
     "rnn": "rnn:Rnn",
+    "irnn": "irnn:Irnn",
+    "jordan": "jordan:Jordan",
     "gru": "gru:Gru",
     "lstm": "lstm:Lstm",
     "gpt": "gpt:Gpt",

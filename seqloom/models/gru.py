@@ -1,11 +1,11 @@
 """A language model of gated recurrent units. Cho et al., 2014 (arXiv 1406.1078); Chung et al., 2014 (arXiv 1412.3555)."""
 
 from pydantic import Field
-from torch import nn
 
+from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import GruCell, RecurrentLayer, init_recurrent
-from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.blocks.recurrent import GruCell, init_recurrent
+from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 
 
@@ -20,6 +20,7 @@ class Gru(StackedBackbone):
         dim: int = Field(256, gt=0)
         num_layers: int = Field(2, gt=0)
         dropout: float = Field(0.0, ge=0, lt=1)
+        connection: Connection = "none"
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2},
@@ -27,9 +28,10 @@ class Gru(StackedBackbone):
     }
 
     def __init__(self, config: Config):
-        layers = [RecurrentLayer(GruCell(config.dim, config.dim), config.dropout) for _ in range(config.num_layers)]
-        embedding = TokenEmbedding(config.vocab_size, config.dim, dropout=0.0)
-        super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
+        stack = recurrent_stack(
+            lambda width: GruCell(width, config.dim), config.dim, config.num_layers, config.dropout, config.connection
+        )
+        super().__init__(TokenEmbedding(config.vocab_size, config.dim, dropout=0.0), stack, config.dim)
 
     def init_weights(self) -> None:
         init_recurrent(self)

@@ -6,9 +6,10 @@ Departures: the forget gates start open (bias 1; Józefowicz et al., 2015).
 from pydantic import Field
 from torch import nn
 
+from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import LstmCell, RecurrentLayer, init_recurrent
-from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.blocks.recurrent import LstmCell, init_recurrent
+from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 
 
@@ -24,6 +25,7 @@ class Lstm(StackedBackbone):
         num_layers: int = Field(2, gt=0)
         proj_dim: int = Field(0, ge=0)
         dropout: float = Field(0.0, ge=0, lt=1)
+        connection: Connection = "none"
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2},
@@ -34,12 +36,14 @@ class Lstm(StackedBackbone):
 
     def __init__(self, config: Config):
         width = config.proj_dim or config.dim  # of h, and so of what is embedded and predicted from
-        layers = [
-            RecurrentLayer(LstmCell(width, config.dim, config.proj_dim), config.dropout)
-            for _ in range(config.num_layers)
-        ]
-        embedding = TokenEmbedding(config.vocab_size, width, dropout=0.0)
-        super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), width)
+        stack = recurrent_stack(
+            lambda reads: LstmCell(reads, config.dim, config.proj_dim),
+            width,
+            config.num_layers,
+            config.dropout,
+            config.connection,
+        )
+        super().__init__(TokenEmbedding(config.vocab_size, width, dropout=0.0), stack, width)
 
     def init_weights(self) -> None:
         init_recurrent(self)

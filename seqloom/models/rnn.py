@@ -6,11 +6,11 @@ Departures: several layers, with dropout between them (Zaremba et al., 2014), as
 from typing import Literal
 
 from pydantic import Field
-from torch import nn
 
+from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import ElmanCell, RecurrentLayer, init_recurrent
-from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.blocks.recurrent import ElmanCell, init_recurrent
+from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 
 
@@ -26,6 +26,7 @@ class Rnn(StackedBackbone):
         num_layers: int = Field(2, gt=0)
         nonlinearity: Literal["tanh", "sigmoid", "relu"] = "tanh"
         dropout: float = Field(0.0, ge=0, lt=1)
+        connection: Connection = "none"
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2},
@@ -33,14 +34,16 @@ class Rnn(StackedBackbone):
     }
 
     def __init__(self, config: Config):
-        layers = [
-            RecurrentLayer(ElmanCell(config.dim, config.dim, config.nonlinearity), config.dropout)
-            for _ in range(config.num_layers)
-        ]
+        stack = recurrent_stack(
+            lambda width: ElmanCell(width, config.dim, config.nonlinearity),
+            config.dim,
+            config.num_layers,
+            config.dropout,
+            config.connection,
+        )
         # a sigmoid's state starts at one half everywhere: a tied output layer of large values would shout
         self.spread = 0.1 if config.nonlinearity == "sigmoid" else 0.5
-        embedding = TokenEmbedding(config.vocab_size, config.dim, dropout=0.0)
-        super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
+        super().__init__(TokenEmbedding(config.vocab_size, config.dim, dropout=0.0), stack, config.dim)
 
     def init_weights(self) -> None:
         init_recurrent(self, self.spread)

@@ -8,6 +8,7 @@ from torch import Tensor
 from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, detach
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
+from seqloom.errors import UsageError
 
 
 class NextToken(Objective):
@@ -19,6 +20,11 @@ class NextToken(Objective):
         super().__init__()
         self.backbone = backbone
         table = backbone.table
+        if config.tie and table.embedding_dim != backbone.dim:
+            raise UsageError(
+                f"'objective.tie' = true: the embeddings have {table.embedding_dim} numbers, the hidden states "
+                f"{backbone.dim}, so one table cannot serve both: set objective.tie = false"
+            )
         self.softmax = Softmax(backbone.dim, table.num_embeddings, table if config.tie else None, config.bias)
         self.softmax.init_weights(std=0.02, tied=config.tie)
 

@@ -208,6 +208,8 @@ class Fit:
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
         if self.carry is not None:  # a state with a NaN in it would spoil every later step
+            rows = pytree.tree_leaves(self.carry)[0].shape[0]
+            before = self.learner.start(rows) if before is None else before
             self.carry = restored(self.carry, before, broken)
         self.window.append((total.double(), count.double(), norm.double(), broken.double()))
         state.step += 1
@@ -337,9 +339,7 @@ class Fit:
 
 
 def restored(after: State, before: State | None, broken: Tensor) -> State:
-    if before is None:
-        return pytree.tree_map(lambda a: torch.where(broken.bool(), torch.zeros_like(a), a), after)
-    return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a), after, before)
+    return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b.to(a.dtype), a), after, before)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from seqloom.batch import Excerpt, Loss
 from seqloom.blocks import grid, kernels, recurrent, softmax
 from seqloom.blocks.recurrent import LstmCell, TorchCell
+from seqloom.models import jordan, nnlm
 from seqloom.objectives.next_token import NextToken
 from tests.contract import properties as p
 
@@ -56,6 +57,9 @@ def borders_forgotten(monkeypatch):
 
     monkeypatch.setattr(kernels, "padded", merged)
     monkeypatch.setattr(TorchCell, "fused", merged_fused)
+    window, layer = nnlm.Nnlm.forward, jordan.JordanLayer.forward
+    monkeypatch.setattr(nnlm.Nnlm, "forward", lambda model, batch, **options: window(model, one(batch), **options))
+    monkeypatch.setattr(jordan.JordanLayer, "forward", lambda self, x, batch, *rest: layer(self, x, one(batch), *rest))
 
 
 @pytest.fixture
@@ -70,6 +74,11 @@ def state_dropped(monkeypatch):
         return cached(q, k, v, batch, past)
 
     monkeypatch.setattr(kernels, "cached", forgetful)
+    window, layer = nnlm.Nnlm.forward, jordan.JordanLayer.forward
+    monkeypatch.setattr(nnlm.Nnlm, "forward", lambda model, batch, **options: window(model, batch))
+    monkeypatch.setattr(
+        jordan.JordanLayer, "forward", lambda self, x, batch, state, *rest: layer(self, x, batch, None, *rest)
+    )
 
 
 @pytest.fixture
@@ -84,6 +93,8 @@ def padding_read(monkeypatch):
         return grid.from_grid(out, batch), tuple(s.squeeze(0) for s in after)
 
     monkeypatch.setattr(TorchCell, "fused", fused)
+    for module in (nnlm, jordan):
+        monkeypatch.setattr(module, "lengths", lambda batch: torch.full((batch.num_sequences,), batch.max_len))
 
 
 @pytest.fixture
@@ -117,19 +128,19 @@ def test_recurrence_that_reads_ahead(loop_reads_ahead):
     noticed(p.causality, p.build("lstm"), 0)
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "gpt", "gpt2"])
+@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "irnn", "gru", "lstm", "gpt", "gpt2"])
 def test_forgotten_borders(borders_forgotten, name):
     noticed(p.packing, p.build(name), 0)
     noticed(p.batch_order, p.build(name), 0)
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm", "gpt", "gpt2"])
+@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "gru", "lstm", "gpt", "gpt2"])
 def test_dropped_state(state_dropped, name):
     noticed(p.steps, p.build(name), 0)
     noticed(p.chunks, p.build(name), 0)
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "gru", "lstm"])
 def test_padding_that_is_read(padding_read, name):
     noticed(p.chunks, p.build(name), 0)
 
@@ -146,7 +157,7 @@ def test_positions_counted_from_the_chunk(monkeypatch):
     noticed(p.steps, model, 0)
 
 
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("name", ["jordan", "rnn", "gru", "lstm"])
 def test_gradient_past_the_segment(carry_attached, name):
     noticed(p.segment_gradient, p.build(name), 0)
 

@@ -18,7 +18,16 @@ from seqloom.train.loop import Fit
 from tests.train.material import prepared
 
 TIMES = {"seconds", "tokens_per_second", "joules", "log_bytes"}
-DROPOUT = {"rnn": 0.1, "gru": 0.1, "lstm": 0.1, "gpt": 0.1, "gpt2": 0.1}  # so that the generator matters
+DROPOUT = {
+    "nnlm": 0.1,
+    "irnn": 0.1,
+    "jordan": 0.1,
+    "rnn": 0.1,
+    "gru": 0.1,
+    "lstm": 0.1,
+    "gpt": 0.1,
+    "gpt2": 0.1,
+}  # so that the generator matters
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,89 @@
+"""The feed-forward language model over a window of words. Bengio et al., 2003, A neural probabilistic language model (JMLR 3).
+
+Departures: a full softmax trained with whatever optimizer the recipe names; optional dropout.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.blocks.grid import from_grid, lengths, to_grid
+from seqloom.blocks.recurrent import init_recurrent
+from seqloom.config import Config as BaseConfig
+
+NOTHING = -1  # stands in the window where the text has not begun
+
+
+class Nnlm(Backbone):
+    """x = the embeddings of the last order − 1 words, end to end; y = b + W x + U tanh(d + H x), the W x only if `direct`.
+
+    hidden is [x ; tanh(…)], so that the output layer's weight is [W U]; without direct connections it is the tanh alone.
+    The state is the last order − 2 token ids of each sequence, (N, order − 2), −1 before the text begins: those places
+    of the window are zero vectors. The embeddings are narrower than what the output layer reads, so the two are not tied.
+    """
+
+    paper, year = "Bengio et al., A neural probabilistic language model", 2003
+    recurrent = True  # it carries a state of constant size, though no loop is needed to compute it
+    kind = "feed-forward"
+    gates = (("h",),)
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(gt=0)
+        order: int = Field(5, ge=2, le=1024, description="n of the n-gram: the word and the order − 1 before it")
+        embedding_dim: int = Field(60, gt=0, description="m, the features of a word")
+        dim: int = Field(100, gt=0, description="h, the tanh units")
+        direct: bool = False
+        dropout: float = Field(0.0, ge=0, lt=1)
+
+    presets = {  # noqa: RUF012
+        "tiny": {"order": 5, "embedding_dim": 48, "dim": 64},
+        "small": {"order": 5, "embedding_dim": 200, "dim": 650},
+        # MLP1 of the paper's table 1: of the networks alone the best on Brown's test text (perplexity 268)
+        "bengio-brown": {"vocab_size": 16383, "order": 5, "embedding_dim": 60, "dim": 50, "direct": True},
+    }
+
+    def __init__(self, config: Config):
+        super().__init__()
+        width = (config.order - 1) * config.embedding_dim
+        self.order, self.direct = config.order, config.direct
+        self.dim = width + config.dim if config.direct else config.dim
+        self.token = nn.Embedding(config.vocab_size, config.embedding_dim)
+        self.units = nn.Linear(width, config.dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.init_weights()
+
+    @property
+    def table(self) -> nn.Embedding:
+        return self.token
+
+    def init_weights(self) -> None:
+        init_recurrent(self)
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        (before,) = (self.start(batch.num_sequences, 0) if state is None else state).own
+        line = torch.cat((before, to_grid(batch.ids, batch)), dim=1)  # (N, order − 2 + L)
+        window = from_grid(line.unfold(1, self.order - 1, 1), batch)  # (T, order − 1), the word itself last
+        known = (window != NOTHING).unsqueeze(2)
+        x = self.dropout((self.token(window.clamp(min=0)) * known).flatten(1))
+        h = torch.tanh(self.units(x))
+        hidden = torch.cat((x, self.dropout(h)), dim=1) if self.direct else self.dropout(h)
+        last = lengths(batch)[:, None] + torch.arange(self.order - 2, device=line.device)
+        return Output(
+            hidden,
+            State((line.gather(1, last),)),
+            layers=(x, h) if layers else (),
+            maps=(h.unsqueeze(1),) if maps else (),
+        )
+
+    def start(self, n: int, max_len: int, context: Context | None = None) -> State:
+        nothing: Tensor = torch.full((n, self.order - 2), NOTHING, device=self.token.weight.device)
+        return State((nothing,))
