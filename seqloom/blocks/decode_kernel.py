@@ -14,7 +14,7 @@ from torch import Tensor
 def _one_token(
     q, k, v, keys, values, positions, out, token_stride, capacity, scale,
     H: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     """One program a sequence and head, with a running maximum so that nothing of the length of the text is kept."""
     n, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
     e = tl.arange(0, WIDTH)

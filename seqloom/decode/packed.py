@@ -10,12 +10,13 @@ from seqloom.blocks.softmax import Softmax
 
 
 class PackedLinear(nn.Module):
-    """A linear map in fp32, equal to F.linear; the weight is copied, so what is learnt later is not seen."""
+    """A linear map in fp32, equal to F.linear; the packed weight is a copy, so what is learnt later is not seen."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None):
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None):
         super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.weight, self.bias = weight, bias
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
-        self.bias = None if bias is None else bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")

@@ -7,7 +7,7 @@ import torch
 
 from seqloom.batch import Excerpt, pack, to_device
 from seqloom.blocks import kernels
-from seqloom.blocks.recurrent import GruCell, LstmCell, scan
+from seqloom.blocks.recurrent import GruCell, LstmCell, fused, scan
 from tests.contract import properties as p
 
 pytestmark = pytest.mark.gpu
@@ -51,7 +51,7 @@ def test_fused_recurrence_equals_the_loop(cell):
     for lengths in ((9, 9, 9), (5, 1, 12)):
         batch = to_device(pack([[0] * n for n in lengths]), CUDA)
         x = torch.randn(sum(lengths), 32, device=CUDA, dtype=torch.float64)
-        hidden, state = cell.fused(x, batch, None)
+        hidden, (state,) = fused([cell], x, batch, [None])
         looped, final, _ = scan(cell, x, batch)
         torch.testing.assert_close(hidden, looped, rtol=0, atol=1e-10)
         for a, b in zip(state, final, strict=True):
