@@ -191,4 +191,4 @@ def init_recurrent(model: nn.Module, spread: float = 0.5) -> None:
             module.reset_parameters()
     for module in model.modules():
         if module is not model and hasattr(module, "init_weights"):  # a block that wants other values
-            module.init_weights()
+            module.init_weights()  # type: ignore[operator]
