@@ -139,15 +139,15 @@ def test_interruptions_change_no_bit(tmp_path, monkeypatch):
     data = prepared(tmp_path / "data")
     chosen = ["objective.name=scheduled-sampling", "objective.end=0.8"]
     monkeypatch.setattr("tests.train.test_resume.settings", lambda *arguments: [*settings(*arguments), *chosen])
-    pretrain("lstm-tiny", data, tmp_path / "whole", settings=[*settings("lstm", 15), *chosen])
-    interrupted_run("lstm", data, tmp_path / "broken", 15, 3, monkeypatch)
+    pretrain("lstm-tiny", data, tmp_path / "whole", settings=[*settings("lstm", 20), *chosen])
+    interrupted_run("lstm", data, tmp_path / "broken", 20, 6, monkeypatch)
     assert fingerprint(tmp_path / "whole") == fingerprint(tmp_path / "broken")
     with monkeypatch.context() as patch:  # planted: a rate that remembers how often it was asked
         patch.setattr(
             ScheduledSampling, "advance", lambda self, spent: setattr(self, "rate", getattr(self, "rate", 0.1) * 0.9)
         )
-        pretrain("lstm-tiny", data, tmp_path / "other", settings=[*settings("lstm", 15), *chosen])
-        interrupted_run("lstm", data, tmp_path / "lost", 15, 3, monkeypatch)
+        pretrain("lstm-tiny", data, tmp_path / "other", settings=[*settings("lstm", 20), *chosen])
+        interrupted_run("lstm", data, tmp_path / "lost", 20, 6, monkeypatch)
         assert fingerprint(tmp_path / "other") != fingerprint(tmp_path / "lost")
 
 
