@@ -129,11 +129,21 @@ class Learner(nn.Module):
         """The state that n streams carry before their first batch; None where nothing is carried."""
         raise NotImplementedError
 
+    def advance(self, spent: float) -> None:
+        """Told before every step how much of the budget is spent, 0 to 1. What it sets must follow from that alone: a
+        resumed run is told the same."""
+
+    @property
+    def rehearsals(self) -> int:
+        """Forward passes without a gradient in a training step, beside the one that is learnt from: they cost, too."""
+        return 0
+
 
 class Objective(Learner):
     """Learns from plain text. Owns its output layers."""
 
     backbone: Backbone
+    needs_state: bool = False  # True: only for backbones that carry one
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.recurrent else None

@@ -30,8 +30,8 @@ class Flops(NamedTuple):
     def forward(self, tokens: int, pairs: int, targets: int) -> int:
         return self.token * tokens + self.pair * pairs + self.target * targets
 
-    def training(self, tokens: int, pairs: int, targets: int) -> int:
-        return 3 * self.forward(tokens, pairs, targets)
+    def training(self, tokens: int, pairs: int, targets: int, rehearsals: int = 0) -> int:
+        return (3 + rehearsals) * self.forward(tokens, pairs, targets)
 
 
 def _recurrent(cell: TorchCell) -> Flops:

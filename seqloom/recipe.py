@@ -118,6 +118,11 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
                 f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
                 f'{recipe.model["name"]} has none: use "packed"'
             )
+        if objective_class(recipe.objective["name"]).needs_state and not model_class(recipe.model["name"]).recurrent:
+            found.append(
+                f"'objective.name' = \"{recipe.objective['name']}\" is for recurrent models, which carry a state; "
+                f"{recipe.model['name']} has none"
+            )
         limit = getattr(recipe.model_config_of(1), "max_len", None)
         if limit is not None and recipe.batches.length > limit:
             found.append(

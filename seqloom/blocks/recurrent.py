@@ -226,6 +226,43 @@ class RecurrentStack(Stack):
         return len(layers) == len(self.layers) and len(alike) == 1 and quiet
 
 
+def mirrored(batch: Ragged) -> Tensor:
+    """(T,) for each place the one as far from the other end of its own sequence. Taken twice it is the identity."""
+    begin, end = batch.offsets[:-1].long()[batch.owner], batch.offsets[1:].long()[batch.owner]
+    return begin + end - 1 - torch.arange(batch.owner.shape[0], device=batch.owner.device)
+
+
+class Bidirectional(nn.Module):
+    """One cell reads each sequence from its start, another from its end; their outputs side by side, (T, 2 D).
+
+    Schuster & Paliwal, 1997. It needs whole sequences, so no state is carried into it; the states that come out are
+    those after the last token (forward) and after the first (backward).
+    """
+
+    def __init__(self, forward_cell: nn.Module, backward_cell: nn.Module, dropout: float = 0.0):
+        super().__init__()
+        self.ahead, self.back = RecurrentLayer(forward_cell), RecurrentLayer(backward_cell)
+        self.dropout = nn.Dropout(dropout)  # one for both: they read the same
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return *(f"forward.{name}" for name in self.ahead.gates), *(f"backward.{name}" for name in self.back.gates)
+
+    def forward(
+        self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
+    ) -> tuple[Tensor, tuple[CellState, CellState], Tensor | None]:
+        if state is not None:
+            raise ValueError("a bidirectional layer reads whole sequences: it cannot go on from a carried state")
+        x, mirror = self.dropout(x), mirrored(batch)
+        ahead, after, seen = self.ahead(x, batch, maps=maps)
+        back, before, seen_back = self.back(x[mirror], batch, maps=maps)
+        weights = torch.cat((seen, seen_back[mirror]), dim=1) if maps else None
+        return torch.cat((ahead, back[mirror]), dim=1), (after, before), weights
+
+    def start(self, n: int, max_len: int) -> CellState:
+        raise ValueError("a bidirectional layer reads whole sequences: there is no state to begin a stream with")
+
+
 def init_recurrent(model: nn.Module, spread: float = 0.5) -> None:
     """Embeddings uniform in ±spread, matrices in ±1/√dim, as torch.nn has them.
 
@@ -242,4 +279,4 @@ def init_recurrent(model: nn.Module, spread: float = 0.5) -> None:
             module.reset_parameters()
     for module in model.modules():
         if module is not model and hasattr(module, "init_weights"):  # a block that wants other values
-            module.init_weights()
+            module.init_weights()  # type: ignore[operator]

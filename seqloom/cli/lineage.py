@@ -32,7 +32,7 @@ def describe(name: str) -> dict[str, Any]:
     import torch
 
     from seqloom.models import model_class
-    from seqloom.objectives import OBJECTIVES
+    from seqloom.objectives import OBJECTIVES, objective_class
 
     cls: Any = model_class(name)
     counts = {}
@@ -45,7 +45,7 @@ def describe(name: str) -> dict[str, Any]:
         "year": cls.year,
         "kind": cls.kind or ("recurrent" if cls.recurrent else "transformer"),
         "causal": cls.causal,
-        "objectives": list(OBJECTIVES),
+        "objectives": [each for each in OBJECTIVES if cls.recurrent or not objective_class(each).needs_state],
         "presets": counts,
         "config": cls.Config.model_json_schema()["properties"],
     }

@@ -12,7 +12,7 @@ from seqloom.blocks.softmax import Softmax
 class PackedLinear(nn.Module):
     """A linear map in fp32, equal to F.linear; the packed weight is a copy, so what is learnt later is not seen."""
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None):
+    def __init__(self, weight: Tensor, bias: Tensor | None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.weight, self.bias = weight, bias

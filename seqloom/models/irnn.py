@@ -48,10 +48,10 @@ class Irnn(StackedBackbone):
 
     def init_weights(self) -> None:
         init_recurrent(self, spread=0.1)
-        for module in self.modules():
-            if isinstance(module, nn.RNNBase):
-                nn.init.normal_(module.weight_ih_l0, std=0.1)
-                nn.init.eye_(module.weight_hh_l0)
-                module.weight_hh_l0.data.mul_(self.scale)
-                nn.init.zeros_(module.bias_ih_l0)
-                nn.init.zeros_(module.bias_hh_l0)
+        for name, weight in self.named_parameters():
+            if name.endswith("weight_hh_l0"):
+                nn.init.eye_(weight).data.mul_(self.scale)
+            elif name.endswith("weight_ih_l0"):
+                nn.init.normal_(weight, std=0.1)
+            elif name.endswith(("bias_ih_l0", "bias_hh_l0")):
+                nn.init.zeros_(weight)

@@ -9,7 +9,10 @@ from seqloom.errors import UsageError
 if TYPE_CHECKING:
     from seqloom.batch import Objective
 
-OBJECTIVES = {"next-token": "next_token:NextToken"}
+OBJECTIVES = {
+    "next-token": "next_token:NextToken",
+    "scheduled-sampling": "scheduled:ScheduledSampling",
+}
 
 
 def objective_class(name: str) -> "type[Objective]":

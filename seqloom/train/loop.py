@@ -189,7 +189,9 @@ class Fit:
     def one_step(self, items: Iterator[Item]) -> None:
         state = self.state
         torch.manual_seed(mix(self.seed, state.step))
-        factor = rate_factor(self.config.schedule, state.step, state.spent(self.budget), state.drops)
+        spent = state.spent(self.budget)
+        self.learner.advance(spent)
+        factor = rate_factor(self.config.schedule, state.step, spent, state.drops)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.optim.lr * factor
         before, totals, counts = self.carry, [], []
@@ -203,7 +205,7 @@ class Fit:
             totals.append(loss.total.detach())
             counts.append(loss.count)
             state.tokens += item.tokens
-            state.flops += self.cost.training(item.tokens, item.pairs, item.tokens)
+            state.flops += self.cost.training(item.tokens, item.pairs, item.tokens, self.learner.rehearsals)
             state.epoch, state.batch = item.next
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
         norm, broken = step(self.optimizer, count, self.config.optim.clip)

@@ -5,7 +5,18 @@ import torch
 from torch import nn
 
 from seqloom.batch import State, pack
-from seqloom.blocks.recurrent import ElmanCell, GruCell, LstmCell, RecurrentLayer, RecurrentStack, fused, scan
+from seqloom.blocks import recurrent
+from seqloom.blocks.recurrent import (
+    Bidirectional,
+    ElmanCell,
+    GruCell,
+    LstmCell,
+    RecurrentLayer,
+    RecurrentStack,
+    fused,
+    mirrored,
+    scan,
+)
 
 IN, D, LAYERS = 12, 16, 3
 KINDS = {
@@ -114,3 +125,63 @@ def test_gradcheck_of_the_loop():
         batch = pack([[0, 0, 0], [0]])
         x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(lambda x, cell=cell, batch=batch: scan(cell, x, batch)[0], (x,))
+
+
+def both_ways() -> tuple[Bidirectional, nn.LSTM]:
+    torch.manual_seed(0)
+    theirs = nn.LSTM(IN, D, bidirectional=True, batch_first=True).double()
+    ours = Bidirectional(LstmCell(IN, D), LstmCell(IN, D)).double()
+    for layer, ending in ((ours.ahead, ""), (ours.back, "_reverse")):
+        for name, parameter in layer.cell.kernel.named_parameters():
+            parameter.data.copy_(getattr(theirs, name + ending))
+    return ours, theirs
+
+
+@pytest.mark.parametrize("maps", [False, True], ids=["kernel", "loop"])
+def test_bidirectional_equals_torch(maps):
+    ours, theirs = both_ways()
+    sizes = (5, 1, 8, 0, 3)
+    batch = pack([[0] * n for n in sizes])
+    x = torch.randn(sum(sizes), IN, dtype=torch.float64)
+    hidden, (after, before), shown = ours(x, batch, maps=maps)
+    for n, (begin, end) in enumerate(zip(batch.offsets[:-1].tolist(), batch.offsets[1:].tolist(), strict=True)):
+        if begin == end:
+            assert not after[0][n].any() and not before[0][n].any()
+            continue
+        expected, (h, c) = theirs(x[None, begin:end])
+        torch.testing.assert_close(hidden[begin:end], expected[0], rtol=0, atol=1e-12)
+        for mine, their in zip((*after, *before), (h[0], c[0], h[1], c[1]), strict=True):
+            torch.testing.assert_close(mine[n], their[0], rtol=0, atol=1e-12)
+    if maps:
+        values = dict(zip(ours.gates, shown.unbind(1), strict=True))
+        torch.testing.assert_close(values["backward.output"] * values["backward.cell"].tanh(), hidden[:, D:])
+
+
+def company(ours: Bidirectional) -> None:
+    """A sequence gives the same beside others, some of them empty, and alone."""
+    sizes = (4, 0, 7, 1, 0)
+    batch = pack([[0] * n for n in sizes])
+    x = torch.randn(sum(sizes), IN, dtype=torch.float64)
+    alone = [ours(part, pack([[0] * len(part)]))[0] for part in x.split(sizes) if len(part)]
+    torch.testing.assert_close(ours(x, batch)[0], torch.cat(alone), rtol=0, atol=1e-12)
+
+
+def test_bidirectional_packing():
+    company(both_ways()[0])
+    assert mirrored(pack([[0] * 3, [], [0] * 2])).tolist() == [2, 1, 0, 4, 3]
+
+
+def test_planted_reversal_across_borders_is_noticed(monkeypatch):
+    monkeypatch.setattr(recurrent, "mirrored", lambda batch: torch.arange(batch.ids.shape[0]).flip(0))
+    with pytest.raises(AssertionError):
+        company(both_ways()[0])
+
+
+def test_bidirectional_carries_nothing():
+    ours, _ = both_ways()
+    batch = pack([[0] * 3])
+    _, state, _ = ours(torch.randn(3, IN, dtype=torch.float64), batch)
+    with pytest.raises(ValueError, match="carried state"):
+        ours(torch.randn(3, IN, dtype=torch.float64), batch, state)
+    with pytest.raises(ValueError, match="whole sequences"):
+        ours.start(1, 5)
