@@ -88,6 +88,7 @@ class Backbone(nn.Module):
     max_len: int | None = None  # the longest context that it can take in; None: no limit
     causal: bool = True
     recurrent: bool = False  # True: it carries a state of constant size from batch to batch
+    objectives: tuple[str, ...] = ("next-token",)  # what it can learn by
     summary: str = "last"  # where a task reads a whole sequence: "first", "last" or "mean"
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
     paper: str
@@ -127,6 +128,16 @@ class Learner(nn.Module):
     def start(self, n: int) -> State | None:
         """The state that n streams carry before their first batch; None where nothing is carried."""
         raise NotImplementedError
+
+    def size(self) -> int:
+        """How many numbers it learns."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def make_room(self, tensors: dict[str, Tensor]) -> None:
+        """Takes over the sizes of stored tensors where the config does not tell them; few learners have such."""
+
+    def settle(self) -> None:
+        """After its tensors were filled from a file: checks what shapes alone do not tell. ValueError if it is wrong."""
 
 
 class Objective(Learner):

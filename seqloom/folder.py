@@ -161,7 +161,7 @@ def finish(
         "seconds": round(state.seconds, 3),
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
         "skipped": state.skipped,
-        "parameters": sum(p.numel() for p in learner.parameters()),
+        "parameters": learner.size(),
         "train_loss": state.smooth,
         "valid_loss": state.best,
         "best_step": state.best_step,

@@ -118,6 +118,17 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
                 f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
                 f'{recipe.model["name"]} has none: use "packed"'
             )
+        objective, fitting = recipe.objective["name"], model_class(recipe.model["name"]).objectives
+        if objective not in fitting:
+            found.append(
+                f"'objective.name' = \"{objective}\" is not for the model {recipe.model['name']}: "
+                f'use "{fitting[0]}" ([objective] name = "{fitting[0]}")'
+            )
+        endless = recipe.budget.model_dump(exclude_none=True).keys() & {"minutes", "steps", "flops"}
+        if objective == "counts" and endless:
+            found.append(
+                f"'budget.{min(endless)}': counting has no steps and takes no operations: give tokens, words or epochs"
+            )
         limit = getattr(recipe.model_config_of(1), "max_len", None)
         if limit is not None and recipe.batches.length > limit:
             found.append(

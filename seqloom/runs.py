@@ -19,14 +19,18 @@ from seqloom.decode.sample import sample as draw
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import TextStream
 from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.evaluate.mix import Part
+from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.evaluate.score import Scored, score
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, spent
+from seqloom.objectives.counted import Counted
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device
 from seqloom.weights import check_fit, fill, load_tensors
@@ -58,6 +62,10 @@ def pretrain(
         raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
     # what cannot work is refused before the folder is touched
     batches, tokenizer = recipe.batches.build(train), store.tokenizer
+    budget = recipe.budget.resolve(train)
+    if recipe.objective["name"] == "counts":
+        chosen = select_documents(train, budget.tokens, seed)
+        check_order(recipe.model_config_of(1).order, chosen)
     with sole_owner(folder):
         config = describe(recipe, store, Path(data), seed)
         begin_folder(folder, config, tokenizer, resume, overwrite)
@@ -77,21 +85,22 @@ def pretrain(
             }
             return perplexity(learner, held_out, where, stop=stop, title="validate", **limits)  # type: ignore[arg-type]
 
-        fit = Fit(
-            learner,
-            Loader(batches, learner, seed, recipe.train.workers),
-            recipe.train,
-            recipe.budget.resolve(train),
-            folder,
-            where,
-            seed,
-            validate if held_out is not None else None,
-            lambda state: export(learner, folder),
-        )
-        parameters = sum(p.numel() for p in learner.parameters())
-        say(
-            f"{recipe.name}: {parameters:,} parameters, {train.num_tokens:,} training tokens, on {where}, {fit.precision}"
-        )
+        def keep(state: Any) -> None:
+            export(learner, folder)
+
+        measure = validate if held_out is not None else None
+        fit: Fit | Count
+        if isinstance(learner, Counted):
+            once = "" if budget.tokens <= train.num_tokens else ", once: more epochs would count nothing new"
+            say(f"{recipe.name}: counting {int(chosen.lengths.sum()):,} of {train.num_tokens:,} training tokens{once}")
+            fit = Count(learner, train, chosen, folder, measure, keep)
+        else:
+            loader = Loader(batches, learner, seed, recipe.train.workers)
+            fit = Fit(learner, loader, recipe.train, budget, folder, where, seed, measure, keep)
+            say(
+                f"{recipe.name}: {learner.size():,} parameters, {train.num_tokens:,} training tokens, on {where}, "
+                f"{fit.precision}"
+            )
         state = fit.run(resume)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
             finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
@@ -114,21 +123,46 @@ class Run:
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
+        started = time.monotonic()
+        store, name = self.open(data, split)
+        result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
+        assert result is not None
+        if store.manifest.bits_per_byte != "yes":
+            result["no_bits_per_byte"] = store.manifest.bits_per_byte
+        seconds = round(time.monotonic() - started, 3)
+        return {"split": name, **result, "parameters": self.learner.size(), "seconds": seconds}
+
+    def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
+        """The same of the two runs as one model, which gives λ of what this one and 1 − λ of what the other one says."""
+        started = time.monotonic()
+        if self.config["tokenizer"] != other.config["tokenizer"]:
+            raise DataError(
+                f"{self.folder} and {other.folder} have different tokenizers: only probabilities of the same tokens can be "
+                f"mixed; prepare the text of one with --from-tokenizer of the other, and train it again"
+            )
+        store, name = self.open(data, split)
+        if "valid" not in store.splits:
+            raise DataError(
+                f"{data} has no valid split, on which the shares of the two runs are tuned: prepare it with "
+                f"--valid FILE or --valid 0.05"
+            )
+        parts = tuple(Part(str(run.folder), run.learner, run.device) for run in (self, other))  # type: ignore[arg-type]
+        result = mix_parts(parts, store.split("valid"), store.split(name), **options)  # type: ignore[arg-type]
+        if store.manifest.bits_per_byte != "yes":
+            result["no_bits_per_byte"] = store.manifest.bits_per_byte
+        seconds = round(time.monotonic() - started, 3)
+        parameters = self.learner.size() + other.learner.size()
+        return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+
+    def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
+        """A prepared folder that this run can read, and the name of the split that is meant."""
         store = Store.open(Path(data))
         if store.manifest.tokenizer != self.config["tokenizer"]:
             raise DataError(
                 f"{data} was prepared with another tokenizer than {self.folder} was trained with: prepare it with "
                 f"--from-tokenizer {self.folder / 'tokenizer.json'}"
             )
-        name = split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
-        started = time.monotonic()
-        result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
-        assert result is not None
-        if store.manifest.bits_per_byte != "yes":
-            result["no_bits_per_byte"] = store.manifest.bits_per_byte
-        seconds = round(time.monotonic() - started, 3)
-        parameters = sum(p.numel() for p in self.learner.parameters())
-        return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+        return store, split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
 
     def generate(
         self,
@@ -211,8 +245,15 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
         raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
     with torch.device("meta"):
-        check_fit(recipe.learner(vocab_size), tensors, folder)
+        learner = recipe.learner(vocab_size)
+        learner.make_room(tensors)
+        check_fit(learner, tensors, folder)
     with torch.random.fork_rng():  # the first values are drawn, and then replaced
         learner = recipe.learner(vocab_size)
+    learner.make_room(tensors)
     fill(learner, tensors, folder)
+    try:
+        learner.settle()
+    except ValueError as error:
+        raise ModelError(f"{folder}: its weights are damaged: {error}") from error
     return Run(folder, config, learner.to(where).eval(), tokenizer, where)

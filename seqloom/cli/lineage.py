@@ -23,7 +23,9 @@ def models(
         print(json.dumps(rows))
         return
     for key, row in rows.items():
-        presets = ", ".join(f"{preset} {count / 1e6:.1f}M" for preset, count in row["presets"].items())
+        presets = ", ".join(
+            f"{preset} {f'{count / 1e6:.1f}M' if count else 'as counted'}" for preset, count in row["presets"].items()
+        )
         print(f"{key:6} {row['year']}  {row['kind']:12} {row['paper']}")
         print(f"{'':12} objectives: {', '.join(row['objectives'])}; presets: {presets}")
 
@@ -32,7 +34,6 @@ def describe(name: str) -> dict[str, Any]:
     import torch
 
     from seqloom.models import model_class
-    from seqloom.objectives import OBJECTIVES
 
     cls: Any = model_class(name)
     counts = {}
@@ -43,9 +44,9 @@ def describe(name: str) -> dict[str, Any]:
     return {
         "paper": cls.paper,
         "year": cls.year,
-        "kind": "recurrent" if cls.recurrent else "transformer",
+        "kind": "counts" if "counts" in cls.objectives else "recurrent" if cls.recurrent else "transformer",
         "causal": cls.causal,
-        "objectives": list(OBJECTIVES),
+        "objectives": list(cls.objectives),
         "presets": counts,
         "config": cls.Config.model_json_schema()["properties"],
     }

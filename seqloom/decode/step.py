@@ -3,19 +3,28 @@
 Everything that decodes goes through it: keys and values in static caches, recurrent states, whatever a model carries.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from seqloom.batch import Backbone, Ragged, State, ragged
-from seqloom.blocks.softmax import Softmax
+
+
+class OutputLayer(Protocol):
+    """hidden (n, D) → scores (n, V)."""
+
+    @property
+    def device(self) -> torch.device: ...
+    def __call__(self, hidden: Tensor) -> Tensor: ...
 
 
 class Stepper:
     """n sequences of one model, in step. Scores are (n, V), in fp32."""
 
-    def __init__(self, backbone: Backbone, softmax: Softmax):
+    def __init__(self, backbone: Backbone, softmax: OutputLayer):
         self.backbone, self.softmax = backbone, softmax
-        self.device = softmax.weight.device
+        self.device = softmax.device
 
     def start(self, prompts: list[list[int]], capacity: int) -> tuple[Tensor, State]:
         """Reads the prompts (none of them empty); no sequence will be longer than `capacity` tokens."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from seqloom.batch import Backbone
 
 MODELS = {
+    "ngram": "ngram:Ngram",
     "rnn": "rnn:Rnn",
     "gru": "gru:Gru",
     "lstm": "lstm:Lstm",

@@ -9,7 +9,7 @@ from seqloom.errors import UsageError
 if TYPE_CHECKING:
     from seqloom.batch import Objective
 
-OBJECTIVES = {"next-token": "next_token:NextToken"}
+OBJECTIVES = {"next-token": "next_token:NextToken", "counts": "counted:Counted"}
 
 
 def objective_class(name: str) -> "type[Objective]":
