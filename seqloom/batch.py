@@ -133,8 +133,8 @@ class Learner(nn.Module):
         """How many numbers it learns."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def make_room(self, tensors: dict[str, Tensor]) -> None:
-        """Takes over the sizes of stored tensors where the config does not tell them; few learners have such."""
+    def adopt(self, tensors: dict[str, Tensor]) -> None:
+        """Takes over stored tensors whose sizes the config does not tell; few learners have such."""
 
     def settle(self) -> None:
         """After its tensors were filled from a file: checks what shapes alone do not tell. ValueError if it is wrong."""

@@ -91,8 +91,8 @@ def pretrain(
         measure = validate if held_out is not None else None
         fit: Fit | Count
         if isinstance(learner, Counted):
-            once = "" if budget.tokens <= train.num_tokens else ", once: more epochs would count nothing new"
-            say(f"{recipe.name}: counting {int(chosen.lengths.sum()):,} of {train.num_tokens:,} training tokens{once}")
+            if budget.tokens > train.num_tokens and not resume:
+                say("counting once: more epochs would count nothing new")
             fit = Count(learner, train, chosen, folder, measure, keep)
         else:
             loader = Loader(batches, learner, seed, recipe.train.workers)
@@ -123,8 +123,8 @@ class Run:
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
-        started = time.monotonic()
         store, name = self.open(data, split)
+        started = time.monotonic()
         result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
         assert result is not None
         if store.manifest.bits_per_byte != "yes":
@@ -246,11 +246,11 @@ def load(folder: str | Path, device: str = "auto") -> Run:
         raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
     with torch.device("meta"):
         learner = recipe.learner(vocab_size)
-        learner.make_room(tensors)
+        learner.adopt(tensors)
         check_fit(learner, tensors, folder)
     with torch.random.fork_rng():  # the first values are drawn, and then replaced
         learner = recipe.learner(vocab_size)
-    learner.make_room(tensors)
+    learner.adopt(tensors)
     fill(learner, tensors, folder)
     try:
         learner.settle()

@@ -107,12 +107,12 @@ class Counted(LeftToRight):
         counts = [self.softmax.get_buffer(f"counts{k}") for k in range(1, self.backbone.order + 1)]
         return sum(int((c > 0).sum()) for c in counts)
 
-    def make_room(self, tensors: dict[str, Tensor]) -> None:
+    def adopt(self, tensors: dict[str, Tensor]) -> None:
         for k in range(2, self.backbone.order + 1):
             for part, name in (("backbone.trie", f"keys{k}"), ("softmax", f"counts{k}")):
                 given, module = tensors.get(f"{part}.{name}"), self.get_submodule(part)
-                if given is not None and given.ndim == 1:
-                    module.register_buffer(name, module.get_buffer(name).new_empty(given.shape))
+                if given is not None and given.ndim == 1 and given.dtype == module.get_buffer(name).dtype:
+                    module.register_buffer(name, given)
 
     def settle(self) -> None:
         self.softmax.settle()

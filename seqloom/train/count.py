@@ -152,6 +152,7 @@ class Count:
         started, tokens = time.monotonic(), int(self.chosen.lengths.sum())
         if tokens >= 1 << 31:
             raise UsageError(f"{tokens:,} tokens are more than can be counted: set a budget below {1 << 31:,}")
+        say(f"counting {tokens:,} of {self.split.num_tokens:,} training tokens")
         with Interruption() as asked:
             self.count(tokens, asked)
             state = Progressed(tokens=tokens, seconds=time.monotonic() - started)
