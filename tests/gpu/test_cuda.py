@@ -109,3 +109,15 @@ def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
     one, two = (json.loads((run.folder / "metrics.json").read_text()) for run in (whole, again))
     assert one["valid_loss"] == two["valid_loss"]
     torch.use_deterministic_algorithms(False)
+
+
+def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
+    from seqloom.runs import load, pretrain
+    from tests.train.material import prepared
+
+    data = prepared(tmp_path / "data")
+    fast = pretrain("ngram-small", data, tmp_path / "run", device="cuda")
+    plain = load(tmp_path / "run", "cpu")
+    assert fast.evaluate(data)["loss"] == pytest.approx(plain.evaluate(data)["loss"], rel=1e-12)
+    one, two = (run.generate("the cat", n=5, max_new=20, seed=3) for run in (fast, plain))
+    assert [sample.text for sample in one] == [sample.text for sample in two]
