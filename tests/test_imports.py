@@ -31,6 +31,7 @@ ORDER = [
     "recipe",
     "recipes",
     "card",
+    "folder",
     "runs",
     "report",
     "quickstart",

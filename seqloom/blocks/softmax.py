@@ -26,6 +26,10 @@ class Softmax(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, dim)) if table is None else table.weight
         self.bias = nn.Parameter(torch.empty(vocab_size)) if bias else None
 
+    @property
+    def device(self) -> torch.device:
+        return self.weight.device
+
     def init_weights(self, std: float, tied: bool) -> None:
         if not tied:
             nn.init.normal_(self.weight, std=std)
