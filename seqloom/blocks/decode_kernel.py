@@ -50,9 +50,10 @@ def one_token(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, pos
     n, heads, width = q.shape
     assert q.stride() == k.stride() == v.stride() and q.stride(1) == width and q.stride(2) == 1
     out = torch.empty(n, heads, width, dtype=q.dtype, device=q.device)
+    many = n * heads >= 256  # enough programs to hide each other's waiting; else each takes larger blocks
     _one_token[(n, heads)](
         q, k, v, keys, values, positions, out, q.stride(0), keys.shape[1], width**-0.5,
-        H=heads, E=width, WIDTH=triton.next_power_of_2(width), BLOCK=64,
+        H=heads, E=width, WIDTH=triton.next_power_of_2(width), BLOCK=64 if many else 256, num_warps=2 if many else 8,
     )  # fmt: skip
     return out
 
@@ -84,15 +85,11 @@ def _few_rows(
     tl.store(out + place, total, mask=(row < rows)[:, None] & (column < gives)[None, :])
 
 
-def few_rows_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, tile: tuple[int, int, int] | None = None, part: int = 768
-) -> Tensor:
+def few_rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x (n, D) · weightᵀ (V, D) + bias in fp32, for the rows of a batch that decodes: libraries leave most of the GPU
-    idle then. Sums longer than `part` are taken in parts by several programs."""
+    idle then. Where there are few outputs, several programs share each sum."""
     (rows, reads), gives = x.shape, weight.shape[0]
-    # measured on an H200 with 64 rows
-    m, n, k = tile or ((64, 64, 64) if gives > 8192 else (64, 32, 64) if gives > 1024 else (16, 32, 128))
-    parts = triton.cdiv(reads, part) if gives <= 1024 else 1
+    m, n, k, parts = (64, 64, 32, 1) if gives > 8192 else (64, 32, 64, 1 if gives > 1024 else 4)  # the best of an H200
     out = torch.empty(parts, rows, gives, dtype=x.dtype, device=x.device)
     _few_rows[(triton.cdiv(gives, n), triton.cdiv(rows, m), parts)](
         x.contiguous(), weight, bias, out, rows, gives, reads, triton.cdiv(triton.cdiv(reads, parts), k) * k,

@@ -78,7 +78,8 @@ class Recorded:
                     self.forget()
             torch.cuda.current_stream().wait_stream(side)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            # on the stream of the first calls: gradients are added up where their parameter was first used
+            with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
                 self.loss = differentiate(*given)
         self.gradients = [parameter.grad for parameter in parameters]
 

@@ -1,5 +1,6 @@
 """What only a GPU can show: the fast kernels equal the reference, compiled equals eager, resume is exact."""
 
+import copy
 import json
 
 import pytest
@@ -144,12 +145,13 @@ def test_few_rows_kernel_is_as_exact_as_fp32(shape, bias):
     x, weight = torch.randn(n, reads, device=CUDA), torch.randn(gives, reads, device=CUDA)
     shift = torch.randn(gives, device=CUDA) if bias else None
     exact = torch.nn.functional.linear(x.double(), weight.double(), None if shift is None else shift.double())
-    plain = torch.nn.functional.linear(x, weight, shift)
     ours = kernels.few_rows_kernel()(x, weight, shift)
-    assert (ours.double() - exact).abs().max() <= 4 * (plain.double() - exact).abs().max() + 1e-6
+    assert ((ours - exact).abs() <= 1e-6 * (x.abs() @ weight.abs().T + 1)).all()
+    rough = torch.nn.functional.linear(x.bfloat16(), weight.bfloat16()).double() + (0 if shift is None else shift)
+    assert not ((rough - exact).abs() <= 1e-6 * (x.abs() @ weight.abs().T + 1)).all(), "the bound is too wide"
 
 
-@pytest.mark.parametrize("name", list(p.SMALL))
+@pytest.mark.parametrize("name", [name for name in p.SMALL if name in p.NEURAL])
 def test_graphed_steps_equal_full_forwards(name):
     """Greedy and drawn texts on the GPU are those of the CPU, samples that end early included."""
     from seqloom.decode.rules import SampleConfig
@@ -165,13 +167,16 @@ def test_graphed_steps_equal_full_forwards(name):
                 parameter.mul_(3)
         learner.softmax.weight.mul_(50)
     prompts = p.sequences(3, (7, 3, 12, 5, 1, 2))
+    stepper = Stepper(learner.backbone, learner.softmax)
+    endless = sample(stepper, prompts, SampleConfig(max_new=30, temperature=0), 4, -1, [])
+    end = next(d.token for d in endless if d.sample == 1 and d.token not in prompts[1])  # so that some sample ends
     for options in ({"temperature": 0.0}, {"temperature": 1.0, "no_repeat": 2, "repetition_penalty": 1.2}):
         made = []
         for device in ("cpu", "cuda"):
             here = learner.to(device)
             stepper = Stepper(here.backbone, here.softmax)
             config = SampleConfig(max_new=60, **options)
-            made.append([(d.sample, d.token, d.last) for d in sample(stepper, prompts, config, 4, 0, [])])
+            made.append([(d.sample, d.token, d.last) for d in sample(stepper, prompts, config, 4, end, [])])
         assert made[0] == made[1]
         assert len(made[0]) < 6 * 60, "no sample ended early: the test says less than it should"
 
@@ -198,6 +203,7 @@ def test_recorded_steps_equal_plain_ones(name):
     learner = p.learner_of(p.build(name, dtype=torch.float32, **extra), tie=False).to(CUDA).train()
     results = []
     for recorded in (False, True):
+        learner = copy.deepcopy(learner)  # gradients remember the stream on which a parameter was first used
         differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)
         carry, seen = learner.start(3) if learner.backbone.recurrent else None, []
         for i in range(5):
