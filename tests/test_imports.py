@@ -18,6 +18,7 @@ ORDER = [
     "config",
     "batch",
     "weights",
+    "plugins",
     "text",
     "tokens",
     "batches",

@@ -35,6 +35,9 @@ def generate(
     n: Annotated[int, typer.Option("--n", help="How many samples.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Continue a text."""
@@ -49,7 +52,7 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "no_repeat": no_repeat,
     }
-    loaded = load(run, device)
+    loaded = load(run, device, plugin)
     live = n == 1 and not as_json
     if live:
         write(prompt)
@@ -85,12 +88,15 @@ def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     file: Annotated[Path | None, typer.Argument(help="One text a line; none: standard input.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every token.")] = False,
 ) -> None:
     """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted."""
     from seqloom.runs import load
 
-    loaded = load(run, device)
+    loaded = load(run, device, plugin)
     total, count, first = 0.0, 0, True
     if as_json:
         write('{"lines": [')
