@@ -29,6 +29,7 @@ ORDER = [
     "cost",
     "train",
     "evaluate",
+    "analyse",
     "recipe",
     "recipes",
     "card",

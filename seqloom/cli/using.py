@@ -80,6 +80,8 @@ SCORE_EXAMPLES = """Examples:
 seqloom score runs/gpt sentences.txt
 
 echo "The keys to the cabinet are here." | seqloom score runs/lstm --json
+
+seqloom score runs/lstm sentences.txt --cells cells.npz
 """
 
 
@@ -91,12 +93,18 @@ def score(
     plugin: Annotated[
         Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
     ] = None,
+    cells: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.npz", help="Of recurrent models: every gate and state at every token, to this file."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every token.")] = False,
 ) -> None:
     """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted."""
     from seqloom.runs import load
 
     loaded = load(run, device, plugin)
+    if cells is not None:
+        dump_cells(loaded, file, cells)
     total, count, first = 0.0, 0, True
     if as_json:
         write('{"lines": [')
@@ -119,6 +127,17 @@ def score(
             first = False
     if as_json:
         print(f'], "log_prob": {json.dumps(total)}, "tokens": {count}}}')
+
+
+def dump_cells(loaded: Any, file: Path | None, out: Path) -> None:
+    from seqloom.analyse.cells import write_cells
+    from seqloom.errors import UsageError
+    from seqloom.progress import say
+
+    if file is None:
+        raise UsageError("--cells reads its text twice: name a file, standard input comes but once")
+    count = write_cells(loaded.learner.backbone, loaded.tokenizer, lambda: read_lines(file), out, loaded.device)
+    say(f"{out}: the units at {count:,} tokens")
 
 
 def batches(lines: Iterator[str]) -> Iterator[list[str]]:
