@@ -15,6 +15,7 @@ ORDER = [
     "errors",
     "files",
     "progress",
+    "charts",
     "config",
     "batch",
     "weights",
