@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from seqloom.batch import Context, Ragged
 from seqloom.blocks.layers import Mixed
-from seqloom.blocks.recurrent import RecurrentLayer
+from seqloom.blocks.recurrent import RecurrentLayer, RecurrentStack
 from seqloom.blocks.stack import Stack
 
 Connection = Literal["none", "residual", "highway", "dense"]
@@ -82,4 +82,4 @@ def recurrent_stack(
     elif connection != "none":
         around = Residual if connection == "residual" else Highway
         layers = [around(layer, dim) for layer in layers]
-    return Stack(layers, top=nn.Dropout(dropout))
+    return RecurrentStack(layers, top=nn.Dropout(dropout))

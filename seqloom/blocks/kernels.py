@@ -3,10 +3,12 @@
 reference   plain matmuls on the grid; gives the attention weights
 padded      the grid and PyTorch's fused attention; any device, attention dropout
 varlen      straight on the ragged row; CUDA in half precision
-cached      new tokens against the keys and values of what was read before
+cached      new tokens against the keys and values of what was read before; on CUDA a single one by a kernel of our own
 """
 
+import importlib.util
 import inspect
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +24,8 @@ def attend(
     """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, L) with maps=True."""
     if maps:
         return reference(q, k, v, batch, causal=causal, dropout=dropout)
-    if dropout == 0.0 and varlen_takes(q):
+    # a full grid needs no gather, and PyTorch has faster kernels for it
+    if dropout == 0.0 and not batch.is_full and varlen_takes(q):
         return varlen(q, k, v, batch, causal=causal), None
     return padded(q, k, v, batch, causal=causal, dropout=dropout), None
 
@@ -78,17 +81,35 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool) -> T
     return varlen_attn(q, k, v, borders, borders, longest, longest, **(_CAUSAL if causal else _FULL))  # type: ignore[return-value]
 
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+def one_token_kernel() -> Callable[..., Tensor]:
+    from seqloom.blocks.decode_kernel import one_token  # triton is there on CUDA machines only
+
+    return one_token
+
+
 Cache = tuple[Tensor, Tensor]  # keys and values, (N, capacity, H, E) each; the token at position p is in place p
 
 
 def cached(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, past: Cache) -> Tensor:
     """Causal attention of the new tokens over everything up to their absolute position. Extends `past` in place."""
     keys, values = past
+    if batch.max_len == 1 and q.is_cuda and q.dtype == keys.dtype and HAS_TRITON:
+        return one_token_kernel()(q, k, v, keys, values, batch.positions)
     keys[batch.owner, batch.positions] = k.to(keys.dtype)
     values[batch.owner, batch.positions] = v.to(values.dtype)
-    place = torch.arange(keys.shape[1], device=q.device)
-    seen = place <= to_grid(batch.positions, batch)[:, :, None]  # (N, L, capacity); empty cells have position 0
+    seen = None
+    if not q.is_cuda:  # asking costs nothing here: what is not yet written need not be read
+        first, last = (int(x) for x in batch.positions.aminmax())
+        keys, values = keys[:, : last + 1], values[:, : last + 1]
+    if q.is_cuda or first < last:
+        place = torch.arange(keys.shape[1], device=q.device)
+        seen = (place <= to_grid(batch.positions, batch)[:, :, None])[
+            :, None
+        ]  # (N, 1, L, ·); empty cells have position 0
     out = F.scaled_dot_product_attention(
-        to_grid(q, batch).transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), attn_mask=seen[:, None]
+        to_grid(q, batch).transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), attn_mask=seen
     )
     return from_grid(out.transpose(1, 2), batch)

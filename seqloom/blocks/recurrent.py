@@ -5,14 +5,16 @@ state (`step`). The standard cells keep their weights in the torch.nn module who
 the kernel share one set of weights and are each other's check. Asking for the gates takes the loop.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqloom.batch import Context, Ragged
+from seqloom.batch import Context, Output, Ragged, State
 from seqloom.blocks.grid import from_grid, lengths, to_grid
+from seqloom.blocks.stack import Stack
 
 CellState = tuple[Tensor, ...]  # (N, D) each; the first one is the output h
 
@@ -50,6 +52,7 @@ class TorchCell(nn.Module):
 
     gates: tuple[str, ...]
     kernel: Any  # nn.RNN, nn.GRU or nn.LSTM
+    kernel_name: str  # of the function behind it; "" where there is none
 
     def inputs(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.kernel.weight_ih_l0, self.kernel.bias_ih_l0)
@@ -63,26 +66,44 @@ class TorchCell(nn.Module):
     def start(self, n: int) -> CellState:
         return tuple(self.kernel.weight_hh_l0.new_zeros(n, width) for width in self.widths())
 
-    # Dynamo cannot trace these kernels; what stands around them is compiled all the same
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def fused(self, x: Tensor, batch: Ragged, state: CellState | None) -> tuple[Tensor, CellState]:
-        before = self.start(batch.num_sequences) if state is None else state
-        given: Any = tuple(s.unsqueeze(0) for s in before)
-        given = given if len(before) > 1 else given[0]
-        grid = to_grid(x, batch)
-        if batch.is_full:
-            out, after = self.kernel(grid, given)
-        else:
-            # packed, because only so the kernel returns the state at the end of each sequence
-            sizes = lengths(batch)
-            packed = pack_padded_sequence(grid, sizes.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
-            ended: PackedSequence
-            ended, after = self.kernel(packed, given)
-            out, _ = pad_packed_sequence(ended, batch_first=True, total_length=batch.max_len)
-        final = tuple(s.squeeze(0) for s in (after if isinstance(after, tuple) else (after,)))
-        if not batch.is_full:  # an empty sequence has read nothing
-            final = tuple(torch.where((sizes > 0)[:, None], n, o) for n, o in zip(final, before, strict=True))
-        return from_grid(out, batch), final
+    def weights(self) -> list[Tensor]:
+        """What the kernel computes with, in its order."""
+        return self.kernel._flat_weights
+
+
+# Dynamo cannot trace these kernels; what stands around them is compiled all the same
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def fused(
+    cells: Sequence[TorchCell], x: Tensor, batch: Ragged, states: Sequence[CellState | None]
+) -> tuple[Tensor, list[CellState]]:
+    """Layers of one shape, one on the other, in one call of PyTorch's kernel: a GPU then works on several at once."""
+    n, first = batch.num_sequences, cells[0]
+    before = [cell.start(n) if state is None else state for cell, state in zip(cells, states, strict=True)]
+    given = [torch.stack([part.to(x.dtype) for part in parts]) for parts in zip(*before, strict=True)]  # (layers, N, D)
+    weights = [weight for cell in cells for weight in cell.weights()]
+    options = (True, len(cells), 0.0, first.training, False)  # biases, layers, dropout, training, bidirectional
+    kernel = getattr(torch._VF, first.kernel_name)
+    if batch.is_full:
+        out, *after = kernel(to_grid(x, batch), given if len(given) > 1 else given[0], weights, *options, True)
+    else:
+        # packed, because only so the kernel returns the state at the end of each sequence
+        sizes = lengths(batch)
+        packed = pack_padded_sequence(
+            to_grid(x, batch), sizes.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        sorted_given = [part[:, packed.sorted_indices] for part in given]
+        out, *after = kernel(
+            packed.data,
+            packed.batch_sizes,
+            sorted_given if len(given) > 1 else sorted_given[0],
+            weights,
+            *options,
+        )
+        out, _ = pad_packed_sequence(packed._replace(data=out), batch_first=True, total_length=batch.max_len)
+        after = [part[:, packed.unsorted_indices] for part in after]
+        # an empty sequence has read nothing
+        after = [torch.where((sizes > 0)[:, None], a, b.to(a.dtype)) for a, b in zip(after, given, strict=True)]
+    return from_grid(out, batch), list(zip(*(part.unbind(0) for part in after), strict=True))
 
 
 class ElmanCell(TorchCell):
@@ -94,8 +115,8 @@ class ElmanCell(TorchCell):
     def __init__(self, input_dim: int, dim: int, nonlinearity: str = "tanh"):
         super().__init__()
         self.function = self.functions[nonlinearity]
-        self.has_kernel = nonlinearity != "sigmoid"
-        self.kernel = nn.RNN(input_dim, dim, nonlinearity=nonlinearity if self.has_kernel else "tanh", batch_first=True)
+        self.kernel_name = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(nonlinearity, "")
+        self.kernel = nn.RNN(input_dim, dim)
 
     def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]:
         h = self.function(x + self.recurrent(state[0]))
@@ -106,11 +127,11 @@ class GruCell(TorchCell):
     """Gated recurrent unit. Cho et al., 2014 (arXiv 1406.1078), with the reset gate after the matrix as kernels have it."""
 
     gates = ("reset", "update", "candidate", "h")
-    has_kernel = True
+    kernel_name = "gru"
 
     def __init__(self, input_dim: int, dim: int):
         super().__init__()
-        self.kernel = nn.GRU(input_dim, dim, batch_first=True)
+        self.kernel = nn.GRU(input_dim, dim)
 
     def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]:
         (h,) = state
@@ -129,11 +150,11 @@ class LstmCell(TorchCell):
     """
 
     gates = ("input", "forget", "candidate", "output", "cell")
-    has_kernel = True
+    kernel_name = "lstm"
 
     def __init__(self, input_dim: int, dim: int, proj_dim: int = 0):
         super().__init__()
-        self.kernel = nn.LSTM(input_dim, dim, proj_size=proj_dim, batch_first=True)
+        self.kernel = nn.LSTM(input_dim, dim, proj_size=proj_dim)
 
     def widths(self) -> tuple[int, ...]:
         return self.kernel.proj_size or self.kernel.hidden_size, self.kernel.hidden_size
@@ -149,6 +170,10 @@ class LstmCell(TorchCell):
         return (h, c), (i, f, g, o, c)
 
 
+def has_kernel(cell: Any) -> bool:
+    return isinstance(cell, TorchCell) and bool(cell.kernel_name)
+
+
 class RecurrentLayer(nn.Module):
     """A cell over a ragged batch, as a layer of a Stack; dropout on what it reads (Zaremba et al., 2014, arXiv 1409.2329)."""
 
@@ -161,8 +186,8 @@ class RecurrentLayer(nn.Module):
         self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
     ) -> tuple[Tensor, CellState, Tensor | None]:
         x = self.dropout(x)
-        if getattr(self.cell, "has_kernel", False) and not maps:
-            hidden, after = self.cell.fused(x, batch, state)
+        if has_kernel(self.cell) and not maps:
+            hidden, (after,) = fused([self.cell], x, batch, [state])
             return hidden, after, None
         return scan(self.cell, x, batch, state, gates=maps)
 
@@ -173,6 +198,32 @@ class RecurrentLayer(nn.Module):
     def gates(self) -> tuple[str, ...]:
         """Names of what maps=True shows."""
         return self.cell.gates
+
+
+class RecurrentStack(Stack):
+    """Where nothing stands between the layers and nothing of theirs is asked for, they run in one call."""
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: Ragged,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        if layers or maps or not self.is_plain():
+            return super().forward(x, batch, state, context, layers, maps)
+        before = state.own if state is not None else [None] * len(self.layers)
+        x, after = fused([layer.cell for layer in self.layers], x, batch, before)
+        return Output(x if self.top is None else self.top(x), State(tuple(after)))
+
+    def is_plain(self) -> bool:
+        """One shape, one kernel, no dropout: PyTorch's own between the layers keeps its randomness to itself."""
+        layers = [layer for layer in self.layers if isinstance(layer, RecurrentLayer) and has_kernel(layer.cell)]
+        alike = {(layer.cell.kernel_name, *layer.cell.widths(), layer.cell.kernel.input_size) for layer in layers}
+        quiet = not self.training or all(layer.dropout.p == 0 for layer in layers)
+        return len(layers) == len(self.layers) and len(alike) == 1 and quiet
 
 
 def mirrored(batch: Ragged) -> Tensor:

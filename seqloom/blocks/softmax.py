@@ -14,7 +14,8 @@ from torch.autograd.function import once_differentiable
 
 from seqloom.batch import IGNORE
 
-CHUNK_BYTES = 64 << 20  # the scores of one chunk, in fp32: small enough for caches, large enough for the matrix units
+# the scores of one chunk, in fp32: small enough for a CPU's caches, large enough for a GPU's matrix units
+CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
 
 
 class Softmax(nn.Module):
@@ -35,7 +36,7 @@ class Softmax(nn.Module):
         """Without targets the scores (T, V); with targets the summed loss; with each=True the loss of every target (T,)."""
         if targets is None:
             return F.linear(hidden, self.weight, self.bias)
-        rows = max(256, CHUNK_BYTES // (4 * self.weight.shape[0]))
+        rows = chunk_rows(hidden, self.weight.shape[0])
         if each:
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
             return torch.cat([_losses(F.linear(h, self.weight, self.bias), t) for h, t in parts])
@@ -49,6 +50,13 @@ class Softmax(nn.Module):
         if not torch.is_grad_enabled():  # the function below cannot tell
             return self(hidden, targets, each=True).sum()
         return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows)
+
+
+def chunk_rows(hidden: Tensor, vocab_size: int) -> int:
+    """Equal chunks, where the number of tokens allows it: one shape for the compiled part."""
+    limit = CHUNK_BYTES.get(hidden.device.type, CHUNK_BYTES["cpu"])
+    chunks = -(-hidden.shape[0] * vocab_size * 4 // limit)
+    return max(256, -(-hidden.shape[0] // (1 << (chunks - 1).bit_length()))) if chunks > 0 else 256
 
 
 def _losses(scores: Tensor, targets: Tensor) -> Tensor:

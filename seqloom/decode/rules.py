@@ -37,23 +37,26 @@ def keep_top_p(scores: Tensor, p: float) -> Tensor:
     return torch.full_like(scores, NEVER).scatter(1, index, ordered.masked_fill(before >= p, NEVER))
 
 
-def penalise_repetition(scores: Tensor, seen: list[list[int]], penalty: float) -> Tensor:
-    scores = scores.clone()
-    for row, tokens in zip(scores, seen, strict=True):
-        index = torch.tensor(sorted(set(tokens)), device=scores.device)
-        values = row[index]
-        row[index] = torch.where(values > 0, values / penalty, values * penalty)
-    return scores
+NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence holds, behind its length
 
 
-def forbid_repeats(scores: Tensor, seen: list[list[int]], size: int) -> Tensor:
+def penalise_repetition(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    return torch.where(holds(seen, scores), torch.where(scores > 0, scores / penalty, scores * penalty), scores)
+
+
+def forbid_repeats(scores: Tensor, seen: Tensor, lengths: Tensor, size: int) -> Tensor:
     """No n-gram of `size` tokens comes twice in a sequence."""
-    scores = scores.clone()
-    for row, tokens in zip(scores, seen, strict=True):
-        begin = tokens[len(tokens) - size + 1 :] if size > 1 else []
-        if len(tokens) < size - 1:
-            continue
-        for i in range(len(tokens) - size + 1):
-            if tokens[i : i + size - 1] == begin:
-                row[tokens[i + size - 1]] = NEVER
-    return scores
+    if seen.shape[1] < size:
+        return scores
+    begin = lengths[:, None] + torch.arange(1 - size, 0, device=seen.device)  # where the n-gram to come stands
+    last = seen.gather(1, begin.clamp(min=0)).where(begin >= 0, NOTHING)
+    grams = seen.unfold(1, size, 1)  # (n, L − size + 1, size)
+    same = (grams[..., :-1] == last[:, None]).all(2) & (last != NOTHING).all(1, keepdim=True)
+    return scores.masked_fill(holds(grams[..., -1].where(same, NOTHING), scores), NEVER)
+
+
+def holds(tokens: Tensor, scores: Tensor) -> Tensor:
+    """(n, V) which of the vocabulary are among the tokens (n, L) of a row."""
+    n, size = scores.shape
+    found = torch.zeros(n, size + 1, dtype=torch.bool, device=scores.device)
+    return found.scatter_(1, tokens.where(tokens != NOTHING, size), True)[:, :size]

@@ -5,6 +5,7 @@ others are drawn beside it. A Transformer that has filled its context goes on fr
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -12,7 +13,15 @@ from torch import Tensor
 
 from seqloom.batch import select
 from seqloom.batches.loader import mix
-from seqloom.decode.rules import NEVER, SampleConfig, forbid_repeats, keep_top_k, keep_top_p, penalise_repetition
+from seqloom.decode.rules import (
+    NEVER,
+    NOTHING,
+    SampleConfig,
+    forbid_repeats,
+    keep_top_k,
+    keep_top_p,
+    penalise_repetition,
+)
 from seqloom.decode.step import Stepper
 
 
@@ -25,44 +34,94 @@ class Drawn(NamedTuple):
     last: bool
 
 
+class Texts:
+    """All that each sample has read, on the device: what the rules look at. Rows are samples that still go on."""
+
+    def __init__(self, prompts: list[list[int]], room: int, device: torch.device):
+        longest = max(len(prompt) for prompt in prompts)
+        rows = [prompt + [NOTHING] * (longest + room - len(prompt)) for prompt in prompts]
+        self.seen = torch.tensor(rows, device=device)
+        self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+
+    def append(self, tokens: Tensor) -> None:
+        self.seen.scatter_(1, self.lengths[:, None], tokens[:, None])
+        self.lengths += 1
+
+    def keep(self, index: Tensor) -> None:
+        self.seen, self.lengths = self.seen[index], self.lengths[index]
+
+
 @torch.no_grad()
 def sample(
     stepper: Stepper, prompts: list[list[int]], config: SampleConfig, seed: int, end_id: int, banned: list[int]
 ) -> Iterator[Drawn]:
-    """Continues the prompts, token by token; `banned` are never drawn. The end token is given, and ends its sample."""
-    limit = stepper.backbone.max_len
-    generators = [torch.Generator().manual_seed(mix(seed, i)) for i in range(len(prompts))]
-    texts = [list(prompt) for prompt in prompts]  # all that each sample has read
-    alive = list(range(len(prompts)))
+    """Continues the prompts, token by token; `banned` are never drawn. The end token is given, and ends its sample.
+
+    On a GPU the next step is on its way before the host has read the tokens of this one: neither waits for the other.
+    """
+    limit, device = stepper.backbone.max_len, stepper.device
+    texts = [list(prompt) for prompt in prompts]
+    alive: list[int | None] = list(range(len(prompts)))  # the sample in each row; None: it has ended
     capacity = max(len(text) for text in texts) + config.max_new
+    read = Texts(texts, config.max_new, device)
+    never = torch.tensor(banned, dtype=torch.long, device=device)
+    too_early = torch.tensor([*banned, end_id], device=device)
     scores, state = stepper.start([clipped(text, limit) for text in texts], min(capacity, limit or capacity))
-    held = [len(clipped(text, limit)) for text in texts]  # tokens in the state
+    held = torch.tensor([len(clipped(text, limit)) for text in texts], device=device)  # tokens in the state
+    most = int(held.max())
     for made in range(config.max_new):
-        log_probs = scores.log_softmax(1)
-        allowed = scores.clone()
-        allowed[:, banned] = NEVER
-        if made < config.min_new:
-            allowed[:, end_id] = NEVER
-        chosen = choose(allowed, [texts[i] for i in alive], config, [generators[i] for i in alive])
-        tokens = chosen.tolist()
-        values = log_probs.gather(1, chosen[:, None]).flatten().tolist()
-        for i, token, value in zip(alive, tokens, values, strict=True):
-            texts[i].append(token)
-            yield Drawn(i, token, value, token == end_id or made + 1 == config.max_new)
-        going = [row for row, token in enumerate(tokens) if token != end_id]
-        if not going or made + 1 == config.max_new:
+        last = made + 1 == config.max_new
+        allowed = scores.index_fill(1, too_early if made < config.min_new else never, NEVER)
+        points = None if config.temperature == 0 else draw_points(seed, alive, made).to(device)
+        chosen = choose(allowed, read, config, points)
+        drawn = torch.stack((chosen.double(), scores.log_softmax(1).gather(1, chosen[:, None])[:, 0].double()))
+        read.append(chosen)
+        ahead = stepper.on_gpu and not last and (limit is None or most < limit)
+        if ahead:
+            drawn = drawn.to("cpu", non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+            scores, state = stepper.step(chosen, held, state)
+            arrived.synchronize()
+        tokens, log_probs = drawn.tolist()
+        for i, token, log_prob in zip(alive, map(int, tokens), log_probs, strict=True):
+            if i is not None:
+                texts[i].append(token)
+                yield Drawn(i, token, log_prob, last or token == end_id)
+        alive = [i if token != end_id else None for i, token in zip(alive, map(int, tokens), strict=True)]
+        going = [row for row, i in enumerate(alive) if i is not None]
+        if not going or last:
             return
-        if len(going) < len(alive):  # finished samples leave the batch
-            index = torch.tensor(going, device=stepper.device)
-            state, chosen = select(state, index), chosen[index]
-            alive, held = [alive[row] for row in going], [held[row] for row in going]
-        if limit is not None and max(held) >= limit:
-            kept = [clipped(texts[i], limit) for i in alive]
+        if len(going) < stepper.worth_keeping * len(alive):  # finished samples leave the batch
+            index = torch.tensor(going, device=device)
+            state, chosen, held, scores = select(state, index), chosen[index], held[index], scores[index]
+            alive = [alive[row] for row in going]
+            read.keep(index)
+        if limit is not None and most >= limit:
+            kept = [clipped(texts[i], limit) if i is not None else [end_id] for i in alive]
             scores, state = stepper.start(kept, limit)
-            held = [len(text) for text in kept]
-        else:
-            scores, state = stepper.step(chosen, torch.tensor(held, device=stepper.device), state)
-            held = [n + 1 for n in held]
+            held = torch.tensor([len(text) for text in kept], device=device)
+            most = int(held.max())
+            continue
+        if not ahead:
+            scores, state = stepper.step(chosen, held, state)
+        held = held + 1
+        most += 1
+
+
+BLOCK = 64  # draws of one generator
+
+
+def draw_points(seed: int, samples: list[int | None], made: int) -> Tensor:
+    """(n,) a point in [0, 1) for each sample's next token: a function of the seed, its number and how many it has."""
+    block, place = divmod(made, BLOCK)
+    return torch.stack([_points(seed, -1 if i is None else i, block)[place] for i in samples])
+
+
+@lru_cache(maxsize=10_000)
+def _points(seed: int, sample: int, block: int) -> Tensor:
+    generator = torch.Generator().manual_seed(mix(seed, sample, block))
+    return torch.rand(BLOCK, dtype=torch.float64, generator=generator)
 
 
 def clipped(text: list[int], limit: int | None) -> list[int]:
@@ -70,21 +129,20 @@ def clipped(text: list[int], limit: int | None) -> list[int]:
     return text if limit is None or len(text) < limit else text[-max(1, limit // 2) :]
 
 
-def choose(scores: Tensor, seen: list[list[int]], config: SampleConfig, generators: list[torch.Generator]) -> Tensor:
-    """(n,) the next tokens."""
+def choose(scores: Tensor, read: Texts, config: SampleConfig, points: Tensor | None) -> Tensor:
+    """(n,) the next tokens: the likeliest ones, or those at the points (n,) of the distribution."""
     if config.repetition_penalty > 1:
-        scores = penalise_repetition(scores, seen, config.repetition_penalty)
+        scores = penalise_repetition(scores, read.seen, config.repetition_penalty)
     if config.no_repeat:
-        scores = forbid_repeats(scores, seen, config.no_repeat)
-    if config.temperature == 0:
+        scores = forbid_repeats(scores, read.seen, read.lengths, config.no_repeat)
+    if points is None:
         return scores.argmax(1)
     scores = scores / config.temperature
     if config.top_k is not None:
         scores = keep_top_k(scores, config.top_k)
     if config.top_p is not None:
         scores = keep_top_p(scores, config.top_p)
-    points = torch.stack([torch.rand((), dtype=torch.float64, generator=generator) for generator in generators])
-    return pick(scores, points.to(scores.device))
+    return pick(scores, points)
 
 
 def pick(scores: Tensor, points: Tensor) -> Tensor:

@@ -3,19 +3,31 @@
 Everything that decodes goes through it: keys and values in static caches, recurrent states, whatever a model carries.
 """
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.batch import Backbone, Ragged, State, ragged
-from seqloom.blocks.softmax import Softmax
+from seqloom.decode.graph import GraphedStep
+from seqloom.decode.packed import can_pack, packed
 
 
 class Stepper:
-    """n sequences of one model, in step. Scores are (n, V), in fp32."""
+    """n sequences of one model, in step. Scores are (n, V), in fp32, and hold until the next step."""
 
-    def __init__(self, backbone: Backbone, softmax: Softmax):
+    def __init__(self, backbone: Backbone, softmax: nn.Module):
         self.backbone, self.softmax = backbone, softmax
-        self.device = softmax.weight.device
+        like = next(backbone.parameters())
+        self.device = like.device
+        self.on_gpu = self.device.type == "cuda"
+        # finished sequences are dropped when less than this share is left: at once, or rarely where that means a new graph
+        self.worth_keeping = 0.5 if self.on_gpu else 1.0
+        self.body: Any = backbone
+        self.head: Any = softmax
+        if can_pack(like):
+            self.body, self.head = packed(backbone), packed(softmax)
+        self.graph: GraphedStep | None = None
 
     def start(self, prompts: list[list[int]], capacity: int) -> tuple[Tensor, State]:
         """Reads the prompts (none of them empty); no sequence will be longer than `capacity` tokens."""
@@ -23,15 +35,17 @@ class Stepper:
         ids = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
         output = self.backbone(ragged(ids, lengths), state=self.backbone.start(len(prompts), capacity))
         assert output.state is not None
-        return self.scores(output.hidden[lengths.cumsum(0) - 1]), output.state
+        return self.softmax(output.hidden[lengths.cumsum(0) - 1]).float(), output.state
 
     def step(self, tokens: Tensor, positions: Tensor, state: State) -> tuple[Tensor, State]:
         """One more token (n,) for every sequence, at its position (n,)."""
-        n = tokens.shape[0]
-        rows = torch.arange(n + 1, device=self.device)
-        output = self.backbone(Ragged(tokens, positions, rows[:-1], rows.int(), max_len=1), state=state)
-        assert output.state is not None
-        return self.scores(output.hidden), output.state
+        if not self.on_gpu:
+            return self.plain(tokens, positions, state)
+        if self.graph is None or not self.graph.takes(tokens, state):
+            self.graph = GraphedStep(self.plain, tokens, positions, state)
+        return self.graph(tokens, positions, state)
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        return self.softmax(hidden).float()
+    def plain(self, tokens: Tensor, positions: Tensor, state: State) -> tuple[Tensor, State]:
+        rows = torch.arange(tokens.shape[0] + 1, device=self.device)
+        output = self.body(Ragged(tokens, positions, rows[:-1], rows.int(), max_len=1), state=state)
+        return self.head(output.hidden).float(), output.state

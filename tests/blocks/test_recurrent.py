@@ -4,27 +4,37 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.batch import pack
+from seqloom.batch import State, pack
 from seqloom.blocks import recurrent
-from seqloom.blocks.recurrent import Bidirectional, ElmanCell, GruCell, LstmCell, RecurrentLayer, mirrored, scan
-from seqloom.blocks.stack import Stack
+from seqloom.blocks.recurrent import (
+    Bidirectional,
+    ElmanCell,
+    GruCell,
+    LstmCell,
+    RecurrentLayer,
+    RecurrentStack,
+    fused,
+    mirrored,
+    scan,
+)
 
 IN, D, LAYERS = 12, 16, 3
 KINDS = {
-    "tanh": (lambda i: ElmanCell(i, D), lambda: nn.RNN(IN, D, LAYERS, batch_first=True)),
-    "relu": (lambda i: ElmanCell(i, D, "relu"), lambda: nn.RNN(IN, D, LAYERS, nonlinearity="relu", batch_first=True)),
-    "gru": (lambda i: GruCell(i, D), lambda: nn.GRU(IN, D, LAYERS, batch_first=True)),
-    "lstm": (lambda i: LstmCell(i, D), lambda: nn.LSTM(IN, D, LAYERS, batch_first=True)),
-    "projected": (lambda i: LstmCell(i, 2 * D, D), lambda: nn.LSTM(IN, 2 * D, LAYERS, proj_size=D, batch_first=True)),
+    "tanh": (lambda i: ElmanCell(i, D), lambda i: nn.RNN(i, D, LAYERS, batch_first=True)),
+    "relu": (lambda i: ElmanCell(i, D, "relu"), lambda i: nn.RNN(i, D, LAYERS, nonlinearity="relu", batch_first=True)),
+    "gru": (lambda i: GruCell(i, D), lambda i: nn.GRU(i, D, LAYERS, batch_first=True)),
+    "lstm": (lambda i: LstmCell(i, D), lambda i: nn.LSTM(i, D, LAYERS, batch_first=True)),
+    "projected": (lambda i: LstmCell(i, 2 * D, D), lambda i: nn.LSTM(i, 2 * D, LAYERS, proj_size=D, batch_first=True)),
 }
 
 
-def pair(kind):
-    """Our stack and torch's module, with the same weights, in float64."""
+def pair(kind, width):
+    """Our stack and torch's module, with the same weights, in float64. Only layers of one shape run in one call."""
     torch.manual_seed(0)
     make, reference = KINDS[kind]
-    theirs = reference().double()
-    ours = Stack([RecurrentLayer(make(IN if i == 0 else D)) for i in range(LAYERS)]).double()
+    theirs = reference(width).double()
+    ours = RecurrentStack([RecurrentLayer(make(width if i == 0 else D)) for i in range(LAYERS)]).double()
+    assert ours.is_plain() == (width == D)
     for i, layer in enumerate(ours.layers):
         for name, parameter in layer.cell.kernel.named_parameters():
             parameter.data.copy_(getattr(theirs, name.replace("_l0", f"_l{i}")))
@@ -32,10 +42,11 @@ def pair(kind):
 
 
 @pytest.mark.parametrize("maps", [False, True], ids=["kernel", "loop"])
+@pytest.mark.parametrize("width", [IN, D], ids=["layer by layer", "one call"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_torch(kind, maps):
-    ours, theirs = pair(kind)
-    x = torch.randn(4, 9, IN, dtype=torch.float64)
+def test_equals_torch(kind, width, maps):
+    ours, theirs = pair(kind, width)
+    x = torch.randn(4, 9, width, dtype=torch.float64)
     batch = pack([[0] * 9] * 4)
     expected, final = theirs(x)
     output = ours(x.flatten(0, 1), batch, maps=maps)
@@ -58,11 +69,22 @@ def test_loop_and_kernel_of_unequal_lengths():
         cell = make.double()
         batch = pack([[0] * 5, [0], [0] * 8])
         x = torch.randn(14, IN, dtype=torch.float64)
-        hidden, state = cell.fused(x, batch, None)
+        hidden, (state,) = fused([cell], x, batch, [None])
         looped, final, _ = scan(cell, x, batch)
         torch.testing.assert_close(hidden, looped, rtol=0, atol=1e-12)
         for a, b in zip(state, final, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_one_call_equals_layer_by_layer_with_states_and_unequal_lengths():
+    ours, _ = pair("lstm", D)
+    batch = pack([[0] * 5, [0], [0] * 8])
+    batch = batch._replace(offsets=torch.cat((batch.offsets, batch.offsets[-1:])))  # and an empty one
+    x = torch.randn(14, D, dtype=torch.float64)
+    state = State(tuple(tuple(torch.randn(4, D, dtype=torch.float64) for _ in range(2)) for _ in range(LAYERS)))
+    at_once, one_by_one = ours(x, batch, state), ours(x, batch, state, layers=True)
+    torch.testing.assert_close(at_once.hidden, one_by_one.hidden, rtol=0, atol=1e-12)
+    torch.testing.assert_close(at_once.state, one_by_one.state, rtol=0, atol=1e-12)
 
 
 def test_every_gate_at_every_step():

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from seqloom.batch import Excerpt, Loss
+from seqloom.batch import Excerpt, Loss, ragged
 from seqloom.blocks import grid, kernels, recurrent, softmax
-from seqloom.blocks.recurrent import LstmCell, TorchCell
+from seqloom.blocks.recurrent import TorchCell
 from seqloom.models import jordan, nnlm
 from seqloom.objectives.next_token import NextToken
 from tests.contract import properties as p
@@ -35,7 +35,7 @@ def loop_reads_ahead(monkeypatch):
     """The recurrence reads the input of the step after."""
     inputs = TorchCell.inputs
     monkeypatch.setattr(TorchCell, "inputs", lambda cell, x: inputs(cell, x.roll(-1, 0)))
-    monkeypatch.setattr(LstmCell, "has_kernel", False)
+    monkeypatch.setattr(recurrent, "has_kernel", lambda cell: False)
 
 
 @pytest.fixture
@@ -46,17 +46,17 @@ def borders_forgotten(monkeypatch):
         t = batch.ids.shape[0]
         return batch._replace(offsets=torch.tensor([0, t]), owner=torch.zeros_like(batch.owner), max_len=t)
 
-    padded, fused = kernels.padded, TorchCell.fused
+    padded, fused = kernels.padded, recurrent.fused
 
     def merged(q, k, v, batch, **options):
         return padded(q, k, v, one(batch), **options)
 
-    def merged_fused(cell, x, batch, state):
-        hidden, after = fused(cell, x, one(batch), None)
-        return hidden, tuple(a.expand(batch.num_sequences, -1) for a in after)
+    def merged_fused(cells, x, batch, states):
+        hidden, after = fused(cells, x, one(batch), [None] * len(cells))
+        return hidden, [tuple(a.expand(batch.num_sequences, -1) for a in state) for state in after]
 
     monkeypatch.setattr(kernels, "padded", merged)
-    monkeypatch.setattr(TorchCell, "fused", merged_fused)
+    monkeypatch.setattr(recurrent, "fused", merged_fused)
     window, layer = nnlm.Nnlm.forward, jordan.JordanLayer.forward
     monkeypatch.setattr(nnlm.Nnlm, "forward", lambda model, batch, **options: window(model, one(batch), **options))
     monkeypatch.setattr(jordan.JordanLayer, "forward", lambda self, x, batch, *rest: layer(self, x, one(batch), *rest))
@@ -65,8 +65,8 @@ def borders_forgotten(monkeypatch):
 @pytest.fixture
 def state_dropped(monkeypatch):
     """The state that was handed in is not read."""
-    fused, cached = TorchCell.fused, kernels.cached
-    monkeypatch.setattr(TorchCell, "fused", lambda cell, x, batch, state: fused(cell, x, batch, None))
+    fused, cached = recurrent.fused, kernels.cached
+    monkeypatch.setattr(recurrent, "fused", lambda cells, x, batch, states: fused(cells, x, batch, [None] * len(cells)))
 
     def forgetful(q, k, v, batch, past):
         for tensor in past:
@@ -85,14 +85,14 @@ def state_dropped(monkeypatch):
 def padding_read(monkeypatch):
     """A sequence that has ended goes on through the empty cells of the grid."""
 
-    def fused(cell, x, batch, state):
-        before = cell.start(batch.num_sequences) if state is None else state
-        given = tuple(s.unsqueeze(0) for s in before)
-        out, after = cell.kernel(grid.to_grid(x, batch), given if len(given) > 1 else given[0])
-        after = after if isinstance(after, tuple) else (after,)
-        return grid.from_grid(out, batch), tuple(s.squeeze(0) for s in after)
+    def fused(cells, x, batch, states):
+        n, length = batch.num_sequences, batch.max_len
+        full = ragged(torch.zeros(n * length, dtype=torch.long), torch.full((n,), length))
+        out, after = right(cells, grid.to_grid(x, batch).flatten(0, 1), full, states)
+        return grid.from_grid(out.view(n, length, -1), batch), after
 
-    monkeypatch.setattr(TorchCell, "fused", fused)
+    right = recurrent.fused
+    monkeypatch.setattr(recurrent, "fused", fused)
     for module in (nnlm, jordan):
         monkeypatch.setattr(module, "lengths", lambda batch: torch.full((batch.num_sequences,), batch.max_len))
 

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.batch import pack
-from seqloom.decode.rules import NEVER, SampleConfig, forbid_repeats, keep_top_k, keep_top_p, penalise_repetition
+from seqloom.decode.packed import can_pack, packed
+from seqloom.decode.rules import (
+    NEVER,
+    NOTHING,
+    SampleConfig,
+    forbid_repeats,
+    keep_top_k,
+    keep_top_p,
+    penalise_repetition,
+)
 from seqloom.decode.sample import pick, sample
 from seqloom.decode.step import Stepper
 from seqloom.evaluate.score import score
@@ -170,13 +179,39 @@ def test_the_last_point_never_hits_a_ruled_out_token():
     assert pick(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
 
 
+def seen(*texts):
+    """Rows of tokens, filled up to one length and a place more, and the lengths."""
+    longest = max(map(len, texts)) + 1
+    return torch.tensor([[*text, *[NOTHING] * (longest - len(text))] for text in texts]), torch.tensor(
+        [len(text) for text in texts]
+    )
+
+
 def test_repetition_rules():
-    scores = torch.tensor([[1.0, -1.0, 2.0, 0.5]])
-    assert penalise_repetition(scores, [[0, 1, 1]], 2.0).tolist() == [[0.5, -2.0, 2.0, 0.5]]
+    scores = torch.tensor([[1.0, -1.0, 2.0, 0.5], [1.0, -1.0, 2.0, 0.5]])
+    tokens, lengths = seen([0, 1, 1], [2])
+    assert penalise_repetition(scores, tokens, 2.0).tolist() == [[0.5, -2.0, 2.0, 0.5], [1.0, -1.0, 1.0, 0.5]]
     # 1 2 was followed by 3 before; 3 must not follow again
-    assert (forbid_repeats(scores, [[1, 2, 3, 1, 2]], 3) == NEVER).tolist() == [[False, False, False, True]]
-    assert (forbid_repeats(scores, [[1, 2]], 1) == NEVER).tolist() == [[False, True, True, False]]
-    assert torch.equal(forbid_repeats(scores, [[1]], 3), scores)
+    tokens, lengths = seen([1, 2, 3, 1, 2], [1, 2])
+    assert (forbid_repeats(scores, tokens, lengths, 3) == NEVER).tolist() == [[False, False, False, True], [False] * 4]
+    assert (forbid_repeats(scores, tokens, lengths, 1) == NEVER).tolist() == [
+        [False, True, True, True],
+        [False, True, True, False],
+    ]
+    tokens, lengths = seen([1], [0])
+    assert torch.equal(forbid_repeats(scores, tokens, lengths, 3), scores)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), min_size=1, max_size=4), st.integers(1, 4))
+def test_forbidden_repeats_are_those_of_the_plain_definition(texts, size):
+    tokens, lengths = seen(*texts)
+    found = forbid_repeats(torch.zeros(len(texts), 5), tokens, lengths, size) == NEVER
+    for text, row in zip(texts, found.tolist(), strict=True):
+        grams = {tuple(text[i : i + size]) for i in range(len(text) - size + 1)}
+        enough = len(text) >= size - 1
+        end = text[len(text) - size + 1 :] if size > 1 else []
+        assert row == [enough and (*end, token) in grams for token in range(5)]
 
 
 def test_no_repeat_holds_in_the_text():
@@ -209,3 +244,16 @@ def test_planted_lost_state_is_noticed(monkeypatch):
         test_greedy_equals_full_forwards("gpt2")
     with pytest.raises(AssertionError):
         test_greedy_equals_full_forwards("lstm")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_weights_compute_the_same(name):
+    """On a CPU steps go through packed copies of the weights; equal up to the order of the sums."""
+    learner = learner_of(build(name, dtype=torch.float32), tie=False)
+    assert can_pack(learner.softmax.weight), "this machine's torch has no oneDNN: the fast path is not tested"
+    batch = pack(sequences(0))
+    with torch.no_grad():
+        plain = learner.softmax(learner.backbone(batch).hidden)
+        fast = packed(learner.softmax)(packed(learner.backbone)(batch).hidden)
+    torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
+    assert not can_pack(learner.softmax.weight.double())

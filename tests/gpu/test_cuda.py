@@ -7,7 +7,7 @@ import torch
 
 from seqloom.batch import Excerpt, pack, to_device
 from seqloom.blocks import kernels
-from seqloom.blocks.recurrent import GruCell, LstmCell, scan
+from seqloom.blocks.recurrent import GruCell, LstmCell, fused, scan
 from tests.contract import properties as p
 
 pytestmark = pytest.mark.gpu
@@ -38,7 +38,7 @@ def test_varlen_equals_reference(lengths, causal):
 
 def test_varlen_is_what_training_takes():
     q = torch.randn(8, 4, 64, device=CUDA, dtype=torch.bfloat16)
-    batch = to_device(pack([[0] * 8]), CUDA)
+    batch = to_device(pack([[0] * 5, [0] * 3]), CUDA)
     assert kernels.HAS_VARLEN
     assert torch.equal(kernels.attend(q, q, q, batch, causal=True)[0], kernels.varlen(q, q, q, batch, causal=True))
 
@@ -51,7 +51,7 @@ def test_fused_recurrence_equals_the_loop(cell):
     for lengths in ((9, 9, 9), (5, 1, 12)):
         batch = to_device(pack([[0] * n for n in lengths]), CUDA)
         x = torch.randn(sum(lengths), 32, device=CUDA, dtype=torch.float64)
-        hidden, state = cell.fused(x, batch, None)
+        hidden, (state,) = fused([cell], x, batch, [None])
         looped, final, _ = scan(cell, x, batch)
         torch.testing.assert_close(hidden, looped, rtol=0, atol=1e-10)
         for a, b in zip(state, final, strict=True):
@@ -109,3 +109,51 @@ def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
     one, two = (json.loads((run.folder / "metrics.json").read_text()) for run in (whole, again))
     assert one["valid_loss"] == two["valid_loss"]
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [16, 24, 64])
+def test_one_token_kernel_equals_the_reference(dtype, width):
+    """Attention of one new token over a static cache, sequences of different lengths, q, k and v parts of one matrix."""
+    torch.manual_seed(0)
+    n, heads, capacity = 5, 3, 200
+    positions = torch.tensor([0, 1, 63, 64, 199], device=CUDA)
+    past = [torch.randn(n, capacity, heads, width, device=CUDA, dtype=dtype) for _ in range(2)]
+    q, k, v = torch.randn(n, 3, heads, width, device=CUDA, dtype=dtype).unbind(1)
+    keys, values = (x.clone() for x in past)
+    out = kernels.one_token_kernel()(q, k, v, keys, values, positions)
+    for i, p_ in enumerate(positions.tolist()):
+        all_keys, all_values = (
+            torch.cat((x[i, :p_], y[i : i + 1])).double() for x, y in zip(past, (k, v), strict=True)
+        )
+        weights = (torch.einsum("he,lhe->hl", q[i].double(), all_keys) / width**0.5).softmax(1)
+        expected = torch.einsum("hl,lhe->he", weights, all_values)
+        limit = 1e-5 if dtype == torch.float32 else 2e-2
+        assert (out[i].double() - expected).abs().max() < limit
+        assert torch.equal(keys[i, p_], k[i]) and torch.equal(values[i, p_], v[i])
+        assert torch.equal(keys[i, p_ + 1 :], past[0][i, p_ + 1 :])
+
+
+@pytest.mark.parametrize("name", list(p.SMALL))
+def test_graphed_steps_equal_full_forwards(name):
+    """Greedy and drawn texts on the GPU are those of the CPU, samples that end early included."""
+    from seqloom.decode.rules import SampleConfig
+    from seqloom.decode.sample import sample
+    from seqloom.decode.step import Stepper
+
+    learner = p.learner_of(p.build(name, dtype=torch.float32), tie=False)
+    with torch.no_grad():
+        for parameter in learner.backbone.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(3)
+        learner.softmax.weight.mul_(50)
+    prompts = p.sequences(3, (7, 3, 12, 5, 1, 2))
+    for options in ({"temperature": 0.0}, {"temperature": 1.0, "no_repeat": 2, "repetition_penalty": 1.2}):
+        made = []
+        for device in ("cpu", "cuda"):
+            here = learner.to(device)
+            stepper = Stepper(here.backbone, here.softmax)
+            config = SampleConfig(max_new=60, **options)
+            made.append([(d.sample, d.token, d.last) for d in sample(stepper, prompts, config, 4, 0, [])])
+        assert made[0] == made[1]
+        assert len(made[0]) < 6 * 60, "no sample ended early: the test says less than it should"
