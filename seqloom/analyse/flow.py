@@ -151,8 +151,13 @@ def report(flows: list[Flow], source: str) -> str:
             parts.append(f"<h2>By {part}</h2>" + draw_flow(flows, part))
             if any(flow.shrink < 1 for flow in flows):
                 parts.append(f"<h2>By {part}, as clipping leaves it</h2>" + draw_flow(flows, part, clipped=True))
-    for i, flow in enumerate(flows):
-        for name, values in flow.eigenvalues.items():
-            heading = f"<h2>Eigenvalues: {escaped(flow.name)} {escaped(name)}</h2>"
-            parts.append(heading + plane([(flow.name, values.tolist())], {flow.name: COLOURS[i % len(COLOURS)]}))
+    planes = [
+        f"<div><h3>{escaped(flow.name)} {escaped(name)}</h3>"
+        + plane([(flow.name, values.tolist())], {flow.name: COLOURS[i % len(COLOURS)]})
+        + "</div>"
+        for i, flow in enumerate(flows)
+        for name, values in flow.eigenvalues.items()
+    ]
+    if planes:
+        parts.append(f'<h2>Eigenvalues of the recurrent matrices</h2><div class="samples">{"".join(planes)}</div>')
     return page("Gradients through time", parts)

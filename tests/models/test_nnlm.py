@@ -79,6 +79,13 @@ def test_a_broken_first_step_leaves_an_empty_window(tmp_path, monkeypatch):
     assert seen[0].tolist() == [[-1] * 3] * 4
 
 
+def test_a_recipe_that_ties_is_refused_before_anything_is_written(tmp_path):
+    data = prepared(tmp_path / "data", 100)
+    with pytest.raises(UsageError, match=r"set objective\.tie = false"):
+        pretrain("nnlm-tiny", data, tmp_path / "run", settings=["objective.tie=true", "batches.streams=4"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_dropout_acts_in_training_only():
     model = p.build("nnlm", dropout=0.5, direct=True)
     batch = pack(p.sequences(0, (20,)))
