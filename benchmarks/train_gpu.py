@@ -31,6 +31,7 @@ from seqloom.models.gpt2 import Gpt2
 from seqloom.models.lstm import Lstm
 from seqloom.objectives.next_token import NextToken
 from seqloom.train.optim import OptimConfig, build_optimizer, step
+from seqloom.train.precision import worth_compiling
 
 CUDA = torch.device("cuda")
 LSTMS = {
@@ -154,7 +155,8 @@ def ours(row: str) -> Train:
         model = Lstm(Lstm.Config(vocab_size=v, dim=dim, num_layers=layers))
         learner = NextToken(model, NextToken.Config(tie=False, bias=True)).to(CUDA)
     optimizer = build_optimizer(OptimConfig(lr=1e-4), learner)
-    compiled, batches = torch.compile(learner), tokens_of(v, n, length)
+    compiled = torch.compile(learner) if worth_compiling(learner, CUDA) else learner
+    batches = tokens_of(v, n, length)
     frame = to_device(ragged(torch.zeros(n * length, dtype=torch.long), torch.full((n,), length), length), CUDA)
     carry: Any = None
 

@@ -88,6 +88,7 @@ class Backbone(nn.Module):
     max_len: int | None = None  # the longest context that it can take in; None: no limit
     causal: bool = True
     recurrent: bool = False  # True: it carries a state of constant size from batch to batch
+    counted: bool = False  # True: it learns by counting, and has no parameters to follow a gradient
     summary: str = "last"  # where a task reads a whole sequence: "first", "last" or "mean"
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
     paper: str
@@ -139,12 +140,26 @@ class Learner(nn.Module):
         """Forward passes without a gradient in a training step, beside the one that is learnt from: they cost, too."""
         return 0
 
+    def size(self) -> int:
+        """How many numbers it learns."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def adopt(self, tensors: dict[str, Tensor]) -> None:
+        """Takes over stored tensors whose sizes the config does not tell; few learners have such."""
+
+    def settle(self) -> None:
+        """After its tensors were filled from a file: checks what shapes alone do not tell. ValueError if it is wrong."""
+
 
 class Objective(Learner):
     """Learns from plain text. Owns its output layers."""
 
     backbone: Backbone
-    needs_state: bool = False  # True: only for backbones that carry one
+
+    @classmethod
+    def fits(cls, model: type[Backbone]) -> bool:
+        """Whether models of this kind can learn by it."""
+        return not model.counted
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.recurrent else None

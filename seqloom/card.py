@@ -19,9 +19,10 @@ def cost_line(result: dict[str, Any]) -> str:
 
 def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> str:
     recipe, versions = config["recipe"], config["versions"]
+    counted = recipe["objective"]["name"] == "counts"
     rows = [
-        ("parameters", f"{result['parameters']:,}"),
-        ("steps", f"{result['step']:,}"),
+        ("parameters", f"{result['parameters']:,}{' (n-grams, each with its count)' if counted else ''}"),
+        ("steps", "none: it was counted" if counted else f"{result['step']:,}"),
         ("tokens read", f"{result['tokens']:,} ({result['epochs']:.2f} epochs)"),
         ("words read", f"{result['words']:,} (by the corpus' ratio of words to tokens)"),
         ("training time", f"{clock(result['seconds'])} at {human(result['tokens_per_second'])} tokens/s"),
@@ -34,9 +35,8 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
     if result["train_loss"] is not None:
         rows.append(("training loss", f"{result['train_loss']:.4f} nats a token, smoothed"))
     if result["valid_loss"] is not None:
-        rows.append(
-            ("best validation loss", f"{result['valid_loss']:.4f} nats a token, at step {result['best_step']:,}")
-        )
+        step = "" if counted else f", at step {result['best_step']:,}"
+        rows.append(("best validation loss", f"{result['valid_loss']:.4f} nats a token{step}"))
     splits = [
         f"| {name} | {part['documents']:,} | {part['words']:,} | {part['tokens']:,} | {part['bytes']:,} |"
         for name, part in manifest["splits"].items()

@@ -10,7 +10,7 @@ from seqloom.batches.store import Split
 from seqloom.config import Config, build, problems, unknown_name
 from seqloom.errors import UsageError
 from seqloom.models import MODELS, OWN, model_class
-from seqloom.objectives import OBJECTIVES, objective_class
+from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
 from seqloom.train.loop import Budget, TrainConfig
 
@@ -125,10 +125,16 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
                 f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
                 f'{recipe.model["name"]} has none: use "packed"'
             )
-        if objective_class(recipe.objective["name"]).needs_state and not model_class(recipe.model["name"]).recurrent:
+        objective, fitting = recipe.objective["name"], fitting_objectives(model_class(recipe.model["name"]))
+        if objective not in fitting:
             found.append(
-                f"'objective.name' = \"{recipe.objective['name']}\" is for recurrent models, which carry a state; "
-                f"{recipe.model['name']} has none"
+                f"'objective.name' = \"{objective}\" is not for the model {recipe.model['name']}: "
+                f'use "{fitting[0]}" ([objective] name = "{fitting[0]}")'
+            )
+        endless = recipe.budget.model_dump(exclude_none=True).keys() & {"minutes", "steps", "flops"}
+        if objective == "counts" and endless:
+            found.append(
+                f"'budget.{min(endless)}': counting has no steps and takes no operations: give tokens, words or epochs"
             )
         limit = getattr(recipe.model_config_of(1), "max_len", None)
         if limit is not None and recipe.batches.length > limit:

@@ -24,12 +24,17 @@ def built_in(name: str) -> dict[str, Any]:
     preset = name.removeprefix(f"{model}-")
     cls = model_class(model)
     values = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
-    training = recurrent if cls.recurrent else transformer
+    training = counted if cls.counted else recurrent if cls.recurrent else transformer
     return {
         "name": name,
         "model": {"name": model, **values},
         **training(preset, values),
     }
+
+
+def counted(preset: str, model: dict[str, Any]) -> dict[str, Any]:
+    """All of the training text, once: nothing else decides what is counted."""
+    return {"objective": {"name": "counts"}, "budget": {"epochs": 1}}
 
 
 def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,5 @@
-"""Run folders: pre-train into one, load from one.
+"""Runs: pre-train one into a folder, load it from there, use it."""
 
-config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
-metrics.jsonl  metrics.json  card.md  checkpoints/
-"""
-
-import json
-import platform
-import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom import __version__, cost
+from seqloom import cost
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.store import Store
-from seqloom.card import write_card
 from seqloom.config import build, unknown_name
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Drawn
@@ -28,22 +19,22 @@ from seqloom.decode.sample import sample as draw
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import TextStream
 from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.evaluate.mix import Part
+from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.evaluate.score import Scored, score
-from seqloom.files import TEMPORARY, explained, read_json, sha256, sole_owner, write_json
+from seqloom.files import read_json, sole_owner
+from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, spent
+from seqloom.objectives.counted import Counted
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.train import checkpoint as checkpoints
-from seqloom.train.loop import Fit, Progressed
+from seqloom.train.count import Count, check_order, select_documents
+from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device
-from seqloom.weights import check_fit, fill, load_tensors, save_tensors, unique
-
-FORMAT = 1
-WEIGHTS = ("backbone.safetensors", "head.safetensors")
-BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
+from seqloom.weights import check_fit, fill, load_tensors
 
 
 def pretrain(
@@ -73,6 +64,10 @@ def pretrain(
         raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
     # what cannot work is refused before the folder is touched
     batches, tokenizer = recipe.batches.build(train), store.tokenizer
+    budget = recipe.budget.resolve(train)
+    if recipe.objective["name"] == "counts":
+        chosen = select_documents(train, budget.tokens, seed)
+        check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
         recipe.learner(store.manifest.vocab_size, own)
     with sole_owner(folder):
@@ -96,168 +91,26 @@ def pretrain(
             }
             return perplexity(learner, held_out, where, stop=stop, title="validate", **limits)  # type: ignore[arg-type]
 
-        fit = Fit(
-            learner,
-            Loader(batches, learner, seed, recipe.train.workers),
-            recipe.train,
-            recipe.budget.resolve(train),
-            folder,
-            where,
-            seed,
-            validate if held_out is not None else None,
-            lambda state: export(learner, folder),
-        )
-        parameters = sum(p.numel() for p in learner.parameters())
-        say(
-            f"{recipe.name}: {parameters:,} parameters, {train.num_tokens:,} training tokens, on {where}, {fit.precision}"
-        )
+        def keep(state: Any) -> None:
+            export(learner, folder)
+
+        measure = validate if held_out is not None else None
+        fit: Fit | Count
+        if isinstance(learner, Counted):
+            if budget.tokens > train.num_tokens and not resume:
+                say("counting once: more epochs would count nothing new")
+            fit = Count(learner, train, chosen, folder, measure, keep)
+        else:
+            loader = Loader(batches, learner, seed, recipe.train.workers)
+            fit = Fit(learner, loader, recipe.train, budget, folder, where, seed, measure, keep)
+            say(
+                f"{recipe.name}: {learner.size():,} parameters, {train.num_tokens:,} training tokens, on {where}, "
+                f"{fit.precision}"
+            )
         state = fit.run(resume)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
             finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
     return load(folder, device=str(where), plugin=own)
-
-
-def describe(recipe: Recipe, store: Store, data: Path, seed: int) -> dict[str, Any]:
-    """config.json: enough to rebuild the learner, and to say where it comes from."""
-    return {
-        "format": FORMAT,
-        "recipe": recipe.model_dump(),
-        "vocab_size": store.manifest.vocab_size,
-        "tokenizer": store.manifest.tokenizer,
-        "data": {"folder": str(data), "fingerprint": store.fingerprint},
-        "seed": seed,
-        "versions": {
-            "seqloom": __version__,
-            "git": git_commit(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
-    }
-
-
-def git_commit() -> str | None:
-    """Of the program, where it runs from a checkout."""
-    try:
-        command = ["git", "rev-parse", "HEAD"]
-        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return found.stdout.strip() or None
-
-
-def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, resume: bool, overwrite: bool) -> None:
-    """Nothing is overwritten silently; what is resumed must be the same run."""
-    path = folder / "config.json"
-    if resume and path.exists():
-        try:
-            check_same(folder, read_json(path), config)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
-        for orphan in folder.glob(f"*{TEMPORARY}"):
-            orphan.unlink()
-        checkpoints.collect(folder / "checkpoints", keep=1_000_000)
-    else:
-        clear(folder, overwrite)
-        write_json(path, config)
-    # after config.json, and again on resume: whoever was killed between the two left it out
-    tokenizer.save(folder / "tokenizer.json")
-
-
-def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    if before["data"]["fingerprint"] != now["data"]["fingerprint"]:
-        raise DataError(
-            f"{folder} was trained on other data than {now['data']['folder']} (the fingerprints differ): give the data "
-            f"that it was started with, or start anew with --overwrite"
-        )
-    kinds = ("recipe", "vocab_size", "tokenizer", "seed")
-    changed = [kind for kind in kinds if decisive(before[kind]) != decisive(plain(now[kind]))]
-    changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
-    if changed:
-        raise UsageError(
-            f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
-            f"or start anew with --overwrite"
-        )
-
-
-def decisive(value: Any) -> Any:
-    """A recipe without what changes no number: that may differ when a run goes on."""
-    if isinstance(value, dict) and isinstance(value.get("train"), dict):
-        harmless = ("workers", "save_every", "keep")
-        return value | {"train": {key: part for key, part in value["train"].items() if key not in harmless}}
-    return value
-
-
-def clear(folder: Path, overwrite: bool) -> None:
-    """Makes room for a new run, if that loses nothing or was asked for."""
-    found = [entry for entry in folder.iterdir() if entry.name != "lock"]
-    if not overwrite and any(not entry.name.endswith(TEMPORARY) for entry in found):
-        if (folder / "config.json").exists():
-            raise UsageError(
-                f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
-            )
-        raise UsageError(f"{folder} is not empty and holds no run: choose another --out, or --overwrite it")
-    with explained(folder):
-        for entry in found:
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
-
-
-def plain(value: Any) -> Any:
-    return json.loads(json.dumps(value))
-
-
-def export(learner: Objective, folder: Path) -> None:
-    """The weights as they are now, under uncompiled names: what transfers, and the output layers apart from it."""
-    state = unique(learner)
-    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
-    head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
-    for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
-        save_tensors(folder / name, tensors)
-    write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
-
-
-def spent(state: Progressed, method: str, country: str, device: torch.device) -> dict[str, Any]:
-    """What the training has cost."""
-    kwh = state.joules / 3.6e6
-    cuda = device.type == "cuda"
-    peak = cost.peak_of(torch.cuda.get_device_name(device)) if cuda else None
-    rate = state.flops / max(state.seconds, 1e-9)
-    memory = cost.peak_memory_mb(cuda)
-    return {
-        "flops": state.flops,
-        "flops_per_second": round(rate),
-        "mfu": None if peak is None else round(rate / peak, 4),
-        "peak_memory_mb": None if memory is None else round(memory, 1),
-        "energy_kwh": kwh,
-        "energy_method": method,
-        "co2_kg": cost.co2_kg(kwh, country),
-        "co2_country": country,
-    }
-
-
-def finish(
-    folder: Path, config: dict[str, Any], state: Progressed, learner: Objective, store: Store, costs: dict[str, Any]
-) -> None:
-    train = store.split("train")
-    result = {
-        "step": state.step,
-        "tokens": state.tokens,
-        "words": round(state.tokens * train.words / max(train.num_tokens, 1)),
-        "epochs": state.tokens / train.num_tokens,
-        "seconds": round(state.seconds, 3),
-        "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
-        "skipped": state.skipped,
-        "parameters": sum(p.numel() for p in learner.parameters()),
-        "train_loss": state.smooth,
-        "valid_loss": state.best,
-        "best_step": state.best_step,
-        "valid": state.evaluation,
-        **costs,
-    }
-    write_json(folder / "metrics.json", result)
-    write_card(folder, config, result, store.manifest.model_dump())
 
 
 class Sample(NamedTuple):
@@ -276,21 +129,46 @@ class Run:
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
-        store = Store.open(Path(data))
-        if store.manifest.tokenizer != self.config["tokenizer"]:
-            raise DataError(
-                f"{data} was prepared with another tokenizer than {self.folder} was trained with: prepare it with "
-                f"--from-tokenizer {self.folder / 'tokenizer.json'}"
-            )
-        name = split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
+        store, name = self.open(data, split)
         started = time.monotonic()
         result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
         assert result is not None
         if store.manifest.bits_per_byte != "yes":
             result["no_bits_per_byte"] = store.manifest.bits_per_byte
         seconds = round(time.monotonic() - started, 3)
-        parameters = sum(p.numel() for p in self.learner.parameters())
+        return {"split": name, **result, "parameters": self.learner.size(), "seconds": seconds}
+
+    def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
+        """The same of the two runs as one model, which gives λ of what this one and 1 − λ of what the other one says."""
+        started = time.monotonic()
+        if self.config["tokenizer"] != other.config["tokenizer"]:
+            raise DataError(
+                f"{self.folder} and {other.folder} have different tokenizers: only probabilities of the same tokens can be "
+                f"mixed; prepare the text of one with --from-tokenizer of the other, and train it again"
+            )
+        store, name = self.open(data, split)
+        if "valid" not in store.splits:
+            raise DataError(
+                f"{data} has no valid split, on which the shares of the two runs are tuned: prepare it with "
+                f"--valid FILE or --valid 0.05"
+            )
+        parts = tuple(Part(str(run.folder), run.learner, run.device) for run in (self, other))  # type: ignore[arg-type]
+        result = mix_parts(parts, store.split("valid"), store.split(name), **options)  # type: ignore[arg-type]
+        if store.manifest.bits_per_byte != "yes":
+            result["no_bits_per_byte"] = store.manifest.bits_per_byte
+        seconds = round(time.monotonic() - started, 3)
+        parameters = self.learner.size() + other.learner.size()
         return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+
+    def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
+        """A prepared folder that this run can read, and the name of the split that is meant."""
+        store = Store.open(Path(data))
+        if store.manifest.tokenizer != self.config["tokenizer"]:
+            raise DataError(
+                f"{data} was prepared with another tokenizer than {self.folder} was trained with: prepare it with "
+                f"--from-tokenizer {self.folder / 'tokenizer.json'}"
+            )
+        return store, split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
 
     def generate(
         self,
@@ -378,24 +256,15 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
         raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
     with torch.device("meta"):
-        check_fit(recipe.learner(vocab_size, own), tensors, folder)
+        learner = recipe.learner(vocab_size, own)
+        learner.adopt(tensors)
+        check_fit(learner, tensors, folder)
     with torch.random.fork_rng():  # the first values are drawn, and then replaced
         learner = recipe.learner(vocab_size, own)
+    learner.adopt(tensors)
     fill(learner, tensors, folder)
-    return Run(folder, config, learner.to(where).eval(), tokenizer, where)
-
-
-def check_weights(folder: Path) -> None:
-    if not (folder / "weights.json").is_file():
-        raise ModelError(
-            f"{folder} has no weights yet: its training was cut short; go on with 'seqloom pretrain … --resume'"
-        )
     try:
-        listed = read_json(folder / "weights.json")
-        damaged = [name for name in BOUND if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
-    if damaged:
-        raise ModelError(
-            f"{folder / damaged[0]} is damaged (its SHA-256 is not the recorded one): restore it, or --resume the run"
-        )
+        learner.settle()
+    except ValueError as error:
+        raise ModelError(f"{folder}: its weights are damaged: {error}") from error
+    return Run(folder, config, learner.to(where).eval(), tokenizer, where)

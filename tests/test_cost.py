@@ -9,8 +9,7 @@ from seqloom.batch import IGNORE, Excerpt, pack
 from seqloom.blocks import kernels, recurrent
 from seqloom.blocks.softmax import Softmax
 from seqloom.cost import Flops, co2_kg, peak_of, total
-from seqloom.models import MODELS
-from tests.contract.properties import VARIANTS, build, following, learner_of, sequences
+from tests.contract.properties import NEURAL, build, following, learner_of, sequences
 
 
 def plain_loss(self, hidden, targets, rows):
@@ -43,7 +42,7 @@ def ratio(name: str, monkeypatch, training: bool, **config) -> float:
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
-@pytest.mark.parametrize("name", [*MODELS, *VARIANTS])
+@pytest.mark.parametrize("name", NEURAL)
 def test_within_one_percent_of_torch(name, training, monkeypatch):
     assert ratio(name, monkeypatch, training) == pytest.approx(1, abs=0.01)
 
@@ -67,6 +66,12 @@ def test_by_hand():
     with torch.device("meta"):
         learner = NextToken(Gpt2(Gpt2.Config(**Gpt2.presets["small"])), NextToken.Config())
     assert total(learner) == Flops(token=2 * 12 * 12 * 768**2, pair=4 * 768 * 12, target=2 * 768 * 50257)
+
+
+def test_counting_has_no_products():
+    from seqloom.recipes import find_recipe
+
+    assert total(find_recipe("ngram-tiny").learner(100)) == Flops()
 
 
 def test_energy_and_co2():

@@ -34,6 +34,7 @@ ORDER = [
     "recipe",
     "recipes",
     "card",
+    "folder",
     "runs",
     "report",
     "quickstart",

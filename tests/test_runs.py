@@ -20,6 +20,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.files import TEMPORARY
+from seqloom.folder import BOUND, WEIGHTS
 from seqloom.runs import Run, load, pretrain
 from seqloom.train import checkpoint as checkpoints
 from tests.train.material import prepared, write_text
@@ -359,12 +360,12 @@ def test_a_damaged_list_of_hashes_is_refused(copy: Path, text: str) -> None:
 
 def seal(folder: Path) -> None:
     """Makes the recorded hashes fit again: an attacker can do that too."""
-    hashes = {name: seqloom.files.sha256(folder / name) for name in runs.BOUND}
+    hashes = {name: seqloom.files.sha256(folder / name) for name in BOUND}
     (folder / "weights.json").write_text(json.dumps(hashes))
 
 
 def test_weights_of_another_model_are_refused(made: Made, copy: Path) -> None:
-    for name in runs.WEIGHTS:
+    for name in WEIGHTS:
         shutil.copy(made.runs["lstm-tiny"] / name, copy / name)
     seal(copy)
     refused(copy, "does not fit the model of config.json")
@@ -610,7 +611,7 @@ def test_60_planted_pickles_are_not_executed(copy: Path, tmp_path: Path) -> None
     assert marker.exists()
     marker.rmdir()
     for i, data in enumerate(planted):
-        name = runs.WEIGHTS[i % 2]
+        name = WEIGHTS[i % 2]
         original = (copy / name).read_bytes()
         (copy / name).write_bytes(data)
         refused(copy, "damaged")

@@ -34,7 +34,7 @@ Lines = Callable[[], Iterator[str]]  # read twice
 def write_cells(backbone: Backbone, tokenizer: Tokenizer, lines: Lines, out: Path, device: torch.device) -> int:
     """Returns how many tokens there are."""
     if not any(backbone.gates):
-        raise UsageError("--cells shows the units of recurrent models, and this model has none: its maps are attention")
+        raise UsageError("--cells shows the units of recurrent models, and this model has none")
     if out.exists():
         raise UsageError(f"{out} exists already: choose another file for --cells")
     sizes = [len(tokenizer.encode(line)) for line in lines()]

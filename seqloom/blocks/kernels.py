@@ -84,6 +84,12 @@ def varlen(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, *, causal: bool) -> T
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
+def few_rows_kernel() -> Callable[..., Tensor]:
+    from seqloom.blocks.decode_kernel import few_rows_linear
+
+    return few_rows_linear
+
+
 def one_token_kernel() -> Callable[..., Tensor]:
     from seqloom.blocks.decode_kernel import one_token  # triton is there on CUDA machines only
 
@@ -96,7 +102,7 @@ Cache = tuple[Tensor, Tensor]  # keys and values, (N, capacity, H, E) each; the 
 def cached(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, past: Cache) -> Tensor:
     """Causal attention of the new tokens over everything up to their absolute position. Extends `past` in place."""
     keys, values = past
-    if batch.max_len == 1 and q.is_cuda and q.dtype == keys.dtype and HAS_TRITON:
+    if batch.max_len == 1 and q.is_cuda and q.dtype == keys.dtype != torch.float64 and HAS_TRITON:
         return one_token_kernel()(q, k, v, keys, values, batch.positions)
     keys[batch.owner, batch.positions] = k.to(keys.dtype)
     values[batch.owner, batch.positions] = v.to(values.dtype)

@@ -26,6 +26,10 @@ class Softmax(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, dim)) if table is None else table.weight
         self.bias = nn.Parameter(torch.empty(vocab_size)) if bias else None
 
+    @property
+    def device(self) -> torch.device:
+        return self.weight.device
+
     def init_weights(self, std: float, tied: bool) -> None:
         if not tied:
             nn.init.normal_(self.weight, std=std)
@@ -78,8 +82,8 @@ class ChunkedLoss(torch.autograd.Function):
         differentiate = _compiled_slope() if hidden.is_cuda else slope
         for start in range(0, hidden.shape[0], rows):
             part, wanted = hidden[start : start + rows], targets[start : start + rows]
-            scores = part @ narrow.T
-            loss, d_scores = differentiate(scores, bias, wanted, weight.dtype)
+            loss, d_scores, index, d_right = differentiate(part @ narrow.T, bias, wanted, weight.dtype)
+            d_scores.scatter_(1, index, d_right)
             total += loss
             if d_bias is not None:
                 d_bias += d_scores.sum(0, dtype=d_bias.dtype)
@@ -104,8 +108,9 @@ class ChunkedLoss(torch.autograd.Function):
         )
 
 
-def slope(scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The summed loss of some scores, and its derivative by them in their own type. `scores` may be overwritten."""
+def slope(scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtype) -> tuple[Tensor, ...]:
+    """The summed loss of some scores (which may be overwritten) and its derivative by them, in their own type; that by
+    the scores of the targets apart, with the places where they belong: one pass over the scores need not search for them."""
     narrow = scores.dtype
     scores = scores.to(wide)
     if bias is not None:
@@ -113,13 +118,13 @@ def slope(scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtyp
     kept = (targets != IGNORE).unsqueeze(1)
     index = targets.clamp(min=0).unsqueeze(1)
     highest = scores.amax(1, keepdim=True)
-    right = scores.gather(1, index)
+    right = scores.gather(1, index) - highest
     d_scores = scores.sub_(highest).exp_()
     mass = d_scores.sum(1, keepdim=True)
-    loss = ((mass.log() + highest - right) * kept).sum()
+    loss = ((mass.log() - right) * kept).sum()
     d_scores *= kept / mass
-    d_scores.scatter_add_(1, index, -kept.to(wide))
-    return loss, d_scores.to(narrow)
+    d_right = (right.exp() / mass - 1) * kept
+    return loss, d_scores.to(narrow), index, d_right.to(narrow)
 
 
 @cache

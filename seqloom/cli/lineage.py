@@ -23,7 +23,9 @@ def models(
         print(json.dumps(rows))
         return
     for key, row in rows.items():
-        presets = ", ".join(f"{preset} {count / 1e6:.1f}M" for preset, count in row["presets"].items())
+        presets = ", ".join(
+            f"{preset} {f'{count / 1e6:.1f}M' if count else 'as counted'}" for preset, count in row["presets"].items()
+        )
         print(f"{key:6} {row['year']}  {row['kind']:12} {row['paper']}")
         print(f"{'':12} objectives: {', '.join(row['objectives'])}; presets: {presets}")
 
@@ -32,7 +34,7 @@ def describe(name: str) -> dict[str, Any]:
     import torch
 
     from seqloom.models import model_class
-    from seqloom.objectives import OBJECTIVES, objective_class
+    from seqloom.objectives import fitting_objectives
     from seqloom.recipes import find_recipe
 
     cls: Any = model_class(name)
@@ -46,7 +48,7 @@ def describe(name: str) -> dict[str, Any]:
         "year": cls.year,
         "kind": cls.kind or ("recurrent" if cls.recurrent else "transformer"),
         "causal": cls.causal,
-        "objectives": [each for each in OBJECTIVES if cls.recurrent or not objective_class(each).needs_state],
+        "objectives": fitting_objectives(cls),
         "presets": counts,
         "config": cls.Config.model_json_schema()["properties"],
     }

@@ -72,7 +72,8 @@ def pretrain(
     )
     metrics = json.loads((run.folder / "metrics.json").read_text())
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
-    print(f"{out}: {metrics['step']:,} steps, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{valid}")
+    steps = f"{metrics['step']:,} steps" if metrics["step"] else f"{metrics['parameters']:,} n-grams"
+    print(f"{out}: {steps}, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{valid}")
 
 
 EVALUATE_EXAMPLES = """Examples:
@@ -80,6 +81,8 @@ EVALUATE_EXAMPLES = """Examples:
 seqloom evaluate runs/lstm --data data
 
 seqloom evaluate runs/gpt --data data --split valid --stride 64 --json
+
+seqloom evaluate runs/lstm --data data --mix runs/ngram
 """
 
 
@@ -87,6 +90,12 @@ seqloom evaluate runs/gpt --data data --split valid --stride 64 --json
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     data: Annotated[Path, typer.Option(help="A prepared folder, made with the run's tokenizer.")],
+    mix: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="A second run: the two are one mixture, whose shares the valid split decides."
+        ),
+    ] = None,
     split: Annotated[
         str | None, typer.Option(help="train, valid or test; else test if there is one, or valid.")
     ] = None,
@@ -106,15 +115,26 @@ def evaluate(
     from seqloom.runs import load
 
     loaded = load(run, device, plugin)
+    if mix is not None:
+        options = {"stride": stride, "max_len": max_len, "batch_tokens": batch_tokens}
+        show(loaded.mix(load(mix, device, plugin), data, split, **options), as_json)
+        return
     context = max_len or loaded.learner.backbone.max_len
     if stride is None and context is not None:
         stride = max(1, context // 2)
-    result = loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=batch_tokens)
+    show(loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=batch_tokens), as_json)
+
+
+def show(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
         return
+    parts = result.pop("parts", [])
     for name, value in result.items():
         print(f"{name:18} {shown(value)}")
+    for part in parts:
+        figures = ("loss", "perplexity", "bits_per_word", "bits_per_byte")
+        print(f"{part['run']}: " + ", ".join(f"{name} {shown(part[name])}" for name in figures if name in part))
 
 
 def shown(value: Any) -> str:

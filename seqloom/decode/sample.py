@@ -76,7 +76,7 @@ def sample(
         chosen = choose(allowed, read, config, points)
         drawn = torch.stack((chosen.double(), scores.log_softmax(1).gather(1, chosen[:, None])[:, 0].double()))
         read.append(chosen)
-        ahead = stepper.on_gpu and not last and (limit is None or most < limit)
+        ahead = stepper.graphed and not last and (limit is None or most < limit)
         if ahead:
             drawn = drawn.to("cpu", non_blocking=True)
             arrived = torch.cuda.Event()

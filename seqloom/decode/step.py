@@ -3,30 +3,37 @@
 Everything that decodes goes through it: keys and values in static caches, recurrent states, whatever a model carries.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.batch import Backbone, Ragged, State, ragged
 from seqloom.decode.graph import GraphedStep
 from seqloom.decode.packed import can_pack, packed
 
 
+class OutputLayer(Protocol):
+    """hidden (n, D) → scores (n, V)."""
+
+    @property
+    def device(self) -> torch.device: ...
+    def __call__(self, hidden: Tensor) -> Tensor: ...
+
+
 class Stepper:
     """n sequences of one model, in step. Scores are (n, V), in fp32, and hold until the next step."""
 
-    def __init__(self, backbone: Backbone, softmax: nn.Module):
+    def __init__(self, backbone: Backbone, softmax: OutputLayer):
         self.backbone, self.softmax = backbone, softmax
-        like = next(backbone.parameters())
-        self.device = like.device
-        self.on_gpu = self.device.type == "cuda"
+        self.device = softmax.device
+        self.graphed = self.device.type == "cuda" and not backbone.counted  # a graph has fixed shapes, counts have none
         # finished sequences are dropped when less than this share is left: at once, or rarely where that means a new graph
-        self.worth_keeping = 0.5 if self.on_gpu else 1.0
+        self.worth_keeping = 0.5 if self.graphed else 1.0
         self.body: Any = backbone
         self.head: Any = softmax
-        if can_pack(like):
-            self.body, self.head = packed(backbone), packed(softmax)
+        if not backbone.counted and can_pack(next(backbone.parameters())):
+            self.body, self.head = packed(backbone), packed(softmax)  # type: ignore[arg-type]
         self.graph: GraphedStep | None = None
 
     def start(self, prompts: list[list[int]], capacity: int) -> tuple[Tensor, State]:
@@ -39,7 +46,7 @@ class Stepper:
 
     def step(self, tokens: Tensor, positions: Tensor, state: State) -> tuple[Tensor, State]:
         """One more token (n,) for every sequence, at its position (n,)."""
-        if not self.on_gpu:
+        if not self.graphed:
             return self.plain(tokens, positions, state)
         if self.graph is None or not self.graph.takes(tokens, state):
             self.graph = GraphedStep(self.plain, tokens, positions, state)

@@ -22,7 +22,7 @@ from seqloom.batch import State, select, to_device
 from seqloom.batches.plan import Corpus, Pieces, excerpt
 from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
-from seqloom.objectives.next_token import NextToken
+from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
 CHUNK = 256  # tokens a carried model reads at once
@@ -33,7 +33,7 @@ def never() -> bool:
 
 
 def perplexity(
-    learner: NextToken,
+    learner: LeftToRight,
     split: Split,
     device: torch.device,
     *,
@@ -67,7 +67,7 @@ def perplexity(
 
 
 def token_losses(
-    learner: NextToken,
+    learner: LeftToRight,
     split: Corpus,
     borders: np.ndarray,
     device: torch.device,
@@ -136,7 +136,7 @@ Losses = Iterator[tuple[np.ndarray, torch.Tensor]]  # where tokens stand in the 
 
 
 def sliding(
-    learner: NextToken,
+    learner: LeftToRight,
     split: Corpus,
     borders: np.ndarray,
     device: torch.device,
@@ -154,7 +154,9 @@ def sliding(
         yield places(part)[chosen], losses[torch.from_numpy(chosen).to(device)]
 
 
-def carried(learner: NextToken, split: Corpus, borders: np.ndarray, device: torch.device, batch_tokens: int) -> Losses:
+def carried(
+    learner: LeftToRight, split: Corpus, borders: np.ndarray, device: torch.device, batch_tokens: int
+) -> Losses:
     sizes = np.diff(borders)
     longest_first = np.argsort(-sizes, kind="stable")
     rows = max(1, batch_tokens // CHUNK)

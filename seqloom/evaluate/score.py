@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from seqloom.evaluate.perplexity import token_losses
-from seqloom.objectives.next_token import NextToken
+from seqloom.objectives.next_token import LeftToRight
 
 
 class Texts:
@@ -28,7 +28,7 @@ class Scored(NamedTuple):
 
 @torch.no_grad()
 def score(
-    learner: NextToken, ids: list[list[int]], end_id: int, device: torch.device, batch_tokens: int = 16384
+    learner: LeftToRight, ids: list[list[int]], end_id: int, device: torch.device, batch_tokens: int = 16384
 ) -> list[Scored]:
     """Texts longer than a model's context are read in windows that move on by half of it."""
     if not ids:

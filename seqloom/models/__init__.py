@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from seqloom.batch import Backbone
 
 MODELS = {
+    "ngram": "ngram:Ngram",
     "nnlm": "nnlm:Nnlm",
     "rnn": "rnn:Rnn",
     "irnn": "irnn:Irnn",

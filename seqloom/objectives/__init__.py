@@ -7,11 +7,12 @@ from seqloom.config import unknown_name
 from seqloom.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqloom.batch import Objective
+    from seqloom.batch import Backbone, Objective
 
 OBJECTIVES = {
     "next-token": "next_token:NextToken",
     "scheduled-sampling": "scheduled:ScheduledSampling",
+    "counts": "counted:Counted",
 }
 
 
@@ -20,3 +21,8 @@ def objective_class(name: str) -> "type[Objective]":
         raise UsageError(unknown_name("objective", name, name, list(OBJECTIVES)))
     module, _, cls = OBJECTIVES[name].partition(":")
     return getattr(importlib.import_module(f"seqloom.objectives.{module}"), cls)
+
+
+def fitting_objectives(model: "type[Backbone]") -> list[str]:
+    """What a model can learn by."""
+    return [name for name in OBJECTIVES if objective_class(name).fits(model)]

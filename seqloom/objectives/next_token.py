@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, detach
 from seqloom.blocks.softmax import Softmax
@@ -11,7 +11,28 @@ from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
 
 
-class NextToken(Objective):
+class LeftToRight(Objective):
+    """Predicts each token from those before it, by any output layer that is called as Softmax is."""
+
+    softmax: nn.Module
+
+    def corrupt(self, excerpt: Excerpt, rng: torch.Generator) -> Excerpt:
+        return excerpt
+
+    def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
+        output: Output = self.backbone(example.batch, state=carry)
+        total = self.softmax(output.hidden, example.following)
+        return Loss(total, (example.following != IGNORE).sum(), carry=detach(output.state))
+
+    def losses(self, example: Excerpt, carry: State | None = None) -> tuple[Tensor, State | None]:
+        """(T,) −log p of every target, in fp32 at least, and the state after them."""
+        output: Output = self.backbone(example.batch, state=carry)
+        return self.softmax(output.hidden, example.following, each=True), output.state
+
+
+class NextToken(LeftToRight):
+    softmax: Softmax
+
     class Config(BaseConfig):
         tie: bool = True  # the output layer shares the input embeddings (Press & Wolf, 2017; Inan et al., 2017)
         bias: bool = False
@@ -31,16 +52,3 @@ class NextToken(Objective):
     def initial_loss(self) -> float:
         """What an untrained model must score, nearly: every token equally likely."""
         return math.log(self.softmax.weight.shape[0])
-
-    def corrupt(self, excerpt: Excerpt, rng: torch.Generator) -> Excerpt:
-        return excerpt
-
-    def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
-        output: Output = self.backbone(example.batch, state=carry)
-        total = self.softmax(output.hidden, example.following)
-        return Loss(total, (example.following != IGNORE).sum(), carry=detach(output.state))
-
-    def losses(self, example: Excerpt, carry: State | None = None) -> tuple[Tensor, State | None]:
-        """(T,) −log p of every target, in fp32 at least, and the state after them."""
-        output: Output = self.backbone(example.batch, state=carry)
-        return self.softmax(output.hidden, example.following, each=True), output.state

@@ -26,7 +26,9 @@ STEEPNESS = 10.0  # of the S-shaped schedule: nine tenths of the way lie in the 
 
 
 class ScheduledSampling(NextToken):
-    needs_state = True
+    @classmethod
+    def fits(cls, model: type[Backbone]) -> bool:
+        return super().fits(model) and model.recurrent
 
     class Config(NextToken.Config):
         start: float = Field(0.0, ge=0, le=1, description="the probability of an own token at first")

@@ -27,7 +27,7 @@ from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.interrupt import Interruption
 from seqloom.train.log import MetricsLog
 from seqloom.train.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
-from seqloom.train.precision import autocast, choose_precision
+from seqloom.train.precision import autocast, choose_precision, worth_compiling
 from seqloom.train.schedule import ScheduleConfig, rate_factor
 from seqloom.weights import fill, unique
 
@@ -46,7 +46,7 @@ class TrainConfig(Config):
     schedule: ScheduleConfig = ScheduleConfig()
     accumulate: int = Field(1, ge=1)  # batches a step
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    compile: bool | Literal["auto"] = "auto"  # auto: on CUDA
+    compile: bool | Literal["auto"] = "auto"  # auto: on CUDA, where it helps
     log_every: int = Field(10, ge=1)
     eval_every: int = Field(250, ge=1)
     save_every: int = Field(250, ge=1)
@@ -121,7 +121,7 @@ class Fit:
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
         self.precision = choose_precision(config.precision, device)
-        compiled = config.compile is True or (config.compile == "auto" and device.type == "cuda")
+        compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
         self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
         self.optimizer = build_optimizer(config.optim, learner)
         self.cost = cost.total(learner)

@@ -88,6 +88,10 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(found) == list(MODELS)
     for row in found.values():
         assert row.keys() >= {"paper", "year", "kind", "objectives", "presets", "config"}
+        if row["kind"] == "counts":
+            assert row["objectives"] == ["counts"] and row["presets"] == {"tiny": 0, "small": 0}
+            continue
+        assert row["objectives"] == ["next-token", "scheduled-sampling"][: 1 if row["kind"] == "transformer" else 2]
         assert 0 < row["presets"]["tiny"] <= 1_000_000 and row["presets"]["small"] > row["presets"]["tiny"]
     assert found["gpt2"]["presets"]["small"] == 124_439_808  # as published
     code, out, _ = call(capsys, "models", "gpt2", "--json")

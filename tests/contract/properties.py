@@ -4,19 +4,23 @@ import hashlib
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from seqloom.batch import IGNORE, Backbone, Excerpt, Ragged, pack, ragged, select
 from seqloom.models import model_class
+from seqloom.objectives.counted import Counted
 from seqloom.objectives.next_token import NextToken
+from seqloom.train.count import count_ngrams, put
 from seqloom.train.optim import OptimConfig, build_optimizer, step
 
 VOCAB = 61
 LENGTHS = (31, 32, 33, 63, 64, 65, 1, 2)
 
 SMALL: dict[str, dict[str, Any]] = {
+    "ngram": {"order": 4},
     "nnlm": {"order": 4, "embedding_dim": 12, "dim": 24},
     "rnn": {"dim": 24, "num_layers": 2},
     "irnn": {"dim": 24, "num_layers": 2, "scale": 0.9},
@@ -35,11 +39,15 @@ VARIANTS = {
     "rnn-dense": ("rnn", {"connection": "dense", "num_layers": 3}),
     "gru-highway": ("gru", {"connection": "highway", "num_layers": 3}),
     "lstm-dense": ("lstm", {"connection": "dense", "num_layers": 3, "proj_dim": 16}),
+    "ngram-unigram": ("ngram", {"order": 1}),
+    "ngram-bigram": ("ngram", {"order": 2}),
     "rnn-sigmoid": ("rnn", {"nonlinearity": "sigmoid"}),
     "rnn-relu": ("rnn", {"nonlinearity": "relu"}),
     "lstm-projected": ("lstm", {"proj_dim": 16}),
     "gpt2-deep": ("gpt2", {"num_layers": 4}),
 }
+# those that learn by gradients
+NEURAL = [name for name in (*SMALL, *VARIANTS) if not model_class(VARIANTS.get(name, (name,))[0]).counted]
 
 
 def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Backbone:
@@ -47,6 +55,11 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
     cls: Any = model_class(base)
     torch.manual_seed(seed)
     model = cls(cls.Config(**({"vocab_size": VOCAB} | SMALL[base] | extra | changes)))
+    if cls.counted:  # it must have read some of what it is asked about, and not all
+        learner = Counted(model, Counted.Config())
+        texts = [text for lengths in (LENGTHS, (65,), (50, 41, 33)) for text in sequences(seed, lengths)]
+        row, sizes = np.array([i for text in texts for i in [0, *text]]), np.array([1 + len(text) for text in texts])
+        put(learner, count_ngrams(row, np.cumsum(sizes) - sizes, model.order, VOCAB))
     with torch.no_grad():  # zeros and ones would hide a missing bias or norm
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -76,6 +89,10 @@ def close(a: Tensor, b: Tensor, limit: float) -> None:
     assert worst <= limit, f"differ by {worst:.3g}, allowed {limit:.3g}"
 
 
+def single(model: Backbone) -> bool:
+    return any(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
 def widened(batch: Ragged, max_len: int, empty: int) -> Ragged:
     """The same batch with a longer max_len and empty sequences behind it, as the loader pads shapes."""
     tail = batch.offsets[-1:].expand(empty)
@@ -98,7 +115,7 @@ def causality(model: Backbone, seed: int) -> None:
 @torch.no_grad()
 def packing(model: Backbone, seed: int) -> None:
     """A sequence gives the same in a packed batch, alone, and with padded shapes."""
-    limit = 1e-12 if next(model.parameters()).dtype == torch.float64 else 1e-6
+    limit = 1e-6 if single(model) else 1e-12
     texts = sequences(seed)
     together = model(pack(texts)).hidden
     alone = torch.cat([model(pack([text])).hidden for text in texts])
@@ -125,7 +142,7 @@ def split(hidden: Tensor, texts: list[list[int]]) -> list[Tensor]:
 @torch.no_grad()
 def steps(model: Backbone, seed: int) -> None:
     """Step by step through forward(state=) = one full forward, for several sequences at once."""
-    limit = 1e-10 if next(model.parameters()).dtype == torch.float64 else 1e-5
+    limit = 1e-5 if single(model) else 1e-10
     texts = sequences(seed, (20, 20, 20))
     full = model(pack(texts)).hidden.view(3, 20, -1)
     state = model.start(3, 20)

@@ -8,6 +8,7 @@ from seqloom.batch import Excerpt, Loss, ragged
 from seqloom.blocks import grid, kernels, recurrent, softmax
 from seqloom.blocks.recurrent import TorchCell
 from seqloom.models import jordan, nnlm
+from seqloom.models.ngram import Ngram
 from seqloom.objectives.next_token import NextToken
 from tests.contract import properties as p
 
@@ -138,6 +139,27 @@ def test_forgotten_borders(borders_forgotten, name):
 def test_dropped_state(state_dropped, name):
     noticed(p.steps, p.build(name), 0)
     noticed(p.chunks, p.build(name), 0)
+
+
+@pytest.mark.parametrize("bug", ["borders", "state", "ahead"])
+def test_runs_of_words_that_are_not_its_own(bug, monkeypatch):
+    """The n-gram model goes on from another sequence's words, forgets its own, or reads the next one."""
+    forward = Ngram.forward
+
+    def wrong(model, batch, *, state=None, **asked):
+        if bug == "state":
+            return forward(model, batch, **asked)
+        if bug == "ahead":
+            return forward(model, batch._replace(ids=batch.ids.roll(-1)), **asked)
+        t = batch.ids.shape[0]
+        one = batch._replace(offsets=torch.tensor([0, t]), owner=torch.zeros_like(batch.owner), max_len=t)
+        output = forward(model, one, **asked)
+        return output._replace(state=p.select(output.state, torch.zeros(batch.num_sequences, dtype=torch.long)))
+
+    monkeypatch.setattr(Ngram, "forward", wrong)
+    checks = {"borders": (p.packing, p.batch_order), "state": (p.steps, p.chunks), "ahead": (p.causality,)}
+    for check in checks[bug]:
+        noticed(check, p.build("ngram"), 0)
 
 
 @pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "gru", "lstm"])

@@ -22,8 +22,7 @@ from seqloom.decode.rules import (
 from seqloom.decode.sample import pick, sample
 from seqloom.decode.step import Stepper
 from seqloom.evaluate.score import score
-from seqloom.models import MODELS
-from tests.contract.properties import build, learner_of, sequences
+from tests.contract.properties import NEURAL, build, learner_of, sequences
 
 END = 0
 GENERATOR = torch.Generator()
@@ -60,7 +59,7 @@ def greedy_by_hand(learner, prompt, count):
     return text[len(prompt) :]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NEURAL)
 def test_greedy_equals_full_forwards(name):
     prompts = sequences(3, (7, 3, 12))
     learner, made = drawn(name, prompts, temperature=0)
@@ -70,7 +69,7 @@ def test_greedy_equals_full_forwards(name):
     assert [t for t, _ in top] == [t for t, _ in made]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NEURAL)
 def test_log_probs_equal_an_independent_scoring(name):
     prompts = [[END, 5, 6], [END, 7]]
     learner, made = drawn(name, prompts, temperature=1.3, banned=[END])
@@ -246,7 +245,7 @@ def test_planted_lost_state_is_noticed(monkeypatch):
         test_greedy_equals_full_forwards("lstm")
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NEURAL)
 def test_packed_weights_compute_the_same(name):
     """On a CPU steps go through packed copies of the weights; equal up to the order of the sums."""
     learner = learner_of(build(name, dtype=torch.float32), tie=False)

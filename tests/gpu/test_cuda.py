@@ -58,7 +58,7 @@ def test_fused_recurrence_equals_the_loop(cell):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", list(p.SMALL))
+@pytest.mark.parametrize("name", [name for name in p.SMALL if name in p.NEURAL])
 def test_compiled_equals_eager(name):
     learner = p.learner_of(p.build(name, dtype=torch.float32)).to(CUDA).train()  # cuDNN needs it; dropout is 0
     texts = p.sequences(0)
@@ -134,6 +134,19 @@ def test_one_token_kernel_equals_the_reference(dtype, width):
         assert torch.equal(keys[i, p_ + 1 :], past[0][i, p_ + 1 :])
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(64, 768, 2304), (3, 100, 77), (130, 33, 16), (1, 64, 40)])
+def test_few_rows_kernel_is_as_exact_as_fp32(shape, bias):
+    torch.manual_seed(0)
+    n, reads, gives = shape
+    x, weight = torch.randn(n, reads, device=CUDA), torch.randn(gives, reads, device=CUDA)
+    shift = torch.randn(gives, device=CUDA) if bias else None
+    exact = torch.nn.functional.linear(x.double(), weight.double(), None if shift is None else shift.double())
+    plain = torch.nn.functional.linear(x, weight, shift)
+    ours = kernels.few_rows_kernel()(x, weight, shift)
+    assert (ours.double() - exact).abs().max() <= 2 * (plain.double() - exact).abs().max() + 1e-6
+
+
 @pytest.mark.parametrize("name", list(p.SMALL))
 def test_graphed_steps_equal_full_forwards(name):
     """Greedy and drawn texts on the GPU are those of the CPU, samples that end early included."""
@@ -141,7 +154,9 @@ def test_graphed_steps_equal_full_forwards(name):
     from seqloom.decode.sample import sample
     from seqloom.decode.step import Stepper
 
-    learner = p.learner_of(p.build(name, dtype=torch.float32), tie=False)
+    # recurrences of such weights are chaotic: only in fp64 two devices say the same for so long
+    dtype = torch.float32 if name in ("gpt", "gpt2") else torch.float64
+    learner = p.learner_of(p.build(name, dtype=dtype), tie=False)
     with torch.no_grad():
         for parameter in learner.backbone.parameters():
             if parameter.ndim > 1:
@@ -157,3 +172,15 @@ def test_graphed_steps_equal_full_forwards(name):
             made.append([(d.sample, d.token, d.last) for d in sample(stepper, prompts, config, 4, 0, [])])
         assert made[0] == made[1]
         assert len(made[0]) < 6 * 60, "no sample ended early: the test says less than it should"
+
+
+def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
+    from seqloom.runs import load, pretrain
+    from tests.train.material import prepared
+
+    data = prepared(tmp_path / "data")
+    fast = pretrain("ngram-small", data, tmp_path / "run", device="cuda")
+    plain = load(tmp_path / "run", "cpu")
+    assert fast.evaluate(data)["loss"] == pytest.approx(plain.evaluate(data)["loss"], rel=1e-12)
+    one, two = (run.generate("the cat", n=5, max_new=20, seed=3) for run in (fast, plain))
+    assert [sample.text for sample in one] == [sample.text for sample in two]

@@ -131,7 +131,7 @@ def test_schedules():
 def test_models_without_a_state_are_refused():
     with pytest.raises(UsageError, match="needs a model that carries a state"):
         ScheduledSampling(p.build("gpt2"), ScheduledSampling.Config())
-    with pytest.raises(UsageError, match=r"scheduled-sampling.*is for recurrent models.*gpt2 has none"):
+    with pytest.raises(UsageError, match=r"scheduled-sampling.*is not for the model gpt2: use .next-token"):
         build_recipe(built_in("gpt2-tiny") | {"objective": {"name": "scheduled-sampling"}}, "my.toml")
 
 

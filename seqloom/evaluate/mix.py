@@ -1,0 +1,106 @@
+"""Two models as one: p = λ p₁ + (1 − λ) p₂ of every token (Jelinek & Mercer, 1980). λ is tuned on the valid split."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from seqloom.batches.store import Split
+from seqloom.errors import DataError
+from seqloom.evaluate.perplexity import measured, token_losses
+from seqloom.objectives.next_token import LeftToRight
+from seqloom.progress import Progress
+
+Floats = npt.NDArray[np.float64]
+
+CHUNK = 1 << 20  # tokens at once: two numbers a token are kept, and no more
+CLOSE = 1e-6  # to the best λ
+
+
+class Part(NamedTuple):
+    name: str
+    learner: LeftToRight
+    device: torch.device
+
+
+def mix(
+    parts: tuple[Part, Part],
+    valid: Split,
+    asked: Split,
+    *,
+    stride: int | None = None,
+    max_len: int | None = None,
+    batch_tokens: int = 16384,
+) -> dict[str, Any]:
+    """The metrics of the mixture on the split that is asked for, λ (of the first part), and the metrics of each part.
+
+    A Transformer reads windows of max_len tokens (its context unless given) that move on by stride (half of that)."""
+    same = asked.name == valid.name
+    tuning = [split_losses(part, valid, stride, max_len, batch_tokens) for part in parts]
+    weight = best_weight(tuning[0][0], tuning[1][0])
+    found = tuning if same else [split_losses(part, asked, stride, max_len, batch_tokens) for part in parts]
+    (first, context), (second, other_context) = found
+    nats = mixture_loss(first, second, weight)
+    return {
+        "lambda": weight,
+        "lambda_tuned_on": f"{valid.name}, the very split that is measured" if same else valid.name,
+        **measured(nats, len(first), asked, True, f"{context} + {other_context}"),
+        "parts": [
+            {"run": part.name, **measured(float(losses.sum()), len(losses), asked, True, context)}
+            for part, (losses, context) in zip(parts, found, strict=True)
+        ],
+    }
+
+
+@torch.no_grad()
+def split_losses(
+    part: Part, split: Split, stride: int | None, max_len: int | None, batch_tokens: int
+) -> tuple[Floats, str]:
+    """−log p of every token of a split, in its order, and the name of the context that it was given."""
+    if split.num_documents == 0:
+        raise DataError(f"the {split.name} split is empty: prepare the data with --{split.name} FILE or 0.05")
+    longest = max_len or part.learner.backbone.max_len
+    if stride is None and longest is not None:
+        stride = max(1, longest // 2)
+    found = np.zeros(split.num_tokens)
+    losses, context = token_losses(
+        part.learner, split, split.offsets, part.device, stride, max_len, batch_tokens=batch_tokens
+    )
+    with Progress(f"{part.name} on {split.name}", total=float(split.num_tokens), unit="tokens") as bar:
+        for where, values in losses:
+            found[where] = values.double().cpu().numpy()
+            bar.advance(len(where))
+    return found, context
+
+
+def best_weight(first: Floats, second: Floats) -> float:
+    """The λ of the lowest loss. The loss is convex in λ, so that halving finds where its slope changes sign."""
+    low, high = 0.0, 1.0
+    while high - low > CLOSE:
+        middle = (low + high) / 2
+        gain = _gain(first, second, middle)
+        if gain == 0:
+            return middle
+        low, high = (middle, high) if gain > 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _gain(first: Floats, second: Floats, weight: float) -> float:
+    """d/dλ Σ log(λ p₁ + (1 − λ) p₂) = Σ (p₁ − p₂) / (λ p₁ + (1 − λ) p₂), with both divided by the larger of them."""
+    total = 0.0
+    for i in range(0, len(first), CHUNK):
+        a, b = first[i : i + CHUNK], second[i : i + CHUNK]
+        best = np.minimum(a, b)
+        p, q = np.exp(best - a), np.exp(best - b)
+        total += float(((p - q) / (weight * p + (1 - weight) * q)).sum())
+    return total
+
+
+def mixture_loss(first: Floats, second: Floats, weight: float) -> float:
+    """The summed loss in nats of the mixture, 0 < weight < 1."""
+    total = 0.0
+    for i in range(0, len(first), CHUNK):
+        a, b = first[i : i + CHUNK], second[i : i + CHUNK]
+        total -= float(np.logaddexp(np.log(weight) - a, np.log1p(-weight) - b).sum())
+    return total

@@ -1,0 +1,189 @@
+"""What is in a run folder, and how it gets there: begun once, never overwritten silently, finished with its figures.
+
+config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
+metrics.jsonl  metrics.json  card.md  checkpoints/
+"""
+
+import json
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqloom import __version__, cost
+from seqloom.batch import Objective
+from seqloom.batches.store import Store
+from seqloom.card import write_card
+from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.files import TEMPORARY, explained, read_json, sha256, write_json
+from seqloom.recipe import Recipe
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.train import checkpoint as checkpoints
+from seqloom.train.loop import Progressed
+from seqloom.weights import save_tensors, unique
+
+FORMAT = 1
+WEIGHTS = ("backbone.safetensors", "head.safetensors")
+BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
+
+
+def describe(recipe: Recipe, store: Store, data: Path, seed: int) -> dict[str, Any]:
+    """config.json: enough to rebuild the learner, and to say where it comes from."""
+    return {
+        "format": FORMAT,
+        "recipe": recipe.model_dump(),
+        "vocab_size": store.manifest.vocab_size,
+        "tokenizer": store.manifest.tokenizer,
+        "data": {"folder": str(data), "fingerprint": store.fingerprint},
+        "seed": seed,
+        "versions": {
+            "seqloom": __version__,
+            "git": git_commit(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def git_commit() -> str | None:
+    """Of the program, where it runs from a checkout."""
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
+
+
+def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, resume: bool, overwrite: bool) -> None:
+    """Nothing is overwritten silently; what is resumed must be the same run."""
+    path = folder / "config.json"
+    if resume and path.exists():
+        try:
+            check_same(folder, read_json(path), config)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
+        for orphan in folder.glob(f"*{TEMPORARY}"):
+            orphan.unlink()
+        checkpoints.collect(folder / "checkpoints", keep=1_000_000)
+    else:
+        clear(folder, overwrite)
+        write_json(path, config)
+    # after config.json, and again on resume: whoever was killed between the two left it out
+    tokenizer.save(folder / "tokenizer.json")
+
+
+def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    if before["data"]["fingerprint"] != now["data"]["fingerprint"]:
+        raise DataError(
+            f"{folder} was trained on other data than {now['data']['folder']} (the fingerprints differ): give the data "
+            f"that it was started with, or start anew with --overwrite"
+        )
+    kinds = ("recipe", "vocab_size", "tokenizer", "seed")
+    changed = [kind for kind in kinds if decisive(before[kind]) != decisive(plain(now[kind]))]
+    changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
+    if changed:
+        raise UsageError(
+            f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
+            f"or start anew with --overwrite"
+        )
+
+
+def decisive(value: Any) -> Any:
+    """A recipe without what changes no number: that may differ when a run goes on."""
+    if isinstance(value, dict) and isinstance(value.get("train"), dict):
+        harmless = ("workers", "save_every", "keep")
+        return value | {"train": {key: part for key, part in value["train"].items() if key not in harmless}}
+    return value
+
+
+def clear(folder: Path, overwrite: bool) -> None:
+    """Makes room for a new run, if that loses nothing or was asked for."""
+    found = [entry for entry in folder.iterdir() if entry.name != "lock"]
+    if not overwrite and any(not entry.name.endswith(TEMPORARY) for entry in found):
+        if (folder / "config.json").exists():
+            raise UsageError(
+                f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
+            )
+        raise UsageError(f"{folder} is not empty and holds no run: choose another --out, or --overwrite it")
+    with explained(folder):
+        for entry in found:
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def export(learner: Objective, folder: Path) -> None:
+    """The weights as they are now, under uncompiled names: what transfers, and the output layers apart from it."""
+    state = unique(learner)
+    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
+    head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
+    for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
+        save_tensors(folder / name, tensors)
+    write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
+
+
+def spent(state: Progressed, method: str, country: str, device: torch.device) -> dict[str, Any]:
+    """What the training has cost."""
+    kwh = state.joules / 3.6e6
+    cuda = device.type == "cuda"
+    peak = cost.peak_of(torch.cuda.get_device_name(device)) if cuda else None
+    rate = state.flops / max(state.seconds, 1e-9)
+    memory = cost.peak_memory_mb(cuda)
+    return {
+        "flops": state.flops,
+        "flops_per_second": round(rate),
+        "mfu": None if peak is None else round(rate / peak, 4),
+        "peak_memory_mb": None if memory is None else round(memory, 1),
+        "energy_kwh": kwh,
+        "energy_method": method,
+        "co2_kg": cost.co2_kg(kwh, country),
+        "co2_country": country,
+    }
+
+
+def finish(
+    folder: Path, config: dict[str, Any], state: Progressed, learner: Objective, store: Store, costs: dict[str, Any]
+) -> None:
+    train = store.split("train")
+    result = {
+        "step": state.step,
+        "tokens": state.tokens,
+        "words": round(state.tokens * train.words / max(train.num_tokens, 1)),
+        "epochs": state.tokens / train.num_tokens,
+        "seconds": round(state.seconds, 3),
+        "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
+        "skipped": state.skipped,
+        "parameters": learner.size(),
+        "train_loss": state.smooth,
+        "valid_loss": state.best,
+        "best_step": state.best_step,
+        "valid": state.evaluation,
+        **costs,
+    }
+    write_json(folder / "metrics.json", result)
+    write_card(folder, config, result, store.manifest.model_dump())
+
+
+def check_weights(folder: Path) -> None:
+    if not (folder / "weights.json").is_file():
+        raise ModelError(
+            f"{folder} has no weights yet: its training was cut short; go on with 'seqloom pretrain … --resume'"
+        )
+    try:
+        listed = read_json(folder / "weights.json")
+        damaged = [name for name in BOUND if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
+    if damaged:
+        raise ModelError(
+            f"{folder / damaged[0]} is damaged (its SHA-256 is not the recorded one): restore it, or --resume the run"
+        )
