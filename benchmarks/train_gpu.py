@@ -3,8 +3,8 @@
     python benchmarks/train_gpu.py [ROW ...] [--steps 15] [--out results.jsonl]
 
 Forward, backward and optimizer step on random tokens, bf16 autocast over fp32 weights, fused AdamW, dropout 0; the median
-of 15 steps after 6 warm-ups; ours and the peer take turns twice. Ours is what `pretrain` runs: the compiled learner and
-the step that measures and clips the gradient; the peers do not clip.
+of 15 steps after 6 warm-ups; ours and the peer take turns twice. Ours is what `pretrain` runs: the learner compiled or
+recorded as a CUDA graph, the step that measures and clips the gradient, the carried state; the peers do not clip.
 
     gpt2        GPT-2 124M, V 50,304, 32 × 1024, against nanoGPT's published model shape, compiled
     lstm-650    LSTM 650 × 2, V 10k, 128 × 70, against torch.nn.LSTM, Linear and cross_entropy
@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from seqloom.batch import Excerpt, ragged, to_device
 from seqloom.models.gpt2 import Gpt2
 from seqloom.models.lstm import Lstm
 from seqloom.objectives.next_token import NextToken
+from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
+from seqloom.train.loop import restored
 from seqloom.train.optim import OptimConfig, build_optimizer, step
-from seqloom.train.precision import worth_compiling
 
 CUDA = torch.device("cuda")
 LSTMS = {
@@ -155,21 +157,21 @@ def ours(row: str) -> Train:
         model = Lstm(Lstm.Config(vocab_size=v, dim=dim, num_layers=layers))
         learner = NextToken(model, NextToken.Config(tie=False, bias=True)).to(CUDA)
     optimizer = build_optimizer(OptimConfig(lr=1e-4), learner)
-    compiled = torch.compile(learner) if worth_compiling(learner, CUDA) else learner
-    batches = tokens_of(v, n, length)
+    recorded = worth_recording(learner, CUDA, carries=row != "gpt2")
+    differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)
     frame = to_device(ragged(torch.zeros(n * length, dtype=torch.long), torch.full((n,), length), length), CUDA)
-    carry: Any = None
+    tokens = [next(batches) for batches in [tokens_of(v, n, length)] for _ in range(4)]
+    examples = cycle(
+        [Excerpt(frame._replace(ids=rows[:, :-1].reshape(-1)), rows[:, 1:].reshape(-1)) for rows in tokens]
+    )
+    carry = learner.start(n)
 
     def train() -> Tensor:
         nonlocal carry
-        tokens = next(batches)
-        example = Excerpt(frame._replace(ids=tokens[:, :-1].reshape(-1)), tokens[:, 1:].reshape(-1))
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            loss = compiled(example, carry)
-        loss.total.backward()
-        carry = loss.carry
-        step(optimizer, loss.count, clip=1.0)
-        return loss.total.detach() / loss.count
+        loss = differentiate(next(examples), carry)
+        _, broken = step(optimizer, loss.count, clip=1.0)
+        carry = None if carry is None else restored(loss.carry, carry, broken)
+        return loss.total / loss.count
 
     return train
 

@@ -124,6 +124,8 @@ class Backbone(nn.Module):
 class Learner(nn.Module):
     """All that the training loop knows: an example goes in, a sum and a count come out."""
 
+    static: bool = True  # examples of one shape take one course: nothing is decided on the host
+
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
 

@@ -44,7 +44,7 @@ class Plan(Protocol):
 
 
 class Batches(Protocol):
-    carries: bool  # the state after batch i is the state before batch i + 1
+    rows: int  # sequences that go on from batch to batch, each with a state; 0: every batch stands for itself
 
     def plan(self, seed: int, epoch: int) -> Plan: ...
 
@@ -140,7 +140,7 @@ class PackedPlan:
 
 
 class Packed:
-    carries = False
+    rows = 0
 
     def __init__(self, split: Split, budget: int, max_len: int):
         if budget < max_len:
@@ -192,8 +192,6 @@ class StreamPlan:
 
 
 class Streams:
-    carries = True
-
     def __init__(self, split: Split, streams: int, length: int):
         if split.num_tokens < streams * length:
             raise UsageError(
@@ -201,7 +199,7 @@ class Streams:
                 f"{split.num_tokens} tokens of the training text: lower them, for example "
                 f"--set batches.streams={max(1, split.num_tokens // length // 4)}, or give more text"
             )
-        self.split, self.streams, self.length = split, streams, length
+        self.split, self.streams, self.length, self.rows = split, streams, length, streams
 
     def plan(self, seed: int, epoch: int) -> Plan:
         return StreamPlan(self.split, self.streams, self.length, seed, epoch)

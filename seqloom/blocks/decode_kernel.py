@@ -59,35 +59,43 @@ def one_token(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, pos
 
 @triton.jit
 def _few_rows(
-    x, weight, bias, out, rows, gives, reads,
+    x, weight, bias, out, rows, gives, reads, part,
     HAS_BIAS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
-    """One program for N outputs of M rows. Three tensor-core products of half the bits each are as exact as one in fp32."""
+    """One program for N outputs of M rows, summed over one part of what is read. Three tensor-core products of half the
+    bits each are nearly as exact as one in fp32."""
     row, column = tl.program_id(1) * M + tl.arange(0, M), tl.program_id(0) * N + tl.arange(0, N)
     total = tl.zeros((M, N), dtype=tl.float32)
-    for begin in range(0, reads, K):
+    first = tl.program_id(2) * part
+    last = tl.minimum(first + part, reads)
+    for begin in range(first, last, K):
         k = begin + tl.arange(0, K)
-        a = tl.load(x + row[:, None] * reads + k[None, :], mask=(row < rows)[:, None] & (k < reads)[None, :], other=0.0)
+        a = tl.load(x + row[:, None] * reads + k[None, :], mask=(row < rows)[:, None] & (k < last)[None, :], other=0.0)
         b = tl.load(
             weight + column[:, None].to(tl.int64) * reads + k[None, :],
-            mask=(column < gives)[:, None] & (k < reads)[None, :],
+            mask=(column < gives)[:, None] & (k < last)[None, :],
             other=0.0,
         )
         total = tl.dot(a, tl.trans(b), total, input_precision="tf32x3")
     if HAS_BIAS:
-        total += tl.load(bias + column, mask=column < gives, other=0.0)[None, :]
-    place = row[:, None].to(tl.int64) * gives + column[None, :]
+        shift = tl.load(bias + column, mask=column < gives, other=0.0)
+        total += tl.where(tl.program_id(2) == 0, shift, 0.0)[None, :]
+    place = (tl.program_id(2) * rows + row[:, None]).to(tl.int64) * gives + column[None, :]
     tl.store(out + place, total, mask=(row < rows)[:, None] & (column < gives)[None, :])
 
 
 def few_rows_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, shape: tuple[int, int, int] = (32, 16, 128), warps: int = 4
+    x: Tensor, weight: Tensor, bias: Tensor | None, tile: tuple[int, int, int] | None = None, part: int = 768
 ) -> Tensor:
-    """x (n, D) · weightᵀ (V, D) + bias in fp32, for n of a batch that decodes: libraries leave most of the GPU idle then."""
+    """x (n, D) · weightᵀ (V, D) + bias in fp32, for the rows of a batch that decodes: libraries leave most of the GPU
+    idle then. Sums longer than `part` are taken in parts by several programs."""
     (rows, reads), gives = x.shape, weight.shape[0]
-    m, n, k = shape
-    out = torch.empty(rows, gives, dtype=x.dtype, device=x.device)
-    _few_rows[(triton.cdiv(gives, n), triton.cdiv(rows, m))](
-        x.contiguous(), weight, bias, out, rows, gives, reads, HAS_BIAS=bias is not None, M=m, N=n, K=k, num_warps=warps,
+    # measured on an H200 with 64 rows
+    m, n, k = tile or ((64, 64, 64) if gives > 8192 else (64, 32, 64) if gives > 1024 else (16, 32, 128))
+    parts = triton.cdiv(reads, part) if gives <= 1024 else 1
+    out = torch.empty(parts, rows, gives, dtype=x.dtype, device=x.device)
+    _few_rows[(triton.cdiv(gives, n), triton.cdiv(rows, m), parts)](
+        x.contiguous(), weight, bias, out, rows, gives, reads, triton.cdiv(triton.cdiv(reads, parts), k) * k,
+        HAS_BIAS=bias is not None, M=m, N=n, K=k, num_warps=4, num_stages=4,
     )  # fmt: skip
-    return out
+    return out[0] if parts == 1 else out.sum(0)

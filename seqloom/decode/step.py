@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqloom.batch import Backbone, Ragged, State, ragged
 from seqloom.decode.graph import GraphedStep
-from seqloom.decode.packed import can_pack, packed
+from seqloom.decode.linear import fast_linear, for_steps
 
 
 class OutputLayer(Protocol):
@@ -32,8 +32,9 @@ class Stepper:
         self.worth_keeping = 0.5 if self.graphed else 1.0
         self.body: Any = backbone
         self.head: Any = softmax
-        if not backbone.counted and can_pack(next(backbone.parameters())):
-            self.body, self.head = packed(backbone), packed(softmax)  # type: ignore[arg-type]
+        linear = None if backbone.counted else fast_linear(next(backbone.parameters()))
+        if linear is not None:
+            self.body, self.head = for_steps(backbone, linear), for_steps(self.head, linear)
         self.graph: GraphedStep | None = None
 
     def start(self, prompts: list[list[int]], capacity: int) -> tuple[Tensor, State]:

@@ -26,6 +26,8 @@ STEEPNESS = 10.0  # of the S-shaped schedule: nine tenths of the way lie in the 
 
 
 class ScheduledSampling(NextToken):
+    static = False  # the rate moves on the host, and draws are made column by column
+
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         return super().fits(model) and model.recurrent

@@ -17,17 +17,18 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from seqloom import cost
-from seqloom.batch import Learner, Loss, State, to_device
+from seqloom.batch import Learner, State, to_device
 from seqloom.batches.loader import Cursor, Item, Loader, mix
 from seqloom.config import Config
 from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory
 from seqloom.progress import Progress, human, say
 from seqloom.train import checkpoint as checkpoints
 from seqloom.train.checkpoint import Checkpoint
+from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.train.interrupt import Interruption
 from seqloom.train.log import MetricsLog
 from seqloom.train.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
-from seqloom.train.precision import autocast, choose_precision, worth_compiling
+from seqloom.train.precision import choose_precision
 from seqloom.train.schedule import ScheduleConfig, rate_factor
 from seqloom.weights import fill, unique
 
@@ -47,6 +48,7 @@ class TrainConfig(Config):
     accumulate: int = Field(1, ge=1)  # batches a step
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: bool | Literal["auto"] = "auto"  # auto: on CUDA, where it helps
+    record: bool = True  # on CUDA: replay a step as one graph, where it can be
     log_every: int = Field(10, ge=1)
     eval_every: int = Field(250, ge=1)
     save_every: int = Field(250, ge=1)
@@ -122,7 +124,11 @@ class Fit:
         self.validate, self.keep_best = validate, keep_best
         self.precision = choose_precision(config.precision, device)
         compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
-        self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
+        # replayed gradients replace each other: several batches a step would have to be added up
+        recorded = (
+            config.record and config.accumulate == 1 and worth_recording(learner, device, loader.batches.rows > 0)
+        )
+        self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner)
         self.cost = cost.total(learner)
         self.state = Progressed()
@@ -194,15 +200,18 @@ class Fit:
         factor = rate_factor(self.config.schedule, state.step, spent, state.drops)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.optim.lr * factor
-        before, totals, counts = self.carry, [], []
-        for _ in range(self.config.accumulate):
+        rows = self.loader.batches.rows
+        last_good: State | None = None
+        totals, counts = [], []
+        for i in range(self.config.accumulate):
             item = next(items)
+            if item.fresh:
+                self.carry = self.learner.start(rows) if rows else None
+            last_good = self.carry if i == 0 else last_good
             example = to_device(item.example, self.device)
-            with autocast(self.precision, self.device):
-                loss = self.model(example, None if item.fresh else self.carry)
-            loss.total.backward()
-            self.carry = loss.carry if self.loader.batches.carries else None
-            totals.append(loss.total.detach())
+            loss = self.differentiate(example, self.carry)
+            self.carry = loss.carry if rows else None
+            totals.append(loss.total)
             counts.append(loss.count)
             state.tokens += item.tokens
             state.flops += self.cost.training(item.tokens, item.pairs, item.tokens, self.learner.rehearsals)
@@ -210,9 +219,7 @@ class Fit:
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
         if self.carry is not None:  # a state with a NaN in it would spoil every later step
-            rows = pytree.tree_leaves(self.carry)[0].shape[0]
-            before = self.learner.start(rows) if before is None else before
-            self.carry = restored(self.carry, before, broken)
+            self.carry = restored(self.carry, last_good, broken)
         self.window.append((total.double(), count.double(), norm.double(), broken.double()))
         state.step += 1
 
@@ -341,7 +348,7 @@ class Fit:
 
 
 def restored(after: State, before: State | None, broken: Tensor) -> State:
-    return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b.to(a.dtype), a), after, before)
+    return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

@@ -3,9 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import nn
 
-from seqloom.blocks.recurrent import has_kernel
 from seqloom.errors import UsageError
 
 
@@ -26,12 +24,6 @@ def choose_precision(name: str, device: torch.device) -> str:
     if name != "auto":
         return name
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
-
-
-def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
-    """On a GPU, unless the work is done by recurrent kernels that no compiler sees into: it would only add to what the
-    host has to do between them."""
-    return device.type == "cuda" and not any(has_kernel(module) for module in learner.modules())
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.batch import pack
-from seqloom.decode.packed import can_pack, packed
+from seqloom.decode.linear import PackedLinear, fast_linear, for_steps
 from seqloom.decode.rules import (
     NEVER,
     NOTHING,
@@ -249,10 +249,11 @@ def test_planted_lost_state_is_noticed(monkeypatch):
 def test_packed_weights_compute_the_same(name):
     """On a CPU steps go through packed copies of the weights; equal up to the order of the sums."""
     learner = learner_of(build(name, dtype=torch.float32), tie=False)
-    assert can_pack(learner.softmax.weight), "this machine's torch has no oneDNN: the fast path is not tested"
+    linear = fast_linear(learner.softmax.weight)
+    assert linear is PackedLinear, "this machine's torch has no oneDNN: the fast path is not tested"
     batch = pack(sequences(0))
     with torch.no_grad():
         plain = learner.softmax(learner.backbone(batch).hidden)
-        fast = packed(learner.softmax)(packed(learner.backbone)(batch).hidden)
+        fast = for_steps(learner.softmax, linear)(for_steps(learner.backbone, linear)(batch).hidden)
     torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
-    assert not can_pack(learner.softmax.weight.double())
+    assert fast_linear(learner.softmax.weight.double()) is None

@@ -135,7 +135,9 @@ def test_one_token_kernel_equals_the_reference(dtype, width):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(64, 768, 2304), (3, 100, 77), (130, 33, 16), (1, 64, 40)])
+@pytest.mark.parametrize(
+    "shape", [(64, 768, 2304), (64, 3072, 768), (3, 100, 77), (130, 1000, 16), (1, 64, 40), (20, 64, 9000)]
+)
 def test_few_rows_kernel_is_as_exact_as_fp32(shape, bias):
     torch.manual_seed(0)
     n, reads, gives = shape
@@ -144,7 +146,7 @@ def test_few_rows_kernel_is_as_exact_as_fp32(shape, bias):
     exact = torch.nn.functional.linear(x.double(), weight.double(), None if shift is None else shift.double())
     plain = torch.nn.functional.linear(x, weight, shift)
     ours = kernels.few_rows_kernel()(x, weight, shift)
-    assert (ours.double() - exact).abs().max() <= 2 * (plain.double() - exact).abs().max() + 1e-6
+    assert (ours.double() - exact).abs().max() <= 4 * (plain.double() - exact).abs().max() + 1e-6
 
 
 @pytest.mark.parametrize("name", list(p.SMALL))
@@ -184,3 +186,36 @@ def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
     assert fast.evaluate(data)["loss"] == pytest.approx(plain.evaluate(data)["loss"], rel=1e-12)
     one, two = (run.generate("the cat", n=5, max_new=20, seed=3) for run in (fast, plain))
     assert [sample.text for sample in one] == [sample.text for sample in two]
+
+
+@pytest.mark.parametrize("name", list(p.NEURAL))
+def test_recorded_steps_equal_plain_ones(name):
+    """Losses, gradients and carried states over several batches, dropout included, the states of the batch before read."""
+    from seqloom.train.gradient import Gradient, worth_compiling
+
+    base = p.VARIANTS.get(name, (name,))[0]
+    extra = {"dropout": 0.3} if base != "ngram" else {}
+    learner = p.learner_of(p.build(name, dtype=torch.float32, **extra), tie=False).to(CUDA).train()
+    results = []
+    for recorded in (False, True):
+        differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)
+        carry, seen = learner.start(3) if learner.backbone.recurrent else None, []
+        for i in range(5):
+            texts = p.sequences(i, (32, 32, 32))
+            example = to_device(Excerpt(pack(texts), p.following(texts)), CUDA)
+            torch.manual_seed(i)
+            learner.zero_grad()
+            loss = differentiate(example, carry)
+            carry = (
+                None
+                if carry is None
+                else torch.utils._pytree.tree_map(
+                    lambda t: t.clone().float() if t.is_floating_point() else t.clone(), loss.carry
+                )
+            )
+            seen.append((float(loss.total), [x.grad.clone() for x in learner.parameters()]))
+        results.append(seen)
+    for (plain, plain_gradients), (fast, fast_gradients) in zip(*results, strict=True):
+        assert fast == pytest.approx(plain, rel=1e-3)
+        for a, b in zip(plain_gradients, fast_gradients, strict=True):
+            assert (a - b).norm() <= 2e-2 * a.norm() + 1e-4

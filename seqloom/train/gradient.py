@@ -1,0 +1,96 @@
+"""Loss and gradient of one example: computed as written, compiled, or on a GPU recorded once and replayed.
+
+Small models on a large GPU wait for the host, which launches thousands of kernels a step. A CUDA graph launches them all
+at once; what is computed stays the same, and so does every bit of randomness, which belongs to the step.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from seqloom.batch import Learner, Loss, State
+from seqloom.blocks.recurrent import has_kernel
+from seqloom.train.precision import autocast
+
+MOST_GRAPHS = 8  # shapes of examples; later ones are computed as they come
+
+Differentiate = Callable[[Any, State | None], Loss]
+
+
+def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
+    """On a GPU, unless the work is done by recurrent kernels that no compiler sees into: it would only add to what the
+    host has to do between them."""
+    return device.type == "cuda" and not any(has_kernel(module) for module in learner.modules())
+
+
+def worth_recording(learner: Learner, device: torch.device, carries: bool) -> bool:
+    """On a GPU, where nothing in a step asks the host: recurrent kernels do, for sequences of unequal lengths."""
+    unequal = not carries and any(has_kernel(module) for module in learner.modules())
+    return device.type == "cuda" and learner.static and not unequal
+
+
+class Gradient:
+    """Called with an example and a carried state it sets every parameter's .grad, and returns the loss, detached."""
+
+    def __init__(self, learner: Learner, precision: str, device: torch.device, compiled: bool, recorded: bool):
+        self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
+        self.precision, self.device, self.recorded = precision, device, recorded
+        self.parameters = list(learner.parameters())
+        self.graphs: dict[Any, Recorded] = {}
+
+    def plain(self, example: Any, carry: State | None) -> Loss:
+        with autocast(self.precision, self.device):
+            loss = self.model(example, carry)
+        loss.total.backward()
+        return loss._replace(total=loss.total.detach())
+
+    def __call__(self, example: Any, carry: State | None) -> Loss:
+        if not self.recorded:
+            return self.plain(example, carry)
+        leaves, shape = pytree.tree_flatten((example, carry))
+        key = tuple((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        if key not in self.graphs:
+            if len(self.graphs) == MOST_GRAPHS:
+                return self.plain(example, carry)
+            self.graphs[key] = Recorded(self.plain, leaves, shape, self.parameters)
+        return self.graphs[key](leaves)
+
+
+class Recorded:
+    """Forward and backward pass for examples of one shape. What it returns is overwritten by the next call."""
+
+    def __init__(
+        self, differentiate: Differentiate, leaves: Sequence[Any], shape: Any, parameters: Sequence[nn.Parameter]
+    ):
+        self.inputs = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        self.parameters = parameters
+        given = pytree.tree_unflatten(self.inputs, shape)
+        device = next(leaf.device for leaf in leaves if isinstance(leaf, Tensor))
+        with torch.random.fork_rng([device]):  # the step's own draws come when it is replayed
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):  # compilers and libraries set themselves up in first calls
+                for _ in range(2):
+                    differentiate(*given)
+                    self.forget()
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.loss = differentiate(*given)
+        self.gradients = [parameter.grad for parameter in parameters]
+
+    def forget(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def __call__(self, leaves: Sequence[Any]) -> Loss:
+        for ours, given in zip(self.inputs, leaves, strict=True):
+            if isinstance(ours, Tensor):
+                ours.copy_(given, non_blocking=True)
+        self.graph.replay()
+        for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
+            parameter.grad = gradient
+        return self.loss
