@@ -93,6 +93,7 @@ class Backbone(nn.Module):
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
     paper: str
     year: int
+    gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property

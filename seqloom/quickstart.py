@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.batches.prepare import prepare
+from seqloom.charts import Curve
 from seqloom.files import write_bytes
 from seqloom.progress import Progress, human, say
-from seqloom.report import Curve, Page, render
+from seqloom.report import Page, render
 from seqloom.runs import Run, pretrain
 
 TOKENS_PER_MINUTE = 230_000  # of each model, so that all three fit into four minutes on two cores

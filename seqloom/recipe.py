@@ -9,8 +9,9 @@ from seqloom.batches.plan import Batches, Packed, Streams
 from seqloom.batches.store import Split
 from seqloom.config import Config, build, problems, unknown_name
 from seqloom.errors import UsageError
-from seqloom.models import MODELS, model_class
+from seqloom.models import MODELS, OWN, model_class
 from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
+from seqloom.plugins import Plugin
 from seqloom.train.loop import Budget, TrainConfig
 
 LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
@@ -77,10 +78,16 @@ class Recipe(Config):
         cls: Any = model_class(self.model["name"])
         return build(cls.Config, without_name(self.model) | {"vocab_size": vocab_size}, "model", self.name)
 
-    def learner(self, vocab_size: int) -> Objective:
+    @property
+    def own_code(self) -> bool:
+        return self.model["name"] in OWN
+
+    def learner(self, vocab_size: int, plugin: Plugin | None = None) -> Objective:
+        """plugin: the user's own code, where the model is made of it."""
         model: Any = model_class(self.model["name"])
         objective: Any = objective_class(self.objective["name"])
-        backbone = model(self.model_config_of(vocab_size))
+        config = self.model_config_of(vocab_size)
+        backbone = model(config, plugin) if self.own_code else model(config)
         return objective(backbone, build(objective.Config, without_name(self.objective), "objective", self.name))
 
 
@@ -91,7 +98,7 @@ def without_name(section: dict[str, Any]) -> dict[str, Any]:
 def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     """A recipe from plain values, or one line with everything that is wrong with them."""
     found = problems(Recipe, values)
-    for section, known, find in (("model", MODELS, model_class), ("objective", OBJECTIVES, objective_class)):
+    for section, known, find in (("model", MODELS | OWN, model_class), ("objective", OBJECTIVES, objective_class)):
         part = values.get(section, {"name": "next-token"} if section == "objective" else None)
         if not isinstance(part, dict):
             continue

@@ -11,6 +11,7 @@ from typing import Any
 from seqloom.config import override, read_toml, unknown_name
 from seqloom.errors import UsageError
 from seqloom.models import MODELS, model_class
+from seqloom.plugins import Plugin
 from seqloom.recipe import Recipe, build_recipe
 
 
@@ -80,11 +81,14 @@ def transformer(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def find_recipe(name: str, settings: list[str] | None = None) -> Recipe:
-    """A built-in name or a TOML file, with dotted overrides."""
-    if name.endswith(".toml") and not Path(name).exists():
+def find_recipe(name: str, settings: list[str] | None = None, plugin: Plugin | None = None) -> Recipe:
+    """A function of the plugin, a built-in name or a TOML file, with dotted overrides."""
+    own = None if plugin is None else plugin.recipe(name)
+    if own is not None:
+        values = own
+    elif name.endswith(".toml") and not Path(name).exists():
         raise UsageError(f"{name}: no such recipe file: 'seqloom recipes gpt2-tiny --toml > {name}' makes one to edit")
-    if name.endswith(".toml") or Path(name).is_file():
+    elif name.endswith(".toml") or Path(name).is_file():
         values = read_toml(Path(name))
         values.setdefault("name", Path(name).stem)
     elif name in names():

@@ -26,6 +26,7 @@ from seqloom.evaluate.score import Scored, score
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, spent
 from seqloom.objectives.counted import Counted
+from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
@@ -48,10 +49,11 @@ def pretrain(
     device: str = "auto",
     deterministic: bool = False,
     country: str = "world",
+    plugin: str | Path | Plugin | None = None,
 ) -> "Run":
-    """Trains a recipe on a prepared folder and returns the finished run."""
-    folder, where = Path(out), choose_device(device)
-    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings)
+    """Trains a recipe on a prepared folder and returns the finished run. plugin: a file with code of your own."""
+    folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
+    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
     if country not in cost.GRAMS_PER_KWH:
         raise UsageError(unknown_name("country", country, country, list(cost.GRAMS_PER_KWH)))
     store = Store.open(Path(data))
@@ -66,14 +68,18 @@ def pretrain(
     if recipe.objective["name"] == "counts":
         chosen = select_documents(train, budget.tokens, seed)
         check_order(recipe.model_config_of(1).order, chosen)
+    with torch.device("meta"):
+        recipe.learner(store.manifest.vocab_size, own)
     with sole_owner(folder):
         config = describe(recipe, store, Path(data), seed)
+        if own is not None:
+            config["plugin"] = record(own)
         begin_folder(folder, config, tokenizer, resume, overwrite)
         if deterministic:
             torch.use_deterministic_algorithms(True)
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
-            learner = recipe.learner(store.manifest.vocab_size).to(where)
+            learner = recipe.learner(store.manifest.vocab_size, own).to(where)
         held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
 
         def validate(stop: Any) -> dict[str, Any] | None:
@@ -104,7 +110,7 @@ def pretrain(
         state = fit.run(resume)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
             finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
-    return load(folder, device=str(where))
+    return load(folder, device=str(where), plugin=own)
 
 
 class Sample(NamedTuple):
@@ -219,9 +225,12 @@ class Run:
         return score(self.learner, ids, self.tokenizer.end_id, self.device)  # type: ignore[arg-type]
 
 
-def load(folder: str | Path, device: str = "auto") -> Run:
-    """Loads a run folder. Nothing in it is executed; every file is checked before it is used."""
-    folder, where = Path(folder), choose_device(device)
+def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:
+    """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
+
+    plugin: the file with code of your own that the model was trained with.
+    """
+    folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(f"{folder} is no run folder: it has no config.json")
@@ -233,6 +242,8 @@ def load(folder: str | Path, device: str = "auto") -> Run:
         vocab_size = config["vocab_size"]
     except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
         raise ModelError(f"{path} is damaged or of another version: {error}") from error
+    if recipe.own_code:
+        check_recorded(folder, config.get("plugin"), own)
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     if tokenizer.hash != config.get("tokenizer"):
         raise ModelError(f"{folder / 'tokenizer.json'} is not the tokenizer that this model was trained with")
@@ -245,11 +256,11 @@ def load(folder: str | Path, device: str = "auto") -> Run:
     if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
         raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
     with torch.device("meta"):
-        learner = recipe.learner(vocab_size)
+        learner = recipe.learner(vocab_size, own)
         learner.adopt(tensors)
         check_fit(learner, tensors, folder)
     with torch.random.fork_rng():  # the first values are drawn, and then replaced
-        learner = recipe.learner(vocab_size)
+        learner = recipe.learner(vocab_size, own)
     learner.adopt(tensors)
     fill(learner, tensors, folder)
     try:

@@ -20,7 +20,7 @@ CellState = tuple[Tensor, ...]  # (N, D) each; the first one is the output h
 
 
 class Cell(Protocol):
-    gates: tuple[str, ...]  # names of what `step` returns third
+    gates: tuple[str, ...]  # names of what `step` returns second
 
     def inputs(self, x: Tensor) -> Tensor: ...
     def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]: ...

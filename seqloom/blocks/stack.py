@@ -59,6 +59,10 @@ class StackedBackbone(Backbone):
         self.init_weights()
 
     @property
+    def gates(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
+        return tuple(getattr(layer, "gates", ()) for layer in self.stack.layers)
+
+    @property
     def table(self) -> nn.Embedding:
         return self.embedding.token
 

@@ -44,7 +44,7 @@ def _options(
 
 def main() -> None:
     # commands register themselves on `app`; each module is light until its command runs
-    from seqloom.cli import data, lineage, machine, training, using  # noqa: F401
+    from seqloom.cli import analysis, data, lineage, machine, training, using  # noqa: F401
 
     sys.exit(run(sys.argv[1:]))
 
@@ -80,6 +80,8 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if is_out_of_memory(error):
             return fail("out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model", 6, error)
+        if "seqloom.plugins" in sys.modules and (blamed := sys.modules["seqloom.plugins"].blame(error)) is not None:
+            return fail(blamed, 2, error)
         # a bug of ours; it still gets one line and a way to see more
         return fail(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)", 1, error)
 

@@ -35,13 +35,14 @@ def describe(name: str) -> dict[str, Any]:
 
     from seqloom.models import model_class
     from seqloom.objectives import fitting_objectives
+    from seqloom.recipes import find_recipe
 
     cls: Any = model_class(name)
     counts = {}
     with torch.device("meta"):  # shapes only: counting 1.5 billion parameters takes no memory
         for preset, values in cls.presets.items():
-            config = cls.Config(**({"vocab_size": 8192} | values))
-            counts[preset] = sum(p.numel() for p in cls(config).parameters())
+            learner = find_recipe(f"{name}-{preset}").learner(values.get("vocab_size", 8192))
+            counts[preset] = sum(p.numel() for p in learner.parameters())
     return {
         "paper": cls.paper,
         "year": cls.year,

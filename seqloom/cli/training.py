@@ -17,12 +17,19 @@ seqloom pretrain lstm-tiny --data data --out runs/lstm
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.dim=128 --set train.optim.lr=2e-3
 
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
+
+seqloom pretrain tiny --plugin examples/layernorm_lstm.py --data data --out runs/ln
 """
 
 
 @app.command(epilog=PRETRAIN_EXAMPLES)
 def pretrain(
-    recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A built-in recipe ('seqloom recipes' lists them), a TOML file, or a function of --plugin."
+        ),
+    ],
     data: Annotated[Path, typer.Option(help="A folder made by 'seqloom prepare'.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     settings: Annotated[
@@ -38,6 +45,9 @@ def pretrain(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits on a GPU too; slower.")] = False,
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
+    ] = None,
     country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
 ) -> None:
     """Pre-train a model on prepared text."""
@@ -58,6 +68,7 @@ def pretrain(
         device=device,
         deterministic=deterministic,
         country=country,
+        plugin=plugin,
     )
     metrics = json.loads((run.folder / "metrics.json").read_text())
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
@@ -95,15 +106,18 @@ def evaluate(
     max_len: Annotated[int | None, typer.Option(help="Length of a window; default: the model's context.")] = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens computed at once; changes no figure.")] = 16384,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text."""
     from seqloom.runs import load
 
-    loaded = load(run, device)
+    loaded = load(run, device, plugin)
     if mix is not None:
         options = {"stride": stride, "max_len": max_len, "batch_tokens": batch_tokens}
-        show(loaded.mix(load(mix, device), data, split, **options), as_json)
+        show(loaded.mix(load(mix, device, plugin), data, split, **options), as_json)
         return
     context = max_len or loaded.learner.backbone.max_len
     if stride is None and context is not None:

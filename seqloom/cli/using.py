@@ -35,6 +35,9 @@ def generate(
     n: Annotated[int, typer.Option("--n", help="How many samples.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Continue a text."""
@@ -49,7 +52,7 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "no_repeat": no_repeat,
     }
-    loaded = load(run, device)
+    loaded = load(run, device, plugin)
     live = n == 1 and not as_json
     if live:
         write(prompt)
@@ -77,6 +80,8 @@ SCORE_EXAMPLES = """Examples:
 seqloom score runs/gpt sentences.txt
 
 echo "The keys to the cabinet are here." | seqloom score runs/lstm --json
+
+seqloom score runs/lstm sentences.txt --cells cells.npz
 """
 
 
@@ -85,12 +90,21 @@ def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     file: Annotated[Path | None, typer.Argument(help="One text a line; none: standard input.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    plugin: Annotated[
+        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
+    ] = None,
+    cells: Annotated[
+        Path | None,
+        typer.Option(metavar="OUT.npz", help="Of recurrent models: every gate and state at every token, to this file."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every token.")] = False,
 ) -> None:
     """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted."""
     from seqloom.runs import load
 
-    loaded = load(run, device)
+    loaded = load(run, device, plugin)
+    if cells is not None:
+        dump_cells(loaded, file, cells)
     total, count, first = 0.0, 0, True
     if as_json:
         write('{"lines": [')
@@ -113,6 +127,17 @@ def score(
             first = False
     if as_json:
         print(f'], "log_prob": {json.dumps(total)}, "tokens": {count}}}')
+
+
+def dump_cells(loaded: Any, file: Path | None, out: Path) -> None:
+    from seqloom.analyse.cells import write_cells
+    from seqloom.errors import UsageError
+    from seqloom.progress import say
+
+    if file is None:
+        raise UsageError("--cells reads its text twice: name a file, standard input comes but once")
+    count = write_cells(loaded.learner.backbone, loaded.tokenizer, lambda: read_lines(file), out, loaded.device)
+    say(f"{out}: the units at {count:,} tokens")
 
 
 def batches(lines: Iterator[str]) -> Iterator[list[str]]:

@@ -20,10 +20,12 @@ MODELS = {
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
 }
+OWN = {"cell": "own_cell:OwnCell"}  # made of code that the user brings: no paper, no presets
 
 
 def model_class(name: str) -> "type[Backbone]":
-    if name not in MODELS:
-        raise UsageError(unknown_name("model", name, name, list(MODELS)))
-    module, _, cls = MODELS[name].partition(":")
+    known = MODELS | OWN
+    if name not in known:
+        raise UsageError(unknown_name("model", name, name, list(known)))
+    module, _, cls = known[name].partition(":")
     return getattr(importlib.import_module(f"seqloom.models.{module}"), cls)

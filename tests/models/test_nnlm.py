@@ -7,7 +7,10 @@ from seqloom.batch import Excerpt, pack
 from seqloom.errors import UsageError
 from seqloom.models.nnlm import Nnlm
 from seqloom.objectives.next_token import NextToken
+from seqloom.runs import pretrain
+from seqloom.train.loop import Fit
 from tests.contract import properties as p
+from tests.train.material import prepared
 
 
 def by_hand(learner: NextToken, text: list[int], direct: bool) -> torch.Tensor:
@@ -55,6 +58,32 @@ def test_tied_weights_of_another_width_are_refused():
     same = Nnlm(Nnlm.Config(vocab_size=10, embedding_dim=6, dim=6))
     example = Excerpt(pack([[1, 2, 3]]), torch.tensor([2, 3, 4]))
     assert torch.isfinite(NextToken(same, NextToken.Config())(example).total)
+
+
+def test_a_broken_first_step_leaves_an_empty_window(tmp_path, monkeypatch):
+    """Not the word number 0, which zeros would be."""
+    data, seen = prepared(tmp_path / "data", 100), []
+    forward, one_step = NextToken.forward, Fit.one_step
+
+    def broken(self, example, carry=None):
+        loss = forward(self, example, carry)
+        return loss._replace(total=loss.total * float("nan"))
+
+    def watched(fit, items):
+        one_step(fit, items)
+        seen.append(fit.carry.own[0])
+
+    monkeypatch.setattr(NextToken, "forward", broken)
+    monkeypatch.setattr(Fit, "one_step", watched)
+    pretrain("nnlm-tiny", data, tmp_path / "run", settings=["model.dim=8", "batches.streams=4", "budget={steps=1}"])
+    assert seen[0].tolist() == [[-1] * 3] * 4
+
+
+def test_a_recipe_that_ties_is_refused_before_anything_is_written(tmp_path):
+    data = prepared(tmp_path / "data", 100)
+    with pytest.raises(UsageError, match=r"set objective\.tie = false"):
+        pretrain("nnlm-tiny", data, tmp_path / "run", settings=["objective.tie=true", "batches.streams=4"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_dropout_acts_in_training_only():

@@ -1,0 +1,163 @@
+"""Gradient flow through time: how much of the last word's loss reaches the state t steps before.
+
+‖∂loss(T) / ∂s(t)‖ for t = T … T − K, averaged over windows of a text, where s is each part of each layer's state: h (in
+Jordan's network its decaying sum) and an LSTM's cell c, whatever way the loss depends on them (on c through h, too). It
+falls where gradients vanish and grows where they explode (Hochreiter, 1991; Bengio et al., 1994; Pascanu et al., 2013,
+arXiv 1211.5063). Beside it the eigenvalues of the recurrent matrices, which say how it must go where the network is
+nearly linear. Clipping shrinks the whole gradient by one factor and so lowers every curve alike.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.batch import Ragged
+from seqloom.blocks.recurrent import RecurrentLayer, TorchCell
+from seqloom.charts import COLOURS, Curve, chart, escaped, page, plane, table
+from seqloom.errors import DataError, UsageError
+from seqloom.objectives.next_token import NextToken
+
+DASHES = ("", "7 4", "2 3", "9 3 2 3")  # layer by layer
+PARTS = ("h", "c")  # of a cell's state
+
+
+class Flow(NamedTuple):
+    name: str
+    norms: dict[str, list[float]]  # layer{i}.h, layer{i}.c: at 0, 1, … K steps before the last
+    norm: float  # of the gradient by all weights, of the mean loss of the last words
+    clip: float  # the training's limit of that; 0: none
+    windows: int
+    eigenvalues: dict[str, np.ndarray]  # layer{i}.{gate}, complex
+
+    @property
+    def shrink(self) -> float:
+        """What clipping multiplies the gradient by."""
+        return min(1.0, self.clip / self.norm) if self.clip and self.norm else 1.0
+
+
+def cut_windows(texts: Iterator[list[int]], end_id: int, size: int, count: int) -> Tensor:
+    """(n ≤ count, size) tokens: the first windows of the texts laid end to end, the end token before each."""
+    flat: list[int] = []
+    for ids in texts:
+        flat += [end_id, *ids]
+        if len(flat) >= size * count:
+            break
+    n = min(count, len(flat) // size)
+    if n == 0:
+        raise DataError(
+            f"the text has {len(flat)} tokens, a window takes {size}: give a longer text or a smaller --back"
+        )
+    return torch.tensor(flat[: n * size]).view(n, size)
+
+
+def gradient_flow(name: str, learner: NextToken, windows: Tensor, clip: float = 0.0) -> Flow:
+    """windows (n, K + 2): K + 1 tokens to read and the one that the loss is about. Leaves no gradients behind."""
+    backbone = learner.backbone
+    if backbone.counted or not backbone.recurrent:
+        raise UsageError(f"{name} is no recurrent model: gradients through time are what there is to inspect for now")
+    was_training = learner.training
+    learner.eval()
+    states: list[list[tuple[Tensor, ...]]] = []  # step by step, layer by layer
+    state = backbone.start(len(windows), windows.shape[1])
+    rows = torch.arange(len(windows) + 1, device=windows.device)
+    with torch.enable_grad():
+        for t in range(windows.shape[1] - 1):
+            batch = Ragged(windows[:, t], torch.full_like(rows[:-1], t), rows[:-1], rows.int(), max_len=1)
+            # maps=True takes the loop, in which what a layer hands on and its state are one tensor
+            output = backbone(batch, state=state, maps=True)
+            state = output.state
+            own = [tuple(part for part in layer if part.is_floating_point()) for layer in map(parts_of, state.own)]
+            for part in (part for layer in own for part in layer):
+                part.retain_grad()
+            states.append(own)
+        loss = learner.softmax(output.hidden, windows[:, -1], each=True).sum()
+        loss.backward()
+    norms: dict[str, list[float]] = {}
+    for own in reversed(states):
+        for i, layer in enumerate(own):
+            for symbol, tensor in zip(PARTS, layer, strict=False):
+                # the last state of a layer that hands on something else is read by nobody
+                value = math.nan if tensor.grad is None else tensor.grad.norm(dim=1).mean().item()
+                norms.setdefault(f"layer{i}.{symbol}", []).append(value)
+    gradients = [parameter.grad for parameter in learner.parameters() if parameter.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients).item() / len(windows)
+    learner.zero_grad(set_to_none=True)
+    learner.train(was_training)
+    if not norms:
+        raise UsageError(f"{name} carries the words themselves as its state: no gradient flows through it")
+    return Flow(name, norms, norm, clip, len(windows), eigenvalues(learner))
+
+
+def parts_of(state: Any) -> tuple[Tensor, ...]:
+    return state if isinstance(state, tuple) else (state,)
+
+
+@torch.no_grad()
+def eigenvalues(learner: torch.nn.Module) -> dict[str, np.ndarray]:
+    """Of h → h through each gate's block of the recurrent matrix, and through the projection where there is one."""
+    found = {}
+    layers = [module for module in learner.modules() if isinstance(module, RecurrentLayer)]
+    for i, layer in enumerate(layers):
+        if not isinstance(layer.cell, TorchCell):  # a cell of the user's own: unknown what its matrices are
+            continue
+        kernel = layer.cell.kernel
+        for gate, block in zip(layer.gates, kernel.weight_hh_l0.split(kernel.hidden_size), strict=False):
+            square = kernel.weight_hr_l0 @ block if kernel.proj_size else block
+            found[f"layer{i}.{gate}"] = torch.linalg.eigvals(square.double().cpu()).numpy()
+    return found
+
+
+def draw_flow(flows: list[Flow], part: str, clipped: bool = False) -> str:
+    """One chart of all runs: a colour a run, a dash a layer. As SVG."""
+    curves, colour = [], {}
+    for i, flow in enumerate(flows):
+        for j, (name, norms) in enumerate((n, v) for n, v in flow.norms.items() if n.endswith(f".{part}")):
+            factor = flow.shrink if clipped else 1.0
+            points = [(float(k), math.log10(v * factor)) for k, v in enumerate(norms) if v > 0]
+            curves.append(Curve(f"{flow.name} {name}", points, DASHES[j % len(DASHES)]))
+            colour[f"{flow.name} {name}"] = COLOURS[i % len(COLOURS)]
+    return chart("steps before the last word", f"log10 of the gradient's norm by {part}", curves, colour)
+
+
+def report(flows: list[Flow], source: str) -> str:
+    """The whole page."""
+    colour, rows = {}, []
+    for i, flow in enumerate(flows):
+        for name, norms in flow.norms.items():
+            label = f"{flow.name} {name}"
+            colour[label] = COLOURS[i % len(COLOURS)]
+            known = [(k, v) for k, v in enumerate(norms) if v > 0] or [(0, 0.0)]
+            (first, a), (last, b) = known[0], known[-1]
+            rate = (b / a) ** (1 / (last - first)) if last > first else math.nan
+            own = [abs(v).max() for key, v in flow.eigenvalues.items() if key.split(".")[0] == name.split(".")[0]]
+            radius = ", ".join(f"{value:.2f}" for value in own) if name.endswith(".h") and own else "–"
+            rows.append((label, f"{a:.2e}", f"{b:.2e}", f"{rate:.3f}", f"{flow.shrink:.2f}", radius))
+    header = ("run and state", "nearest", "farthest", "factor a step", "factor of clipping", "spectral radii by gate")
+    steps = max(len(norms) for flow in flows for norms in flow.norms.values()) - 1
+    parts = [
+        "<h1>Gradients through time</h1>",
+        f'<p class="note">How much of the loss at one word reaches the states up to {steps} steps before it: the norm of '
+        f"its gradient, the mean over {flows[0].windows} windows of {escaped(source)}. A straight falling line is a "
+        "gradient that vanishes by the same factor at every step. Layers differ in their dashes: the lowest is drawn "
+        "through. Clipping is that of the run's recipe, for the mean loss of these words.</p>",
+        table(header, rows, colour),
+    ]
+    for part in PARTS:
+        if any(name.endswith(f".{part}") for flow in flows for name in flow.norms):
+            parts.append(f"<h2>By {part}</h2>" + draw_flow(flows, part))
+            if any(flow.shrink < 1 for flow in flows):
+                parts.append(f"<h2>By {part}, as clipping leaves it</h2>" + draw_flow(flows, part, clipped=True))
+    planes = [
+        f"<div><h3>{escaped(flow.name)} {escaped(name)}</h3>"
+        + plane([(flow.name, values.tolist())], {flow.name: COLOURS[i % len(COLOURS)]})
+        + "</div>"
+        for i, flow in enumerate(flows)
+        for name, values in flow.eigenvalues.items()
+    ]
+    if planes:
+        parts.append(f'<h2>Eigenvalues of the recurrent matrices</h2><div class="samples">{"".join(planes)}</div>')
+    return page("Gradients through time", parts)

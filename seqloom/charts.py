@@ -1,0 +1,117 @@
+"""Charts and pages without script, font or link outside: SVG and HTML as plain strings."""
+
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from seqloom.progress import human
+
+COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#a16207", "#be123c")
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin-top: 2.2rem }
+.note { opacity: .75 }
+table { border-collapse: collapse; width: 100% } th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
+th { text-align: right; font-weight: 600 } td { text-align: right; font-variant-numeric: tabular-nums }
+th:first-child, td:first-child { text-align: left }
+pre { background: var(--soft); padding: .8rem; border-radius: .4rem; white-space: pre-wrap; overflow-wrap: anywhere }
+.samples { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 1rem }
+.samples pre { font-size: .82rem; max-height: 24rem; overflow: auto }
+svg { width: 100%; height: auto } svg text { fill: currentColor; font: 12px system-ui, sans-serif }
+.swatch { display: inline-block; width: .8em; height: .8em; border-radius: .2em; margin-right: .4em }
+"""
+
+
+class Curve(NamedTuple):
+    name: str
+    points: list[tuple[float, float]]
+    dash: str = ""  # SVG's pattern of a line that is not drawn through
+
+
+def page(title: str, parts: Sequence[str]) -> str:
+    """A whole HTML document."""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><title>{escaped(title)}</title><style>{STYLE}</style></head>'
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def escaped(text: str) -> str:
+    return html.escape(text)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str, str]) -> str:
+    head = "".join(f"<th>{escaped(cell)}</th>" for cell in header)
+    body = ""
+    for row in rows:
+        swatch = f'<span class="swatch" style="background:{colour[row[0]]}"></span>'
+        body += (
+            f"<tr><td>{swatch}{escaped(row[0])}</td>"
+            + "".join(f"<td>{escaped(cell)}</td>" for cell in row[1:])
+            + "</tr>"
+        )
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, str]) -> str:
+    """Lines over two linear axes, as SVG."""
+    width, height, left, bottom, top = 860, 360, 56, 40, 12
+    xs = [x for curve in curves for x, _y in curve.points]
+    ys = [y for curve in curves for _x, y in curve.points]
+    if not xs:
+        return "<p>no measurements</p>"
+    x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
+    x1, y1 = x1 + (x1 == x0), y1 + (y1 == y0)
+
+    def place(x: float, y: float) -> str:
+        across = left + (x - x0) / (x1 - x0) * (width - left - 12)
+        up = height - bottom - (y - y0) / (y1 - y0) * (height - bottom - top)
+        return f"{across:.1f},{up:.1f}"
+
+    parts = [
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(y_name)} against {escaped(x_name)}">'
+    ]
+    for i in range(5):
+        value = y0 + (y1 - y0) * i / 4
+        at = place(x0, value).split(",")[1]
+        parts.append(f'<line x1="{left}" x2="{width - 12}" y1="{at}" y2="{at}" stroke="currentColor" opacity=".15"/>')
+        parts.append(f'<text x="{left - 8}" y="{at}" text-anchor="end" dominant-baseline="middle">{value:.2f}</text>')
+        value = x0 + (x1 - x0) * i / 4
+        at = place(value, y0).split(",")[0]
+        anchor = "start" if i == 0 else "end" if i == 4 else "middle"
+        parts.append(
+            f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{human(value, ".3g", ".3g")}</text>'
+        )
+    parts.append(f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{escaped(x_name)}</text>')
+    parts.append(f'<text x="{width - 12}" y="{top + 14}" text-anchor="end">{escaped(y_name)}</text>')
+    for curve in curves:
+        line = " ".join(place(x, y) for x, y in curve.points)
+        stroke = colour.get(curve.name, COLOURS[0])
+        dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2"{dash}/>')
+    return "".join(parts) + "</svg>"
+
+
+def plane(points: Sequence[tuple[str, Sequence[complex]]], colour: dict[str, str]) -> str:
+    """Numbers in the complex plane, with the unit circle, as SVG."""
+    size, middle = 420, 210
+    reach = max([1.0, *(max(abs(z.real), abs(z.imag)) for _name, group in points for z in group)]) * 1.1
+    scale = middle / reach
+    parts = [
+        f'<svg viewBox="0 0 {size} {size}" role="img" aria-label="complex plane" style="max-width:30rem">',
+        f'<circle cx="{middle}" cy="{middle}" r="{scale:.1f}" fill="none" stroke="currentColor" opacity=".5"/>',
+        f'<line x1="0" x2="{size}" y1="{middle}" y2="{middle}" stroke="currentColor" opacity=".15"/>',
+        f'<line y1="0" y2="{size}" x1="{middle}" x2="{middle}" stroke="currentColor" opacity=".15"/>',
+        f'<text x="{min(middle + scale, size - 4):.1f}" y="{middle - 6}" text-anchor="end">1</text>',
+    ]
+    for name, group in points:
+        fill = colour.get(name, COLOURS[0])
+        parts += [
+            f'<circle cx="{middle + z.real * scale:.1f}" cy="{middle - z.imag * scale:.1f}" r="2" fill="{fill}"/>'
+            for z in group
+        ]
+    return "".join(parts) + "</svg>"
