@@ -27,6 +27,7 @@ class Ragged(NamedTuple):
     segments: Tensor | None = None  # (T,)
     chars: Tensor | None = None  # (T, C)
     order: Tensor | None = None  # (T,)   factorisation order
+    reach: int | None = None  # no position is larger, if the host knows: what a cache holds behind it need not be read
 
     @property
     def num_sequences(self) -> int:

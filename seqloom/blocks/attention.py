@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Ragged
@@ -19,20 +18,18 @@ class SelfAttention(nn.Module):
     def forward(
         self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
     ) -> tuple[Tensor, Any, Tensor | None]:
-        q, k, v = self.qkv(x).view(x.shape[0], 3, self.num_heads, self.head_dim).unbind(1)
+        qkv = self.qkv(x).view(x.shape[0], 3, self.num_heads, self.head_dim)
         weights = None
         if state is None:
             dropout = self.dropout if self.training else 0.0
+            q, k, v = qkv.unbind(1)
             mixed, weights = kernels.attend(q, k, v, batch, causal=self.causal, dropout=dropout, maps=maps)
         elif maps:
             raise ValueError("attention weights are given for whole sequences: call without a state")
         else:
-            mixed = kernels.cached(q, k, v, batch, state)
+            mixed = kernels.cached(qkv, batch, state)
         return self.out(mixed.reshape(x.shape)), state, weights
 
-    def start(self, n: int, max_len: int) -> kernels.Cache:
-        like = self.out.weight
-        shape = (n, max_len, self.num_heads, self.head_dim)
-        return torch.zeros(shape, dtype=like.dtype, device=like.device), torch.zeros(
-            shape, dtype=like.dtype, device=like.device
-        )
+    def start(self, n: int, max_len: int) -> Tensor:
+        """Room for the keys and values of max_len tokens."""
+        return self.out.weight.new_zeros(n, max_len, 2, self.num_heads, self.head_dim)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 @triton.jit
 def _one_token(
-    q, k, v, keys, values, positions, out, token_stride, capacity, scale,
+    qkv, past, positions, out, capacity, scale,
     H: tl.constexpr, E: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program a sequence and head, with a running maximum so that nothing of the length of the text is kept."""
@@ -20,23 +20,23 @@ def _one_token(
     e = tl.arange(0, WIDTH)
     inside = e < E
     position = tl.load(positions + n)
-    new = n * token_stride + h * E + e
-    query = tl.load(q + new, mask=inside, other=0.0).to(tl.float32) * scale
-    new_key, new_value = tl.load(k + new, mask=inside, other=0.0), tl.load(v + new, mask=inside, other=0.0)
-    place = ((n * capacity + position) * H + h) * E + e
-    tl.store(keys + place, new_key, mask=inside)
-    tl.store(values + place, new_value, mask=inside)
+    new = qkv + (n * 3 * H + h) * E + e
+    query = tl.load(new, mask=inside, other=0.0).to(tl.float32) * scale
+    new_key, new_value = tl.load(new + H * E, mask=inside, other=0.0), tl.load(new + 2 * H * E, mask=inside, other=0.0)
+    place = past + ((n * capacity + position) * 2 * H + h) * E + e
+    tl.store(place, new_key, mask=inside)
+    tl.store(place + H * E, new_value, mask=inside)
     highest = tl.sum(query * new_key.to(tl.float32), 0)
     mass = 1.0
     mixed = new_value.to(tl.float32)
     for begin in range(0, position, BLOCK):
         row = begin + tl.arange(0, BLOCK)
-        past = row < position
-        cell = (((n * capacity + row) * H + h) * E)[:, None] + e[None, :]
-        held = past[:, None] & inside[None, :]
-        key = tl.load(keys + cell, mask=held, other=0.0).to(tl.float32)
-        value = tl.load(values + cell, mask=held, other=0.0).to(tl.float32)
-        score = tl.where(past, tl.sum(key * query[None, :], 1), float("-inf"))
+        before = row < position
+        cell = past + (((n * capacity + row) * 2 * H + h) * E)[:, None] + e[None, :]
+        held = before[:, None] & inside[None, :]
+        key = tl.load(cell, mask=held, other=0.0).to(tl.float32)
+        value = tl.load(cell + H * E, mask=held, other=0.0).to(tl.float32)
+        score = tl.where(before, tl.sum(key * query[None, :], 1), float("-inf"))
         top = tl.maximum(highest, tl.max(score, 0))
         weight, shrink = tl.exp(score - top), tl.exp(highest - top)
         mixed = mixed * shrink + tl.sum(weight[:, None] * value, 0)
@@ -45,14 +45,14 @@ def _one_token(
     tl.store(out + (n * H + h) * E + e, mixed / mass, mask=inside)
 
 
-def one_token(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, positions: Tensor) -> Tensor:
-    """q, k, v (N, H, E) of the new tokens; keys, values (N, capacity, H, E) are extended in place. Returns (N, H, E)."""
-    n, heads, width = q.shape
-    assert q.stride() == k.stride() == v.stride() and q.stride(1) == width and q.stride(2) == 1
-    out = torch.empty(n, heads, width, dtype=q.dtype, device=q.device)
+def one_token(qkv: Tensor, past: Tensor, positions: Tensor) -> Tensor:
+    """qkv (N, 3, H, E) of the new tokens; past (N, capacity, 2, H, E) is extended in place. Returns (N, H, E)."""
+    n, _, heads, width = qkv.shape
+    assert qkv.is_contiguous() and past.is_contiguous()
+    out = torch.empty(n, heads, width, dtype=qkv.dtype, device=qkv.device)
     many = n * heads >= 256  # enough programs to hide each other's waiting; else each takes larger blocks
     _one_token[(n, heads)](
-        q, k, v, keys, values, positions, out, q.stride(0), keys.shape[1], width**-0.5,
+        qkv, past, positions, out, past.shape[1], width**-0.5,
         H=heads, E=width, WIDTH=triton.next_power_of_2(width), BLOCK=64 if many else 256, num_warps=2 if many else 8,
     )  # fmt: skip
     return out

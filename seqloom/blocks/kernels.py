@@ -96,26 +96,23 @@ def one_token_kernel() -> Callable[..., Tensor]:
     return one_token
 
 
-Cache = tuple[Tensor, Tensor]  # keys and values, (N, capacity, H, E) each; the token at position p is in place p
+def cached(qkv: Tensor, batch: Ragged, past: Tensor) -> Tensor:
+    """Causal attention of new tokens (T, 3, H, E) over everything up to their absolute position.
 
-
-def cached(q: Tensor, k: Tensor, v: Tensor, batch: Ragged, past: Cache) -> Tensor:
-    """Causal attention of the new tokens over everything up to their absolute position. Extends `past` in place."""
-    keys, values = past
-    if batch.max_len == 1 and q.is_cuda and q.dtype == keys.dtype != torch.float64 and HAS_TRITON:
-        return one_token_kernel()(q, k, v, keys, values, batch.positions)
-    keys[batch.owner, batch.positions] = k.to(keys.dtype)
-    values[batch.owner, batch.positions] = v.to(values.dtype)
+    past (N, capacity, 2, H, E), keys and values, is extended in place; the token at position p is in place p.
+    """
+    if batch.max_len == 1 and qkv.is_cuda and qkv.dtype == past.dtype != torch.float64 and HAS_TRITON:
+        return one_token_kernel()(qkv, past, batch.positions)
+    past[batch.owner, batch.positions] = qkv[:, 1:].to(past.dtype)
+    read = past if batch.reach is None else past[:, : batch.reach + 1]
     seen = None
-    if not q.is_cuda:  # asking costs nothing here: what is not yet written need not be read
-        first, last = (int(x) for x in batch.positions.aminmax())
-        keys, values = keys[:, : last + 1], values[:, : last + 1]
-    if q.is_cuda or first < last:
-        place = torch.arange(keys.shape[1], device=q.device)
+    if batch.num_sequences > 1 or batch.max_len > 1 or batch.reach is None:
+        place = torch.arange(read.shape[1], device=qkv.device)
         seen = (place <= to_grid(batch.positions, batch)[:, :, None])[
             :, None
         ]  # (N, 1, L, ·); empty cells have position 0
+    query = to_grid(qkv[:, 0], batch).transpose(1, 2)
     out = F.scaled_dot_product_attention(
-        to_grid(q, batch).transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), attn_mask=seen
+        query, read[:, :, 0].transpose(1, 2), read[:, :, 1].transpose(1, 2), attn_mask=seen
     )
     return from_grid(out.transpose(1, 2), batch)

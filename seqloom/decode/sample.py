@@ -51,7 +51,7 @@ class Texts:
         self.seen, self.lengths = self.seen[index], self.lengths[index]
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def sample(
     stepper: Stepper, prompts: list[list[int]], config: SampleConfig, seed: int, end_id: int, banned: list[int]
 ) -> Iterator[Drawn]:

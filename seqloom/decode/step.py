@@ -55,5 +55,7 @@ class Stepper:
 
     def plain(self, tokens: Tensor, positions: Tensor, state: State) -> tuple[Tensor, State]:
         rows = torch.arange(tokens.shape[0] + 1, device=self.device)
-        output = self.body(Ragged(tokens, positions, rows[:-1], rows.int(), max_len=1), state=state)
+        reach = None if self.device.type == "cuda" else int(positions.max())
+        batch = Ragged(tokens, positions, rows[:-1], rows.int(), max_len=1, reach=reach)
+        output = self.body(batch, state=state)
         return self.head(output.hidden).float(), output.state

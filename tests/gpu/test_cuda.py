@@ -119,20 +119,18 @@ def test_one_token_kernel_equals_the_reference(dtype, width):
     torch.manual_seed(0)
     n, heads, capacity = 5, 3, 200
     positions = torch.tensor([0, 1, 63, 64, 199], device=CUDA)
-    past = [torch.randn(n, capacity, heads, width, device=CUDA, dtype=dtype) for _ in range(2)]
-    q, k, v = torch.randn(n, 3, heads, width, device=CUDA, dtype=dtype).unbind(1)
-    keys, values = (x.clone() for x in past)
-    out = kernels.one_token_kernel()(q, k, v, keys, values, positions)
-    for i, p_ in enumerate(positions.tolist()):
-        all_keys, all_values = (
-            torch.cat((x[i, :p_], y[i : i + 1])).double() for x, y in zip(past, (k, v), strict=True)
-        )
-        weights = (torch.einsum("he,lhe->hl", q[i].double(), all_keys) / width**0.5).softmax(1)
-        expected = torch.einsum("hl,lhe->he", weights, all_values)
+    past = torch.randn(n, capacity, 2, heads, width, device=CUDA, dtype=dtype)
+    qkv = torch.randn(n, 3, heads, width, device=CUDA, dtype=dtype)
+    held = past.clone()
+    out = kernels.one_token_kernel()(qkv, held, positions)
+    for i, last in enumerate(positions.tolist()):
+        q, keys, values = qkv[i, 0].double(), *torch.cat((past[i, :last], qkv[i : i + 1, 1:])).double().unbind(1)
+        weights = (torch.einsum("he,lhe->hl", q, keys) / width**0.5).softmax(1)
+        expected = torch.einsum("hl,lhe->he", weights, values)
         limit = 1e-5 if dtype == torch.float32 else 2e-2
         assert (out[i].double() - expected).abs().max() < limit
-        assert torch.equal(keys[i, p_], k[i]) and torch.equal(values[i, p_], v[i])
-        assert torch.equal(keys[i, p_ + 1 :], past[0][i, p_ + 1 :])
+        assert torch.equal(held[i, last], qkv[i, 1:])
+        assert torch.equal(held[i, last + 1 :], past[i, last + 1 :]) and torch.equal(held[i, :last], past[i, :last])
 
 
 @pytest.mark.parametrize("bias", [True, False])
