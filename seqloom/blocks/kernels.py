@@ -103,10 +103,12 @@ def cached(qkv: Tensor, batch: Ragged, past: Tensor) -> Tensor:
     """
     if batch.max_len == 1 and qkv.is_cuda and qkv.dtype == past.dtype != torch.float64 and HAS_TRITON:
         return one_token_kernel()(qkv, past, batch.positions)
-    past[batch.owner, batch.positions] = qkv[:, 1:].to(past.dtype)
     read = past if batch.reach is None else past[:, : batch.reach + 1]
     seen = None
-    if batch.num_sequences > 1 or batch.max_len > 1 or batch.reach is None:
+    if batch.reach is not None and batch.ids.shape[0] == 1:  # one token of one sequence sees all there is
+        past[:, batch.reach] = qkv[:, 1:]
+    else:
+        past[batch.owner, batch.positions] = qkv[:, 1:].to(past.dtype)
         place = torch.arange(read.shape[1], device=qkv.device)
         seen = (place <= to_grid(batch.positions, batch)[:, :, None])[
             :, None

@@ -63,4 +63,6 @@ def for_steps(model: Any, linear: type[StepLinear]) -> nn.Module:
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear):
                 setattr(parent, name, linear(child.weight, child.bias))
+            elif isinstance(child, nn.Dropout):
+                setattr(parent, name, nn.Identity())
     return fast

@@ -63,7 +63,7 @@ def sample(
     texts = [list(prompt) for prompt in prompts]
     alive: list[int | None] = list(range(len(prompts)))  # the sample in each row; None: it has ended
     capacity = max(len(text) for text in texts) + config.max_new
-    read = Texts(texts, config.max_new, device)
+    read = Texts(texts, config.max_new, device) if config.repetition_penalty > 1 or config.no_repeat else None
     never = torch.tensor(banned, dtype=torch.long, device=device)
     too_early = torch.tensor([*banned, end_id], device=device)
     scores, state = stepper.start([clipped(text, limit) for text in texts], min(capacity, limit or capacity))
@@ -75,7 +75,8 @@ def sample(
         points = None if config.temperature == 0 else draw_points(seed, alive, made).to(device)
         chosen = choose(allowed, read, config, points)
         drawn = torch.stack((chosen.double(), scores.log_softmax(1).gather(1, chosen[:, None])[:, 0].double()))
-        read.append(chosen)
+        if read is not None:
+            read.append(chosen)
         ahead = stepper.graphed and not last and (limit is None or most < limit)
         if ahead:
             drawn = drawn.to("cpu", non_blocking=True)
@@ -96,7 +97,8 @@ def sample(
             index = torch.tensor(going, device=device)
             state, chosen, held, scores = select(state, index), chosen[index], held[index], scores[index]
             alive = [alive[row] for row in going]
-            read.keep(index)
+            if read is not None:
+                read.keep(index)
         if limit is not None and most >= limit:
             kept = [clipped(texts[i], limit) if i is not None else [end_id] for i in alive]
             scores, state = stepper.start(kept, limit)
@@ -129,11 +131,11 @@ def clipped(text: list[int], limit: int | None) -> list[int]:
     return text if limit is None or len(text) < limit else text[-max(1, limit // 2) :]
 
 
-def choose(scores: Tensor, read: Texts, config: SampleConfig, points: Tensor | None) -> Tensor:
+def choose(scores: Tensor, read: Texts | None, config: SampleConfig, points: Tensor | None) -> Tensor:
     """(n,) the next tokens: the likeliest ones, or those at the points (n,) of the distribution."""
-    if config.repetition_penalty > 1:
+    if read is not None and config.repetition_penalty > 1:
         scores = penalise_repetition(scores, read.seen, config.repetition_penalty)
-    if config.no_repeat:
+    if read is not None and config.no_repeat:
         scores = forbid_repeats(scores, read.seen, read.lengths, config.no_repeat)
     if points is None:
         return scores.argmax(1)
