@@ -26,6 +26,7 @@ from seqloom.train.loop import Progressed
 from seqloom.weights import save_tensors, unique
 
 FORMAT = 1
+RATE_PAGE = "find-lr.html"  # may be there before a run begins
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
 BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
 
@@ -102,7 +103,7 @@ def decisive(value: Any) -> Any:
 
 def clear(folder: Path, overwrite: bool) -> None:
     """Makes room for a new run, if that loses nothing or was asked for."""
-    found = [entry for entry in folder.iterdir() if entry.name != "lock"]
+    found = [entry for entry in folder.iterdir() if entry.name not in ("lock", RATE_PAGE)]
     if not overwrite and any(not entry.name.endswith(TEMPORARY) for entry in found):
         if (folder / "config.json").exists():
             raise UsageError(

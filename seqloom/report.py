@@ -1,9 +1,11 @@
 """One self-contained HTML page about some runs: curves, table, samples, commands. No script, no font, no link outside."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqloom.charts import COLOURS, Curve, chart, escaped, page, table
+from seqloom.train.find_rate import Found
 
 
 class Page(NamedTuple):
@@ -27,3 +29,22 @@ def render(report: Page) -> str:
     parts.append(f'<h2>Samples</h2><div class="samples">{"".join(boxes)}</div>')
     parts.append(f"<h2>Go on</h2><pre>{escaped(chr(10).join(report.commands))}</pre>")
     return page(report.title, parts)
+
+
+def rate_page(recipe: str, found: Found, command: str) -> str:
+    """The curve of a learning-rate range test."""
+    loss, marks = "loss while the rate rises", {"suggested": found.suggestion, "steepest fall": found.steepest}
+    low, high = min(found.losses), max(found.losses)
+    curves = [Curve(loss, [(math.log10(rate), value) for rate, value in zip(found.rates, found.losses, strict=True)])]
+    curves += [
+        Curve(name, [(math.log10(rate), low), (math.log10(rate), high)], dash="4 4") for name, rate in marks.items()
+    ]
+    colour = {curve.name: COLOURS[i] for i, curve in enumerate(curves)}
+    rows = [[name, f"{rate:.2g}"] for name, rate in marks.items()]
+    parts = [
+        f"<h1>A learning rate for {escaped(recipe)}</h1>",
+        table(["", "rate"], rows, colour),
+        chart("rate, logarithm to base 10", "loss, nats a token", curves, colour),
+        f"<h2>Go on</h2><pre>{escaped(command)}</pre>",
+    ]
+    return page(f"Learning rate of {recipe}", parts)

@@ -11,7 +11,7 @@ from torch import Tensor
 from seqloom import cost
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
-from seqloom.batches.store import Store
+from seqloom.batches.store import Split, Store
 from seqloom.config import build, unknown_name
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Drawn
@@ -32,6 +32,7 @@ from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
+from seqloom.train.find_rate import Found, find_rate
 from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device
 from seqloom.weights import check_fit, fill, load_tensors
@@ -56,10 +57,7 @@ def pretrain(
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
     if country not in cost.GRAMS_PER_KWH:
         raise UsageError(unknown_name("country", country, country, list(cost.GRAMS_PER_KWH)))
-    store = Store.open(Path(data))
-    train = store.split("train")
-    if train.num_documents == 0:
-        raise DataError(f"{data}: its training split is empty: prepare it from more text")
+    store, train = open_text(data)
     if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
         raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
     # what cannot work is refused before the folder is touched
@@ -77,9 +75,7 @@ def pretrain(
         begin_folder(folder, config, tokenizer, resume, overwrite)
         if deterministic:
             torch.use_deterministic_algorithms(True)
-        with torch.random.fork_rng():
-            torch.manual_seed(mix(seed))  # the values that the weights start from
-            learner = recipe.learner(store.manifest.vocab_size, own).to(where)
+        learner = begin_learner(recipe, store, own, seed).to(where)
         held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
 
         def validate(stop: Any) -> dict[str, Any] | None:
@@ -113,6 +109,40 @@ def pretrain(
     return load(folder, device=str(where), plugin=own)
 
 
+def open_text(data: str | Path) -> tuple[Store, Split]:
+    """A prepared folder and its training split, which must not be empty."""
+    store = Store.open(Path(data))
+    train = store.split("train")
+    if train.num_documents == 0:
+        raise DataError(f"{data}: its training split is empty: prepare it from more text")
+    return store, train
+
+
+def begin_learner(recipe: Recipe, store: Store, own: Plugin | None, seed: int) -> Objective:
+    with torch.random.fork_rng():
+        torch.manual_seed(mix(seed))  # the values that the weights start from
+        return recipe.learner(store.manifest.vocab_size, own)
+
+
+def find_lr(
+    recipe: str | Recipe,
+    data: str | Path,
+    *,
+    settings: list[str] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+) -> Found:
+    """A learning rate for a recipe on a text, by a short run whose rate rises until the loss breaks out."""
+    where, own = choose_device(device), open_plugin(plugin)
+    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
+    if recipe.objective["name"] == "counts":
+        raise UsageError(f"--find-lr: {recipe.name} learns by counting, without a rate")
+    store, train = open_text(data)
+    batches, learner = recipe.batches.build(train), begin_learner(recipe, store, own, seed).to(where)
+    return find_rate(learner, Loader(batches, learner, seed, recipe.train.workers), recipe.train, where, seed)
+
+
 class Sample(NamedTuple):
     text: str  # the prompt and what follows it
     tokens: list[int]  # the new ones
@@ -126,6 +156,7 @@ class Run:
         self, folder: Path, config: dict[str, Any], learner: Objective, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        self.stepper: Stepper | None = None
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
@@ -198,11 +229,12 @@ class Run:
         banned = [
             i for i in {tokenizer.unk_id, *tokenizer.special_ids.values()} if i is not None and i != tokenizer.end_id
         ]
-        stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
+        if self.stepper is None:  # kept: what it sets up for steps serves the next call, too
+            self.stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
         streams = [TextStream(tokenizer) for _ in range(n)]
         pieces: list[list[str]] = [[prompt] for _ in range(n)]
         made: list[list[Drawn]] = [[] for _ in range(n)]
-        for drawn in draw(stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
+        for drawn in draw(self.stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
             piece = "" if drawn.token == tokenizer.end_id else streams[drawn.sample].push(drawn.token)
             piece += streams[drawn.sample].close() if drawn.last else ""
             pieces[drawn.sample].append(piece)

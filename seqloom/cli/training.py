@@ -18,6 +18,8 @@ seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.di
 
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
 
+seqloom pretrain gpt2-tiny --data data --out runs/gpt --find-lr
+
 seqloom pretrain tiny --plugin examples/layernorm_lstm.py --data data --out runs/ln
 """
 
@@ -49,8 +51,14 @@ def pretrain(
         Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
     ] = None,
     country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
+    find_lr: Annotated[
+        bool, typer.Option("--find-lr", help="Train nothing: suggest a learning rate, with its curve in --out.")
+    ] = False,
 ) -> None:
     """Pre-train a model on prepared text."""
+    if find_lr:
+        show_rate(recipe, data, out, settings, seed, device, plugin)
+        return
     from seqloom.runs import pretrain as run_pretrain
 
     budgets = {"words": words, "tokens": tokens, "flops": flops, "minutes": minutes}
@@ -74,6 +82,26 @@ def pretrain(
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
     steps = f"{metrics['step']:,} steps" if metrics["step"] else f"{metrics['parameters']:,} n-grams"
     print(f"{out}: {steps}, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{valid}")
+
+
+def show_rate(
+    recipe: str, data: Path, out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
+) -> None:
+    from seqloom.files import explained, write_bytes
+    from seqloom.folder import RATE_PAGE
+    from seqloom.report import rate_page
+    from seqloom.runs import find_lr
+
+    found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+    again = f"seqloom pretrain {recipe} --data {data} --out {out} --set train.optim.lr={found.suggestion:g}"
+    write_bytes(out / RATE_PAGE, rate_page(recipe, found, again).encode())
+    print(f"suggested rate     {found.suggestion:g}")
+    print(f"steepest fall      {found.steepest:.2g}")
+    print(f"lowest loss / 10   {found.tenth:.2g}")
+    print(f"curve              {out / RATE_PAGE}")
+    print(f"go on with         {again}")
 
 
 EVALUATE_EXAMPLES = """Examples:
