@@ -10,6 +10,9 @@ recorded as a CUDA graph, the step that measures and clips the gradient, the car
     lstm-650    LSTM 650 × 2, V 10k, 128 × 70, against torch.nn.LSTM, Linear and cross_entropy
     lstm-1150   LSTM 1150 × 3, V 33k, 80 × 70
     lstm-2048   LSTM 2048 × 2, V 32k, 256 × 128
+    lstm-gates  lstm-650 with every gate of every step returned, against the same peer, which returns none
+    gru-gates   the same for a GRU, against torch.nn.GRU
+    own-cell    lstm-650 with the LayerNorm-LSTM of examples/ as a user's cell, against torch.nn.LSTM
 """
 
 import argparse
@@ -27,10 +30,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.batch import Excerpt, ragged, to_device
+from seqloom.batch import IGNORE, Excerpt, Loss, detach, ragged, to_device
 from seqloom.models.gpt2 import Gpt2
+from seqloom.models.gru import Gru
 from seqloom.models.lstm import Lstm
+from seqloom.models.own_cell import OwnCell
 from seqloom.objectives.next_token import NextToken
+from seqloom.plugins import open_plugin
 from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.train.loop import restored
 from seqloom.train.optim import OptimConfig, build_optimizer, step
@@ -41,6 +47,7 @@ LSTMS = {
     "lstm-1150": (1150, 3, 33_000, 80, 70),
     "lstm-2048": (2048, 2, 32_000, 256, 128),
 }
+LSTMS |= dict.fromkeys(("lstm-gates", "gru-gates", "own-cell"), LSTMS["lstm-650"])
 GPT2 = (768, 12, 50_304, 32, 1024)
 
 Train = Callable[[], Any]
@@ -114,9 +121,9 @@ def peer_gpt2() -> Train:
 
 
 class PlainLstm(nn.Module):
-    def __init__(self, dim: int, layers: int, v: int):
+    def __init__(self, kind: Any, dim: int, layers: int, v: int):
         super().__init__()
-        self.token, self.lstm, self.head = nn.Embedding(v, dim), nn.LSTM(dim, dim, layers), nn.Linear(dim, v)
+        self.token, self.lstm, self.head = nn.Embedding(v, dim), kind(dim, dim, layers), nn.Linear(dim, v)
 
     def forward(self, ids: Tensor, targets: Tensor, state: Any) -> tuple[Tensor, Any]:
         hidden, state = self.lstm(self.token(ids), state)
@@ -126,7 +133,7 @@ class PlainLstm(nn.Module):
 
 def peer_lstm(row: str) -> Train:
     dim, layers, v, n, length = LSTMS[row]
-    model = PlainLstm(dim, layers, v).to(CUDA)
+    model = PlainLstm(nn.GRU if row == "gru-gates" else nn.LSTM, dim, layers, v).to(CUDA)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     batches = tokens_of(v, n, length)
     state: Any = None
@@ -137,12 +144,22 @@ def peer_lstm(row: str) -> Train:
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss, after = model(tokens[:-1], tokens[1:], state)
         loss.backward()
-        state = tuple(part.detach() for part in after)
+        state = after.detach() if isinstance(after, Tensor) else tuple(part.detach() for part in after)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
     return train
+
+
+class WithGates(NextToken):
+    """Language modelling that hands out every gate of every layer and step."""
+
+    def forward(self, example: Excerpt, carry: Any = None) -> Loss:
+        output = self.backbone(example.batch, state=carry, maps=True)
+        total = self.softmax(output.hidden, example.following)
+        gates = {str(i): part for i, part in enumerate(output.maps)}
+        return Loss(total, (example.following != IGNORE).sum(), gates, detach(output.state))
 
 
 def ours(row: str) -> Train:
@@ -154,8 +171,14 @@ def ours(row: str) -> Train:
         learner = NextToken(model, NextToken.Config()).to(CUDA)
     else:
         dim, layers, v, n, length = LSTMS[row]
-        model = Lstm(Lstm.Config(vocab_size=v, dim=dim, num_layers=layers))
-        learner = NextToken(model, NextToken.Config(tie=False, bias=True)).to(CUDA)
+        sizes = {"vocab_size": v, "dim": dim, "num_layers": layers}
+        if row == "own-cell":
+            plugin = open_plugin(Path(__file__).parent.parent / "examples" / "layernorm_lstm.py")
+            model = OwnCell(OwnCell.Config(cell="LayerNormLstm", **sizes), plugin)
+        else:
+            model = Gru(Gru.Config(**sizes)) if row == "gru-gates" else Lstm(Lstm.Config(**sizes))
+        kind = WithGates if row.endswith("gates") else NextToken
+        learner = kind(model, NextToken.Config(tie=False, bias=True)).to(CUDA)
     optimizer = build_optimizer(OptimConfig(lr=1e-4), learner)
     recorded = worth_recording(learner, CUDA, carries=row != "gpt2")
     differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)

@@ -5,7 +5,8 @@ state (`step`). The standard cells keep their weights in the torch.nn module who
 the kernel share one set of weights and are each other's check. Asking for the gates takes the loop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.batch import Context, Output, Ragged, State
+from seqloom.blocks.gated import STEPS, GatedScan
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.stack import Stack
 
@@ -35,8 +37,10 @@ def scan(
     state = cell.start(batch.num_sequences) if state is None else state
     alive = None if batch.is_full else torch.arange(batch.max_len, device=x.device)[:, None] < lengths(batch)
     outputs, seen = [], []
+    # a training loop on a GPU is worth the compiling of one step; the loop itself would be unrolled
+    step = partial(compiled_step(type(cell)), cell) if x.is_cuda and torch.is_grad_enabled() else cell.step
     for t, now in enumerate(grid.unbind(0)):
-        new, values = cell.step(now, state)
+        new, values = step(now, state)
         if alive is not None:  # a sequence that has ended keeps its state
             new = tuple(torch.where(alive[t, :, None], n, o) for n, o in zip(new, state, strict=True))
         state = new
@@ -45,6 +49,11 @@ def scan(
             seen.append(torch.stack(values, dim=1))
     hidden = from_grid(torch.stack(outputs, dim=1), batch)
     return hidden, state, from_grid(torch.stack(seen, dim=1), batch) if gates else None
+
+
+@cache
+def compiled_step(kind: type[Cell]) -> Callable[..., Any]:
+    return torch.compile(kind.step)
 
 
 class TorchCell(nn.Module):
@@ -170,6 +179,19 @@ class LstmCell(TorchCell):
         return (h, c), (i, f, g, o, c)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def gated(
+    cell: TorchCell, x: Tensor, batch: Ragged, state: CellState | None
+) -> tuple[Tensor, CellState, Tensor | None]:
+    """What `scan` gives with gates=True, for an LSTM or GRU and sequences of one length."""
+    h, *rest = cell.start(batch.num_sequences) if state is None else state
+    _, weight, _, bias = cell.weights()
+    grid = to_grid(cell.inputs(x), batch).transpose(0, 1)  # (L, N, ·)
+    hidden, gates, *after = GatedScan.apply(cell.kernel_name, grid, weight, bias, h, rest[0] if rest else h)
+    final = tuple(after) if rest else (after[0],)
+    return from_grid(hidden.transpose(0, 1), batch), final, from_grid(gates.transpose(0, 1), batch)
+
+
 def has_kernel(cell: Any) -> bool:
     return isinstance(cell, TorchCell) and bool(cell.kernel_name)
 
@@ -189,6 +211,8 @@ class RecurrentLayer(nn.Module):
         if has_kernel(self.cell) and not maps:
             hidden, (after,) = fused([self.cell], x, batch, [state])
             return hidden, after, None
+        if maps and batch.is_full and getattr(self.cell, "kernel_name", "") in STEPS and len(self.cell.weights()) == 4:
+            return gated(self.cell, x, batch, state)
         return scan(self.cell, x, batch, state, gates=maps)
 
     def start(self, n: int, max_len: int) -> CellState:

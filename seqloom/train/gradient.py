@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from seqloom.batch import Learner, Loss, State
-from seqloom.blocks.recurrent import has_kernel
+from seqloom.blocks.recurrent import RecurrentLayer, has_kernel
+from seqloom.errors import UsageError
 from seqloom.train.precision import autocast
 
 MOST_GRAPHS = 8  # shapes of examples; later ones are computed as they come
@@ -21,9 +22,9 @@ Differentiate = Callable[[Any, State | None], Loss]
 
 
 def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
-    """On a GPU, unless the work is done by recurrent kernels that no compiler sees into: it would only add to what the
-    host has to do between them."""
-    return device.type == "cuda" and not any(has_kernel(module) for module in learner.modules())
+    """On a GPU, unless the work is done in recurrent layers: no compiler sees into their kernels, and it would unroll
+    their loops."""
+    return device.type == "cuda" and not any(isinstance(module, RecurrentLayer) for module in learner.modules())
 
 
 def worth_recording(learner: Learner, device: torch.device, carries: bool) -> bool:
@@ -79,8 +80,14 @@ class Recorded:
             torch.cuda.current_stream().wait_stream(side)
             self.graph = torch.cuda.CUDAGraph()
             # on the stream of the first calls: gradients are added up where their parameter was first used
-            with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
-                self.loss = differentiate(*given)
+            try:
+                with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
+                    self.loss = differentiate(*given)
+            except RuntimeError as error:
+                raise UsageError(
+                    f"a step of this model cannot be recorded, because something in it asks the host "
+                    f"({str(error).splitlines()[0]}): set train.record=false"
+                ) from error
         self.gradients = [parameter.grad for parameter in parameters]
 
     def forget(self) -> None:

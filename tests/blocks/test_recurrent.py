@@ -6,6 +6,7 @@ from torch import nn
 
 from seqloom.batch import State, pack
 from seqloom.blocks import recurrent
+from seqloom.blocks.gated import STEPS, steps_of
 from seqloom.blocks.recurrent import (
     Bidirectional,
     ElmanCell,
@@ -14,6 +15,7 @@ from seqloom.blocks.recurrent import (
     RecurrentLayer,
     RecurrentStack,
     fused,
+    gated,
     mirrored,
     scan,
 )
@@ -185,3 +187,53 @@ def test_bidirectional_carries_nothing():
         ours(torch.randn(3, IN, dtype=torch.float64), batch, state)
     with pytest.raises(ValueError, match="whole sequences"):
         ours.start(1, 5)
+
+
+@pytest.mark.parametrize("make", [LstmCell, GruCell])
+def test_gates_by_hand_equal_the_loop(make):
+    """Outputs, gates, last states and every gradient, those that come through the gates and the states included."""
+    torch.manual_seed(0)
+    cell = make(IN, D).double()
+    batch = pack([[0] * 6] * 4)
+    results = []
+    for way in (
+        lambda x, state: gated(cell, x, batch, state),
+        lambda x, state: scan(cell, x, batch, state, gates=True),
+    ):
+        generator = torch.Generator().manual_seed(1)
+
+        def draw(*shape, generator=generator):
+            return torch.randn(*shape, dtype=torch.float64, generator=generator)
+
+        x = draw(24, IN).requires_grad_()
+        state = tuple(draw(4, D).requires_grad_() for _ in cell.widths())
+        hidden, after, gates = way(x, state)
+        given = [hidden, gates, *after]
+        torch.autograd.backward(given, [draw(*part.shape) for part in given])
+        grads = [x.grad, *(s.grad for s in state), *(p.grad.clone() for p in cell.parameters())]
+        cell.zero_grad()
+        results.append([part.detach() for part in given] + grads)
+    for a, b in zip(*results, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("make", [LstmCell, GruCell])
+def test_gradcheck_of_the_gates(make):
+    cell = make(3, 2).double()
+    batch = pack([[0, 0, 0], [0, 0, 0]])
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: gated(cell, x, batch, None)[0::2], (x,))
+
+
+def test_planted_forgotten_reset_gate_is_noticed(monkeypatch):
+    right = STEPS["gru"][1]
+
+    def wrong(*arguments):
+        d_x, _, d_cell, direct = right(*arguments)
+        return d_x, d_x, d_cell, direct
+
+    monkeypatch.setitem(STEPS, "gru", (STEPS["gru"][0], wrong))
+    steps_of.cache_clear()
+    with pytest.raises(AssertionError):
+        test_gates_by_hand_equal_the_loop(GruCell)
+    steps_of.cache_clear()

@@ -223,3 +223,23 @@ def test_recorded_steps_equal_plain_ones(name):
         assert fast == pytest.approx(plain, rel=1e-3)
         for a, b in zip(plain_gradients, fast_gradients, strict=True):
             assert (a - b).norm() <= 2e-2 * a.norm() + 1e-4
+
+
+@pytest.mark.parametrize("make", [LstmCell, GruCell])
+def test_gates_on_the_gpu_equal_the_loop_on_the_cpu(make):
+    from seqloom.blocks.recurrent import gated
+
+    torch.manual_seed(0)
+    cell = make(32, 48)
+    batch, x = pack([[0] * 9] * 5), torch.randn(45, 32)
+    plain, _, plain_gates = scan(cell, x, batch, gates=True)
+    (plain.square().sum() + plain_gates.sum()).backward()
+    expected = [parameter.grad.clone() for parameter in cell.parameters()]
+    cell.zero_grad()
+    cell = cell.to(CUDA)
+    hidden, _, gates = gated(cell, x.to(CUDA), to_device(batch, CUDA), None)
+    (hidden.square().sum() + gates.sum()).backward()
+    torch.testing.assert_close(hidden.cpu(), plain, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gates.cpu(), plain_gates, rtol=1e-4, atol=1e-4)
+    for parameter, gradient in zip(cell.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad.cpu(), gradient, rtol=1e-3, atol=1e-3)
