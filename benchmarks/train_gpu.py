@@ -200,6 +200,7 @@ def ours(row: str) -> Train:
 
 
 def measure(make: Callable[[], Train], steps: int) -> dict[str, float]:
+    torch.compiler.reset()  # what was compiled for another model must not make the shapes of this one variable
     gc.collect()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
