@@ -34,7 +34,7 @@ def write_splits(source: Path, folder: Path) -> list[Path]:
     paths = [folder / f"{name}.jsonl" for name in ("train", "valid", "test")]
     if all(path.exists() for path in paths):
         return paths
-    rows = (line.rstrip("\n").split("\t") for line in lzma.open(source, "rt", encoding="utf-8"))
+    rows = (line.split("\t") for line in lzma.decompress(source.read_bytes()).decode().splitlines())
     texts: list[list[str]] = [[], [], []]
     seen, borders = 0, (800_000, 1_000_000)
     for _, sentences in groupby(rows, key=lambda row: row[0]):
@@ -87,7 +87,8 @@ def main() -> None:
         keep(f"kneser-ney order {order}", run)
     common = [
         f"budget={{epochs={arguments.epochs}}}", "batches.streams=64", "batches.length=64", "train.optim.lr=2e-3",
-        "train.schedule.warmup=100", "train.eval_every=195", "train.save_every=100000", "train.patience=4", "valid.limit=0",
+        "train.schedule.warmup=100", "train.eval_every=195", "train.save_every=100000", "train.patience=4",
+        "train.compile=false", "valid.limit=0",
         "model.order=5", "model.embedding_dim=60", "model.direct=false",
     ]  # fmt: skip
     scores = {}
@@ -109,7 +110,7 @@ def main() -> None:
     for name, values in (("nnlm", alone), ("nnlm + order 5", mixed)):
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         print(
-            f"{name:40} test  perplexity {statistics.mean(values):8.2f} ± {spread:.2f} (standard deviation, {len(values)} seeds)"
+            f"{name:40} test  perplexity {statistics.mean(values):8.2f} ± {spread:.2f} (deviation of {len(values)} seeds)"
         )
 
 
