@@ -34,7 +34,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device
-from seqloom.weights import check_fit, fill, load_tensors
+from seqloom.weights import check_fit, fill, load_tensors, unique
 
 
 def pretrain(
@@ -50,8 +50,10 @@ def pretrain(
     deterministic: bool = False,
     country: str = "world",
     plugin: str | Path | Plugin | None = None,
+    start: str | Path | None = None,
 ) -> "Run":
-    """Trains a recipe on a prepared folder and returns the finished run. plugin: a file with code of your own."""
+    """Trains a recipe on a prepared folder and returns the finished run. plugin: a file with code of your own; start:
+    another run, whose weights this one begins with."""
     folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
     if country not in cost.GRAMS_PER_KWH:
@@ -70,8 +72,12 @@ def pretrain(
         check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
         recipe.learner(store.manifest.vocab_size, own)
+    source = None if start is None else Path(start)
+    first = None if source is None else first_weights(source, recipe, store, folder, own)
     with sole_owner(folder):
         config = describe(recipe, store, Path(data), seed)
+        if source is not None:
+            config["from"] = {"run": str(source), "weights": read_json(source / "weights.json")}
         if own is not None:
             config["plugin"] = record(own)
         begin_folder(folder, config, tokenizer, resume, overwrite)
@@ -80,6 +86,8 @@ def pretrain(
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
             learner = recipe.learner(store.manifest.vocab_size, own).to(where)
+        if first is not None:
+            learner.load_state_dict(first, strict=False)  # a shared tensor is filled through its first name
         held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
 
         def validate(stop: Any) -> dict[str, Any] | None:
@@ -111,6 +119,31 @@ def pretrain(
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
             finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
     return load(folder, device=str(where), plugin=own)
+
+
+def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: Plugin | None) -> dict[str, Tensor]:
+    """The weights of a run that another one may begin with: the same tokens, the same model."""
+    if out.resolve() == start.resolve():
+        raise UsageError(f"--from {start} is --out itself: go on with it by --resume, or choose another --out")
+    if recipe.objective["name"] == "counts":
+        raise UsageError(f"--from {start}: {recipe.name} learns by counting and has no first weights: leave --from out")
+    run = load(start, "cpu", plugin)
+    if run.config["tokenizer"] != store.manifest.tokenizer:
+        raise DataError(
+            f"--from {start} has another tokenizer than {store.folder}: prepare the text with "
+            f"--from-tokenizer {start / 'tokenizer.json'}"
+        )
+    theirs, size = build_recipe(run.config["recipe"], str(start)), store.manifest.vocab_size
+    if theirs.model["name"] != recipe.model["name"]:
+        raise UsageError(f"--from {start} is of the model {theirs.model['name']}, the recipe of {recipe.model['name']}")
+    before, now = (chosen.model_config_of(size).model_dump() for chosen in (theirs, recipe))
+    changed = [f"model.{key}={before[key]}" for key in now if now[key] != before[key]]
+    if changed:
+        raise UsageError(f"--from {start} is of another size: it needs --set {' --set '.join(changed)}")
+    tensors = unique(run.learner)
+    with torch.device("meta"):
+        check_fit(recipe.learner(size, plugin), tensors, start)
+    return tensors
 
 
 class Sample(NamedTuple):

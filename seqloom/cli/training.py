@@ -18,6 +18,8 @@ seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.di
 
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
 
+seqloom pretrain lstm-tiny --data data --out runs/longer --from runs/lstm
+
 seqloom pretrain tiny --plugin examples/layernorm_lstm.py --data data --out runs/ln
 """
 
@@ -48,6 +50,12 @@ def pretrain(
     plugin: Annotated[
         Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN", help="Begin with the weights of another run of the same model and tokenizer."
+        ),
+    ] = None,
     country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
 ) -> None:
     """Pre-train a model on prepared text."""
@@ -69,6 +77,7 @@ def pretrain(
         deterministic=deterministic,
         country=country,
         plugin=plugin,
+        start=start,
     )
     metrics = json.loads((run.folder / "metrics.json").read_text())
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
