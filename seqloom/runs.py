@@ -19,6 +19,7 @@ from seqloom.decode.sample import sample as draw
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import TextStream
 from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.evaluate.cache import cached
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
@@ -192,6 +193,24 @@ class Run:
         seconds = round(time.monotonic() - started, 3)
         parameters = self.learner.size() + other.learner.size()
         return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+
+    def evaluate_cached(
+        self,
+        data: str | Path,
+        size: int,
+        split: str | None = None,
+        theta: float | None = None,
+        share: float | None = None,
+    ) -> dict[str, Any]:
+        """The same with a cache of the last `size` hidden states; θ and its share λ are tuned on valid where not given."""
+        started = time.monotonic()
+        store, name = self.open(data, split)
+        valid = store.split("valid") if "valid" in store.splits else None
+        result = cached(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
+        if store.manifest.bits_per_byte != "yes":
+            result["no_bits_per_byte"] = store.manifest.bits_per_byte
+        seconds = round(time.monotonic() - started, 3)
+        return {"split": name, **result, "parameters": self.learner.size(), "seconds": seconds}
 
     def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
         """A prepared folder that this run can read, and the name of the split that is meant."""

@@ -92,6 +92,8 @@ seqloom evaluate runs/lstm --data data
 seqloom evaluate runs/gpt --data data --split valid --stride 64 --json
 
 seqloom evaluate runs/lstm --data data --mix runs/ngram
+
+seqloom evaluate runs/lstm --data data --cache 500
 """
 
 
@@ -105,6 +107,16 @@ def evaluate(
             metavar="RUN", help="A second run: the two are one mixture, whose shares the valid split decides."
         ),
     ] = None,
+    cache: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE", help="Recurrent models: give words a share that followed the last SIZE states like it."
+        ),
+    ] = None,
+    cache_theta: Annotated[
+        float | None, typer.Option(help="How much alike those states must be; tuned on valid if not given.")
+    ] = None,
+    cache_lambda: Annotated[float | None, typer.Option(help="The cache's share; tuned on valid if not given.")] = None,
     split: Annotated[
         str | None, typer.Option(help="train, valid or test; else test if there is one, or valid.")
     ] = None,
@@ -121,9 +133,17 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text."""
+    from seqloom.errors import UsageError
     from seqloom.runs import load
 
+    if cache is None and (cache_theta is not None or cache_lambda is not None):
+        raise UsageError("--cache-theta and --cache-lambda belong to a cache: add --cache SIZE")
+    if cache is not None and mix is not None:
+        raise UsageError("--cache and --mix are two mixtures: choose one of them")
     loaded = load(run, device, plugin)
+    if cache is not None:
+        show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
+        return
     if mix is not None:
         options = {"stride": stride, "max_len": max_len, "batch_tokens": batch_tokens}
         show(loaded.mix(load(mix, device, plugin), data, split, **options), as_json)
