@@ -4,7 +4,7 @@ AR   α · mean of h², of the last layer after its dropout: no activation is la
 TAR  β · mean of (h(t) − h(t−1))², of the last layer before its dropout: states move slowly
 
 Both are means over places and features, as the paper has them, added to the mean loss. They are learnt from and never
-reported: outside training the loss is that of the next token.
+reported: the training log leaves them out, and outside training the loss is that of the next token.
 """
 
 import torch
@@ -33,13 +33,10 @@ class Regularized(NextToken):
             return super().forward(example, carry)
         output: Output = self.backbone(example.batch, state=carry, layers=True)
         wanted = example.following != IGNORE
-        logs = {
-            "ar": self.alpha * size(output.hidden, wanted),
-            "tar": self.beta * change(output.layers[-1], wanted, example.batch),
-        }
-        total = self.softmax(output.hidden, example.following) + logs["ar"] + logs["tar"]
-        logs = {name: value.detach() for name, value in logs.items()}
-        return Loss(total, wanted.sum(), logs, detach(output.state))
+        penalty = self.alpha * size(output.hidden, wanted)
+        penalty = penalty + self.beta * change(output.layers[-1], wanted, example.batch)
+        total = self.softmax(output.hidden, example.following) + penalty
+        return Loss(total, wanted.sum(), {"penalty": penalty.detach()}, detach(output.state))
 
 
 def size(hidden: Tensor, wanted: Tensor) -> Tensor:

@@ -214,7 +214,7 @@ class Fit:
             example = to_device(item.example, self.device)
             loss = self.differentiate(example, self.carry)
             self.carry = loss.carry if rows else None
-            totals.append(loss.total)
+            totals.append(loss.total - loss.logs.get("penalty", 0.0))
             counts.append(loss.count)
             lengths += item.length
             state.tokens += item.tokens

@@ -4,12 +4,15 @@ from itertools import pairwise
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from seqloom.batch import IGNORE, Excerpt, pack
+from seqloom.blocks.dropout import LockedDropout
 from seqloom.objectives import regularized
 from seqloom.objectives.next_token import NextToken
 from seqloom.objectives.regularized import Regularized
 from tests.contract.properties import build, close, following, sequences
+from tests.test_cost import plain_products
 
 
 def learner_of(name="awd-lstm-dropped", **config) -> Regularized:
@@ -30,7 +33,7 @@ def penalty(learner, example) -> torch.Tensor:
     torch.manual_seed(7)
     theirs = plain(example)
     assert torch.equal(ours.count, theirs.count)
-    assert torch.equal(ours.logs["ar"] + ours.logs["tar"] > 0, torch.tensor(True))
+    close(ours.total - ours.logs["penalty"], theirs.total, 1e-12 * theirs.total.item())  # what is logged
     return ours.total - theirs.total
 
 
@@ -100,3 +103,24 @@ def test_no_reported_figure_has_them():
     given = example((5, 7))
     assert torch.equal(learner(given).total, plain(given).total)
     assert torch.equal(learner.losses(given)[0], plain.losses(given)[0])
+
+
+def asks_nothing(monkeypatch) -> None:
+    """A step on tensors without values: whatever asks for one fails, as it would while a CUDA graph is recorded."""
+    plain_products(monkeypatch)
+    learner = learner_of().to("meta")
+    given = pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), example((9, 9, 9)))
+    loss = learner(given, learner.start(3))
+    loss.total.backward()
+    assert loss.total.is_meta
+
+
+def test_nothing_is_decided_on_the_host(monkeypatch):
+    asks_nothing(monkeypatch)
+
+
+def test_planted_decision_on_the_host_is_noticed(monkeypatch):
+    drop = LockedDropout.forward
+    monkeypatch.setattr(LockedDropout, "forward", lambda self, x, batch: drop(self, x, batch) if x.any() else x)
+    with pytest.raises(RuntimeError, match="meta tensors"):
+        asks_nothing(monkeypatch)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from seqloom.batches.loader import Loader
 from seqloom.runs import load, pretrain
 from seqloom.train import loop
 from seqloom.train.average import Averages, is_time
@@ -121,10 +122,30 @@ def test_interrupted_it_ends_with_the_same_bits(data, tmp_path, monkeypatch):
     whole = fingerprint(run.folder)
     assert 0 < whole["state"]["average_from"] < 60, "it should begin on the way"
     assert "average.safetensors" in whole["tensors"]
-    rates = {line["lr"] for line in whole["metrics"] if "lr" in line}
-    assert len(rates) > 5, "the rate should go with the length"
     interrupted(data, tmp_path / "broken", monkeypatch)
     assert fingerprint(tmp_path / "broken") == whole
+
+
+def rates_go_with_lengths(data, out) -> None:
+    """Each step's rate is 30 · its length / the usual one; 4 streams of 20 tokens."""
+    run = pretrain("awd-lstm-tiny", data, out, settings=settings("train.log_every=1", steps=30))
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    logged = [(line["lr"], line["tokens"]) for line in lines if "lr" in line]
+    tokens = [0, *(count for _, count in logged)]
+    assert len(set(logged)) == 30 and len({rate for rate, _ in logged}) > 5
+    for (rate, now), before in zip(logged, tokens, strict=False):
+        assert rate == pytest.approx(30 * (now - before) / 4 / 20)
+
+
+def test_rates_go_with_lengths(data, tmp_path):
+    rates_go_with_lengths(data, tmp_path / "run")
+
+
+def test_planted_equal_rates_are_noticed(data, tmp_path, monkeypatch):
+    read = Loader.read
+    monkeypatch.setattr(Loader, "read", lambda *given: read(*given)._replace(length=1.0))
+    with pytest.raises(AssertionError):
+        rates_go_with_lengths(data, tmp_path / "run")
 
 
 @pytest.mark.parametrize("lost", ["averages", "losses"])
