@@ -78,7 +78,8 @@ class Loss(NamedTuple):
 
     total: Tensor  # ()
     count: Tensor  # type: ignore[assignment]  # () how many targets
-    logs: dict[str, Tensor] = {}  # more sums over the same targets  # noqa: RUF012
+    # more sums over the same targets; "penalty": that part of the total which is learnt from, but not reported
+    logs: dict[str, Tensor] = {}  # noqa: RUF012
     carry: State | None = None  # handed to the next batch of the same streams
 
 

@@ -86,6 +86,8 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
     changed = [kind for kind in kinds if decisive(before[kind]) != decisive(plain(now[kind]))]
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
+    first = [config.get("from", {}).get("weights") for config in (before, now)]
+    changed += ["--from"] if first[0] != first[1] else []
     if changed:
         raise UsageError(
             f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "

@@ -18,17 +18,20 @@ LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
 
 
 class BatchesConfig(Config):
-    """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens."""
+    """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens.
+
+    vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length."""
 
     kind: Literal["packed", "streams"] = "packed"
     budget: int = Field(8192, ge=1)
     streams: int = Field(32, ge=1)
     length: int = Field(128, ge=1)
+    vary: bool = False
 
     def build(self, split: Split) -> Batches:
         if self.kind == "packed":
             return Packed(split, self.budget, self.length)
-        return Streams(split, self.streams, self.length)
+        return Streams(split, self.streams, self.length, self.vary)
 
 
 class BudgetConfig(Config):
@@ -125,6 +128,8 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
                 f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
                 f'{recipe.model["name"]} has none: use "packed"'
             )
+        if recipe.batches.kind == "packed" and recipe.batches.vary:
+            found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
         objective, fitting = recipe.objective["name"], fitting_objectives(model_class(recipe.model["name"]))
         if objective not in fitting:
             found.append(

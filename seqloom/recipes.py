@@ -25,6 +25,7 @@ def built_in(name: str) -> dict[str, Any]:
     cls = model_class(model)
     values = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
     training = counted if cls.counted else recurrent if cls.recurrent else transformer
+    training = averaged if model == "awd-lstm" else training
     return {
         "name": name,
         "model": {"name": model, **values},
@@ -55,6 +56,33 @@ def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
         "batches": {"kind": "streams", "streams": 64, "length": 128},
         "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 200}},
         "budget": {"epochs": 10},
+    }
+
+
+def averaged(preset: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Merity et al., 2017 (arXiv 1708.02182): section 5 has rate 30, clipping at 0.25, α = 2, β = 1, lengths around 70, an
+    evaluation an epoch, nonmono 5, 750 epochs and 80 streams for WT2 (40 for PTB). The 20 streams and 500 epochs for PTB
+    and the weight decay are from the commands that its authors later gave. Then, as they go on:
+
+        seqloom pretrain awd-lstm-ptb --data DATA --out RUN2 --from RUN --set train.optim.average=start --set train.patience=5
+    """
+    objective = {"name": "regularized", "bias": True, "alpha": 2.0, "beta": 1.0}
+    optim = {"name": "sgd", "lr": 30.0, "clip": 0.25, "weight_decay": 1.2e-6, "average": "nonmono", "nonmono": 5}
+    schedule = {"name": "constant", "warmup": 0}
+    if preset == "tiny":
+        return {
+            "objective": objective,
+            "batches": {"kind": "streams", "streams": 16, "length": 35, "vary": True},
+            "train": {"optim": optim, "schedule": schedule, "eval_every": 200},
+            "budget": {"tokens": 2e6},
+        }
+    streams, every, epochs = {"ptb": (20, 680, 500), "wt2": (80, 380, 750)}.get(preset, (40, 1000, 20))
+    return {
+        "objective": objective,
+        "batches": {"kind": "streams", "streams": streams, "length": 70, "vary": True},
+        "train": {"optim": optim, "schedule": schedule, "eval_every": every, "save_every": every},
+        "budget": {"epochs": epochs},
+        "valid": {"limit": 0},
     }
 
 

@@ -19,6 +19,7 @@ from seqloom.decode.sample import sample as draw
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import TextStream
 from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.evaluate.cache import cached
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
@@ -35,7 +36,7 @@ from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.find_rate import Found, find_rate
 from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device
-from seqloom.weights import check_fit, fill, load_tensors
+from seqloom.weights import check_fit, fill, load_tensors, unique
 
 
 def pretrain(
@@ -51,8 +52,10 @@ def pretrain(
     deterministic: bool = False,
     country: str = "world",
     plugin: str | Path | Plugin | None = None,
+    start: str | Path | None = None,
 ) -> "Run":
-    """Trains a recipe on a prepared folder and returns the finished run. plugin: a file with code of your own."""
+    """Trains a recipe on a prepared folder and returns the finished run. plugin: a file with code of your own; start:
+    another run, whose weights this one begins with."""
     folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
     if country not in cost.GRAMS_PER_KWH:
@@ -68,14 +71,20 @@ def pretrain(
         check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
         recipe.learner(store.manifest.vocab_size, own)
+    source = None if start is None else Path(start)
+    first = None if source is None else first_weights(source, recipe, store, folder, own)
     with sole_owner(folder):
         config = describe(recipe, store, Path(data), seed)
+        if source is not None:
+            config["from"] = {"run": str(source), "weights": read_json(source / "weights.json")}
         if own is not None:
             config["plugin"] = record(own)
         begin_folder(folder, config, tokenizer, resume, overwrite)
         if deterministic:
             torch.use_deterministic_algorithms(True)
         learner = begin_learner(recipe, store, own, seed).to(where)
+        if first is not None:
+            learner.load_state_dict(first, strict=False)  # a shared tensor is filled through its first name
         held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
 
         def validate(stop: Any) -> dict[str, Any] | None:
@@ -143,6 +152,31 @@ def find_lr(
     return find_rate(learner, Loader(batches, learner, seed, recipe.train.workers), recipe.train, where, seed)
 
 
+def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: Plugin | None) -> dict[str, Tensor]:
+    """The weights of a run that another one may begin with: the same tokens, the same model."""
+    if out.resolve() == start.resolve():
+        raise UsageError(f"--from {start} is --out itself: go on with it by --resume, or choose another --out")
+    if recipe.objective["name"] == "counts":
+        raise UsageError(f"--from {start}: {recipe.name} learns by counting and has no first weights: leave --from out")
+    run = load(start, "cpu", plugin)
+    if run.config["tokenizer"] != store.manifest.tokenizer:
+        raise DataError(
+            f"--from {start} has another tokenizer than {store.folder}: prepare the text with "
+            f"--from-tokenizer {start / 'tokenizer.json'}"
+        )
+    theirs, size = build_recipe(run.config["recipe"], str(start)), store.manifest.vocab_size
+    if theirs.model["name"] != recipe.model["name"]:
+        raise UsageError(f"--from {start} is of the model {theirs.model['name']}, the recipe of {recipe.model['name']}")
+    before, now = (chosen.model_config_of(size).model_dump() for chosen in (theirs, recipe))
+    changed = [f"model.{key}={before[key]}" for key in now if now[key] != before[key]]
+    if changed:
+        raise UsageError(f"--from {start} is of another size: it needs --set {' --set '.join(changed)}")
+    tensors = unique(run.learner)
+    with torch.device("meta"):
+        check_fit(recipe.learner(size, plugin), tensors, start)
+    return tensors
+
+
 class Sample(NamedTuple):
     text: str  # the prompt and what follows it
     tokens: list[int]  # the new ones
@@ -190,6 +224,24 @@ class Run:
         seconds = round(time.monotonic() - started, 3)
         parameters = self.learner.size() + other.learner.size()
         return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+
+    def evaluate_cached(
+        self,
+        data: str | Path,
+        size: int,
+        split: str | None = None,
+        theta: float | None = None,
+        share: float | None = None,
+    ) -> dict[str, Any]:
+        """The same with a cache of the last `size` hidden states; θ and its share λ are tuned on valid where not given."""
+        started = time.monotonic()
+        store, name = self.open(data, split)
+        valid = store.split("valid") if "valid" in store.splits else None
+        result = cached(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
+        if store.manifest.bits_per_byte != "yes":
+            result["no_bits_per_byte"] = store.manifest.bits_per_byte
+        seconds = round(time.monotonic() - started, 3)
+        return {"split": name, **result, "parameters": self.learner.size(), "seconds": seconds}
 
     def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
         """A prepared folder that this run can read, and the name of the split that is meant."""

@@ -25,6 +25,7 @@ class Item(NamedTuple):
     pairs: int  # of tokens in one sequence: Σ L², which attention pays for
     fresh: bool  # the first batch of an epoch: a carried state starts anew
     next: Cursor
+    length: float = 1.0  # as a share of the usual one, where it varies
 
 
 def mix(*numbers: int) -> int:
@@ -74,7 +75,8 @@ class Loader:
         real = excerpt.following >= 0
         lengths = torch.bincount(excerpt.batch.owner[real])
         tokens, pairs = int(real.sum()), int((lengths * lengths).sum())
-        return Item(self.objective.corrupt(excerpt, rng), tokens, pairs, cursor.batch == 0, after)
+        length = excerpt.batch.max_len / self.batches.usual if self.batches.usual else 1.0
+        return Item(self.objective.corrupt(excerpt, rng), tokens, pairs, cursor.batch == 0, after, length)
 
     def items(self, cursor: Cursor) -> Generator[Item, None, None]:
         """Endless; closing the iterator ends its workers."""

@@ -8,6 +8,7 @@ change what is read. Two ways to cut a corpus into batches:
               the next one. Sequences of exactly max_len are put together, so that their batches are full grids.
     Streams   documents in random order, laid end to end and cut into N parallel streams; each batch continues all of
               them by L tokens, so that a recurrent state can be carried (truncated back-propagation through time).
+              L may vary from batch to batch, so that no place in the text is always far from a border.
 """
 
 from typing import NamedTuple, Protocol
@@ -45,6 +46,7 @@ class Plan(Protocol):
 
 class Batches(Protocol):
     rows: int  # sequences that go on from batch to batch, each with a state; 0: every batch stands for itself
+    usual: int  # where the length varies from batch to batch, the usual one; 0: it does not vary
 
     def plan(self, seed: int, epoch: int) -> Plan: ...
 
@@ -140,7 +142,7 @@ class PackedPlan:
 
 
 class Packed:
-    rows = 0
+    rows = usual = 0
 
     def __init__(self, split: Split, budget: int, max_len: int):
         if budget < max_len:
@@ -151,10 +153,26 @@ class Packed:
         return PackedPlan(self.split, self.budget, self.max_len, seed, epoch)
 
 
+SHORTEST = 5  # of the varying lengths
+SPREAD = 5.0  # their standard deviation
+HALVED = 0.05  # the share of batches that have half the length
+
+
+def varied(rng: np.random.Generator, length: int, total: int) -> np.ndarray:
+    """Where the batches of an epoch end in streams of `total` tokens, 0 before them: lengths around `length`, seldom
+    around half of it (Merity et al., 2017, arXiv 1708.02182). The last one is cut, or left out if hardly any is left."""
+    count = total // SHORTEST + 1
+    middle = np.where(rng.random(count) < HALVED, length / 2, length)
+    lengths = np.maximum(rng.normal(middle, SPREAD).astype(np.int64), SHORTEST)
+    ends = np.minimum(np.concatenate(([0], np.cumsum(lengths))), total)
+    ends = ends[: np.searchsorted(ends, total) + 1]
+    return ends if ends[-1] - ends[-2] >= SHORTEST else ends[:-1]
+
+
 class StreamPlan:
-    def __init__(self, split: Split, streams: int, length: int, seed: int, epoch: int):
+    def __init__(self, split: Split, streams: int, length: int, vary: bool, seed: int, epoch: int):
         rng = generator(seed, epoch)
-        self.split, self.streams, self.length = split, streams, length
+        self.split, self.streams = split, streams
         order = rng.permutation(split.num_documents)
         sizes = np.diff(split.offsets)[order]
         self.sources, self.ends = split.offsets[:-1][order], np.cumsum(sizes)
@@ -162,20 +180,23 @@ class StreamPlan:
         spare = split.num_tokens - streams * length
         self.phase = int(rng.integers(0, min(length, spare + 1)))
         self.stride = (split.num_tokens - self.phase) // streams  # tokens of one stream
+        # where batches begin and end in their streams
+        self.borders = varied(rng, length, self.stride) if vary else np.arange(0, self.stride + 1, length)
 
     def __len__(self) -> int:
-        return self.stride // self.length
+        return len(self.borders) - 1
 
     def batch(self, i: int) -> Excerpt:
-        begins = self.phase + np.arange(self.streams) * self.stride + i * self.length
-        runs = [self._run(begin, begin + self.length) for begin in begins.tolist()]
+        begin, end = self.borders[i : i + 2].tolist()
+        n, length = self.streams, end - begin
+        begins = self.phase + np.arange(n) * self.stride + begin
+        runs = [self._run(first, first + length) for first in begins.tolist()]
         # a run over a document's end has several sources, but one stream has one row: read them, then lay the rows again
         pieces = Pieces(*(np.concatenate(part) for part in zip(*runs, strict=True)))
-        read = excerpt(self.split, pieces, self.length)
-        n, length = self.streams, self.length
+        read = excerpt(self.split, pieces, length)
         batch = Ragged(
             ids=read.batch.ids,
-            positions=torch.arange(i * length, (i + 1) * length).repeat(n),
+            positions=torch.arange(begin, end).repeat(n),
             owner=torch.arange(n).repeat_interleave(length),
             offsets=torch.arange(0, n * length + 1, length, dtype=torch.int32),
             max_len=length,
@@ -192,14 +213,17 @@ class StreamPlan:
 
 
 class Streams:
-    def __init__(self, split: Split, streams: int, length: int):
+    def __init__(self, split: Split, streams: int, length: int, vary: bool = False):
+        if vary and length < 2 * SHORTEST:
+            raise UsageError(f"batches.vary needs batches.length of at least {2 * SHORTEST}, not {length}: raise it")
         if split.num_tokens < streams * length:
             raise UsageError(
                 f"one batch of batches.streams {streams} × batches.length {length} tokens is more than the "
                 f"{split.num_tokens} tokens of the training text: lower them, for example "
                 f"--set batches.streams={max(1, split.num_tokens // length // 4)}, or give more text"
             )
-        self.split, self.streams, self.length, self.rows = split, streams, length, streams
+        self.split, self.streams, self.length, self.vary = split, streams, length, vary
+        self.rows, self.usual = streams, length if vary else 0
 
     def plan(self, seed: int, epoch: int) -> Plan:
-        return StreamPlan(self.split, self.streams, self.length, seed, epoch)
+        return StreamPlan(self.split, self.streams, self.length, self.vary, seed, epoch)

@@ -7,7 +7,7 @@ the kernel share one set of weights and are each other's check. Asking for the g
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,7 @@ def scan(
     cell: Cell, x: Tensor, batch: Ragged, state: CellState | None = None, gates: bool = False
 ) -> tuple[Tensor, CellState, Tensor | None]:
     """x (T, D) → h (T, D), the state after the last token of each sequence, and with gates=True all gates (T, G, D)."""
+    cell = cell.drawn() if isinstance(cell, TorchCell) else cell
     grid = to_grid(cell.inputs(x), batch).transpose(0, 1)  # (L, N, ·)
     state = cell.start(batch.num_sequences) if state is None else state
     alive = None if batch.is_full else torch.arange(batch.max_len, device=x.device)[:, None] < lengths(batch)
@@ -66,8 +67,17 @@ class TorchCell(nn.Module):
     def inputs(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.kernel.weight_ih_l0, self.kernel.bias_ih_l0)
 
+    @property
+    def hidden_weight(self) -> Tensor:
+        """What h is multiplied by."""
+        return self.kernel.weight_hh_l0
+
     def recurrent(self, h: Tensor) -> Tensor:
-        return nn.functional.linear(h, self.kernel.weight_hh_l0, self.kernel.bias_hh_l0)
+        return nn.functional.linear(h, self.hidden_weight, self.kernel.bias_hh_l0)
+
+    def drawn(self) -> Self:
+        """The cell as one call sees it from its first step to its last: a cell with random weights draws them here."""
+        return self
 
     def widths(self) -> tuple[int, ...]:
         return (self.kernel.hidden_size,)
@@ -89,7 +99,7 @@ def fused(
     n, first = batch.num_sequences, cells[0]
     before = [cell.start(n) if state is None else state for cell, state in zip(cells, states, strict=True)]
     given = [torch.stack([part.to(x.dtype) for part in parts]) for parts in zip(*before, strict=True)]  # (layers, N, D)
-    weights = [weight for cell in cells for weight in cell.weights()]
+    weights = [weight for cell in cells for weight in cell.drawn().weights()]
     options = (True, len(cells), 0.0, first.training, False)  # biases, layers, dropout, training, bidirectional
     kernel = getattr(torch._VF, first.kernel_name)
     if batch.is_full:
@@ -202,12 +212,15 @@ class RecurrentLayer(nn.Module):
     def __init__(self, cell: nn.Module, dropout: float = 0.0):
         super().__init__()
         self.cell: Any = cell
-        self.dropout = nn.Dropout(dropout)
+        self.dropout: Any = nn.Dropout(dropout)
+
+    def read(self, x: Tensor, batch: Ragged) -> Tensor:
+        return self.dropout(x)
 
     def forward(
         self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
     ) -> tuple[Tensor, CellState, Tensor | None]:
-        x = self.dropout(x)
+        x = self.read(x, batch)
         if has_kernel(self.cell) and not maps:
             hidden, (after,) = fused([self.cell], x, batch, [state])
             return hidden, after, None

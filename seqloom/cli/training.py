@@ -20,6 +20,8 @@ seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
 
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --find-lr
 
+seqloom pretrain lstm-tiny --data data --out runs/longer --from runs/lstm
+
 seqloom pretrain tiny --plugin examples/layernorm_lstm.py --data data --out runs/ln
 """
 
@@ -50,6 +52,12 @@ def pretrain(
     plugin: Annotated[
         Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN", help="Begin with the weights of another run of the same model and tokenizer."
+        ),
+    ] = None,
     country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
     find_lr: Annotated[
         bool, typer.Option("--find-lr", help="Train nothing: suggest a learning rate, with its curve in --out.")
@@ -77,6 +85,7 @@ def pretrain(
         deterministic=deterministic,
         country=country,
         plugin=plugin,
+        start=start,
     )
     metrics = json.loads((run.folder / "metrics.json").read_text())
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
@@ -111,6 +120,8 @@ seqloom evaluate runs/lstm --data data
 seqloom evaluate runs/gpt --data data --split valid --stride 64 --json
 
 seqloom evaluate runs/lstm --data data --mix runs/ngram
+
+seqloom evaluate runs/lstm --data data --cache 500
 """
 
 
@@ -124,6 +135,16 @@ def evaluate(
             metavar="RUN", help="A second run: the two are one mixture, whose shares the valid split decides."
         ),
     ] = None,
+    cache: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIZE", help="Recurrent models: give words a share that followed the last SIZE states like it."
+        ),
+    ] = None,
+    cache_theta: Annotated[
+        float | None, typer.Option(help="How much alike those states must be; tuned on valid if not given.")
+    ] = None,
+    cache_lambda: Annotated[float | None, typer.Option(help="The cache's share; tuned on valid if not given.")] = None,
     split: Annotated[
         str | None, typer.Option(help="train, valid or test; else test if there is one, or valid.")
     ] = None,
@@ -140,9 +161,17 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text."""
+    from seqloom.errors import UsageError
     from seqloom.runs import load
 
+    if cache is None and (cache_theta is not None or cache_lambda is not None):
+        raise UsageError("--cache-theta and --cache-lambda belong to a cache: add --cache SIZE")
+    if cache is not None and mix is not None:
+        raise UsageError("--cache and --mix are two mixtures: choose one of them")
     loaded = load(run, device, plugin)
+    if cache is not None:
+        show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
+        return
     if mix is not None:
         options = {"stride": stride, "max_len": max_len, "batch_tokens": batch_tokens}
         show(loaded.mix(load(mix, device, plugin), data, split, **options), as_json)

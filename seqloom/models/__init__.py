@@ -17,6 +17,7 @@ MODELS = {
     "jordan": "jordan:Jordan",
     "gru": "gru:Gru",
     "lstm": "lstm:Lstm",
+    "awd-lstm": "awd_lstm:AwdLstm",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
 }

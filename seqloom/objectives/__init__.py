@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 OBJECTIVES = {
     "next-token": "next_token:NextToken",
     "scheduled-sampling": "scheduled:ScheduledSampling",
+    "regularized": "regularized:Regularized",
     "counts": "counted:Counted",
 }
 

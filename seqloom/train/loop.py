@@ -6,7 +6,7 @@ a run that was killed and resumed ends with the same bits as one that was not.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -23,6 +23,7 @@ from seqloom.config import Config
 from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory
 from seqloom.progress import Progress, human, say
 from seqloom.train import checkpoint as checkpoints
+from seqloom.train.average import Averages, is_time
 from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.train.interrupt import Interruption
@@ -82,6 +83,8 @@ class Progressed:
     stale: int = 0  # evaluations since
     drops: int = 0  # of the rate, on a plateau
     since_drop: int = 0
+    losses: list[float] = field(default_factory=list)  # of all evaluations, while they decide when averaging begins
+    average_from: int | None = None  # the step from which weights are averaged
     skipped: int = 0
     skips: int = 0  # in a row
     first: float | None = None  # the loss at the start
@@ -125,13 +128,14 @@ class Fit:
         self.precision = choose_precision(config.precision, device)
         compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
         # replayed gradients replace each other: several batches a step would have to be added up
-        recorded = (
-            config.record and config.accumulate == 1 and worth_recording(learner, device, loader.batches.rows > 0)
-        )
+        # and where lengths vary, hardly any shape comes twice
+        alike = config.accumulate == 1 and not loader.batches.usual
+        recorded = config.record and alike and worth_recording(learner, device, loader.batches.rows > 0)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner)
         self.cost = cost.total(learner)
-        self.state = Progressed()
+        self.state = Progressed(average_from=0 if config.optim.average == "start" else None)
+        self.averages: Averages | None = None  # made when they begin: they are as large as the weights
         self.energy = ""  # how the joules were measured
         self.carry: State | None = None
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
@@ -188,7 +192,8 @@ class Fit:
         self.write_log()
         self.show()
         if self.validate is None and self.keep_best is not None:
-            self.keep_best(state)
+            with self.averaged():
+                self.keep_best(state)
         state.finished = True
         self.save()
 
@@ -198,11 +203,9 @@ class Fit:
         spent = state.spent(self.budget)
         self.learner.advance(spent)
         factor = rate_factor(self.config.schedule, state.step, spent, state.drops)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.optim.lr * factor
         rows = self.loader.batches.rows
         last_good: State | None = None
-        totals, counts = [], []
+        totals, counts, lengths = [], [], 0.0
         for i in range(self.config.accumulate):
             item = next(items)
             if item.fresh:
@@ -211,17 +214,27 @@ class Fit:
             example = to_device(item.example, self.device)
             loss = self.differentiate(example, self.carry)
             self.carry = loss.carry if rows else None
-            totals.append(loss.total)
+            totals.append(loss.total - loss.logs.get("penalty", 0.0))
             counts.append(loss.count)
+            lengths += item.length
             state.tokens += item.tokens
             state.flops += self.cost.training(item.tokens, item.pairs, item.tokens, self.learner.rehearsals)
             state.epoch, state.batch = item.next
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
+        for group in self.optimizer.param_groups:  # a mean over fewer steps of time is a noisier one: it moves less
+            group["lr"] = self.config.optim.lr * factor * (lengths / self.config.accumulate)
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
         if self.carry is not None:  # a state with a NaN in it would spoil every later step
             self.carry = restored(self.carry, last_good, broken)
         self.window.append((total.double(), count.double(), norm.double(), broken.double()))
         state.step += 1
+        if state.average_from is not None:
+            self.averages = self.averages or Averages(self.learner)
+            self.averages.add(state.step - state.average_from)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Within it the learner has the averaged weights, if there are any yet."""
+        return nullcontext() if self.averages is None else self.averages.in_place()
 
     def flush(self) -> None:
         """Brings the numbers of the last steps to the host; only now anything waits for the device."""
@@ -288,8 +301,12 @@ class Fit:
 
     def evaluate(self, asked: Interruption) -> bool:
         """Measures on held-out text; False if it was asked to stop before it was done."""
+        with self.averaged():
+            return self.measure(asked)
+
+    def measure(self, asked: Interruption) -> bool:
         assert self.validate is not None
-        state = self.state
+        state, optim = self.state, self.config.optim
         self.learner.eval()
         started = time.monotonic()
         with torch.no_grad():
@@ -308,6 +325,11 @@ class Fit:
             state.stale, state.since_drop = state.stale + 1, state.since_drop + 1
             if self.config.schedule.name == "plateau" and state.since_drop > self.config.schedule.patience:
                 state.drops, state.since_drop = state.drops + 1, 0
+        if optim.average == "nonmono" and state.average_from is None:
+            state.losses.append(result["loss"])
+            if is_time(state.losses, optim.nonmono):
+                state.average_from = state.step
+                say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
         return True
 
     def stop(self) -> None:
@@ -323,6 +345,8 @@ class Fit:
             "optimizer": named_state(self.optimizer, self.learner),
             "carry": {str(i): leaf for i, leaf in enumerate(pytree.tree_leaves(self.carry or ()))},
         }
+        if self.averages is not None:
+            tensors["average"] = self.averages.means
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
         checkpoints.save(self.folder / "checkpoints", checkpoint, self.config.keep)
 
@@ -338,6 +362,9 @@ class Fit:
         fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
         load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
         self.carry = self.rebuild_carry(found.tensors["carry"])
+        if "average" in found.tensors:
+            self.averages = Averages(self.learner)
+            self.averages.load(found.tensors["average"])
         say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
 
     def rebuild_carry(self, leaves: dict[str, Tensor]) -> State | None:

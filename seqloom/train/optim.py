@@ -18,6 +18,9 @@ class OptimConfig(Config):
     eps: float = Field(1e-8, gt=0)
     momentum: float = Field(0.0, ge=0, lt=1)
     clip: float = Field(1.0, ge=0)  # of the gradient's norm; 0: no clipping
+    # the mean of the weights is measured and kept: from the first step on, or once validation stops to gain (NT-ASGD)
+    average: Literal["never", "start", "nonmono"] = "never"
+    nonmono: int = Field(5, ge=0)  # nonmono: the evaluations that are given to the loss to fall again
 
 
 def build_optimizer(config: OptimConfig, learner: nn.Module) -> torch.optim.Optimizer:

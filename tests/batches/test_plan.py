@@ -66,16 +66,18 @@ def test_packed(seed, documents, longest, max_len, times, epoch):
     packed_holds(numbered_corpus(seed, documents, longest), max_len * times + seed % 2, max_len, seed, epoch)
 
 
-def streams_hold(split, streams, length, seed, epoch):
-    plan = Streams(split, streams, length).plan(seed, epoch)
+def streams_hold(split, streams, usual, seed, epoch, vary=False):
+    plan = Streams(split, streams, usual, vary).plan(seed, epoch)
     rows = [[] for _ in range(streams)]
     before = None
     for i in range(len(plan)):
         excerpt = plan.batch(i)
+        length = excerpt.batch.max_len
+        assert length >= plans.SHORTEST if vary else length == usual
         assert excerpt.batch.is_full and excerpt.batch.num_sequences == streams
         check_excerpt(split, excerpt, length)
         ids, following = excerpt.batch.ids.view(streams, length), excerpt.following.view(streams, length)
-        assert excerpt.batch.positions.view(streams, length)[:, 0].eq(i * length).all()
+        assert excerpt.batch.positions.view(streams, length)[:, 0].eq(len(rows[0])).all()
         if before is not None:
             assert torch.equal(ids[:, 0], before), "a stream does not go on where it stopped"
         before = following[:, -1]
@@ -83,7 +85,7 @@ def streams_hold(split, streams, length, seed, epoch):
             row += part
     flat = [token for row in rows for token in row if token != END]
     assert len(flat) == len(set(flat)), "a token twice"
-    assert split.num_tokens - sum(map(len, rows)) < (streams + 1) * length, "too much left out"
+    assert split.num_tokens - sum(map(len, rows)) < (streams + 1) * usual, "too much left out"
 
 
 @settings(max_examples=60, deadline=None)
@@ -101,11 +103,46 @@ def test_streams(seed, documents, longest, streams, length, epoch):
         streams_hold(split, streams, length, seed, epoch)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(5, 80), st.integers(1, 4), st.integers(10, 30))
+def test_streams_of_varying_length(seed, documents, longest, streams, length):
+    split = numbered_corpus(seed, documents, longest)
+    if split.num_tokens >= streams * length:
+        streams_hold(split, streams, length, seed, seed % 3, vary=True)
+
+
+def lengths_are_right() -> None:
+    """N(70, 5) in 95 of 100 batches, N(35, 5) in the others."""
+    found = np.diff(plans.varied(plans.generator(1, 2), 70, 70 * 20_000))
+    found, seldom = found[:-1], found[:-1] < 52
+    n = len(found)
+    assert abs(seldom.mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / n)
+    for part, middle in ((found[~seldom], 70), (found[seldom], 35)):
+        assert abs(part.mean() + 0.5 - middle) < 4 * 5 / np.sqrt(len(part))  # cut to whole numbers: half a token less
+        assert abs(part.std() - 5) < 0.3
+
+
+def test_varying_lengths():
+    lengths_are_right()
+    assert np.diff(plans.varied(plans.generator(1, 2), 10, 10_000)).min() == plans.SHORTEST
+
+
+@pytest.mark.parametrize(("name", "value"), [("HALVED", 0.1), ("SPREAD", 7.0)])
+def test_planted_wrong_lengths_are_noticed(name, value, monkeypatch):
+    monkeypatch.setattr(plans, name, value)
+    with pytest.raises(AssertionError):
+        lengths_are_right()
+
+
 def same(a, b):
     return all(torch.equal(x, y) for x, y in zip((a.batch.ids, a.following), (b.batch.ids, b.following), strict=True))
 
 
-@pytest.mark.parametrize("make", [lambda s: Packed(s, 48, 12), lambda s: Streams(s, 4, 12)], ids=["packed", "streams"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda s: Packed(s, 48, 12), lambda s: Streams(s, 4, 12), lambda s: Streams(s, 4, 12, vary=True)],
+    ids=["packed", "streams", "varying"],
+)
 def test_a_plan_is_a_function_of_seed_and_epoch(make):
     split = numbered_corpus(1, 40, 30)
     one, two = make(split).plan(7, 3), make(split).plan(7, 3)
@@ -165,3 +202,5 @@ def test_impossible_shapes():
         Packed(split, 8, 16)
     with pytest.raises(UsageError, match="more than the"):
         Streams(split, 100, 100)
+    with pytest.raises(UsageError, match="vary needs"):
+        Streams(split, 1, 9, vary=True)

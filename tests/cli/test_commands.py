@@ -91,7 +91,8 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         if row["kind"] == "counts":
             assert row["objectives"] == ["counts"] and row["presets"] == {"tiny": 0, "small": 0}
             continue
-        assert row["objectives"] == ["next-token", "scheduled-sampling"][: 1 if row["kind"] == "transformer" else 2]
+        recurrent = [] if row["kind"] == "transformer" else ["scheduled-sampling", "regularized"]
+        assert row["objectives"] == ["next-token", *recurrent]
         assert 0 < row["presets"]["tiny"] <= 1_000_000 and row["presets"]["small"] > row["presets"]["tiny"]
     assert found["gpt2"]["presets"]["small"] == 124_439_808  # as published
     code, out, _ = call(capsys, "models", "gpt2", "--json")

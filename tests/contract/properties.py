@@ -27,6 +27,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "jordan": {"dim": 24},
     "gru": {"dim": 24, "num_layers": 2},
     "lstm": {"dim": 24, "num_layers": 2},
+    "awd-lstm": {"embedding_dim": 20, "dim": 24, "num_layers": 2},
     "gpt": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
     "gpt2": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
 }
@@ -44,6 +45,18 @@ VARIANTS = {
     "rnn-sigmoid": ("rnn", {"nonlinearity": "sigmoid"}),
     "rnn-relu": ("rnn", {"nonlinearity": "relu"}),
     "lstm-projected": ("lstm", {"proj_dim": 16}),
+    "awd-lstm-dropped": (
+        "awd-lstm",
+        {
+            "num_layers": 3,
+            "dropout": 0.4,
+            "layer_dropout": 0.3,
+            "input_dropout": 0.4,
+            "embedding_dropout": 0.1,
+            "weight_drop": 0.5,
+        },
+    ),
+    "awd-lstm-square": ("awd-lstm", {"embedding_dim": 24, "num_layers": 3, "weight_drop": 0.5}),
     "gpt2-deep": ("gpt2", {"num_layers": 4}),
 }
 # those that learn by gradients
@@ -290,5 +303,6 @@ def repeatable(name: str) -> None:
 def overfits(name: str) -> None:
     # half of an IRNN's units are silent, and it learns slowly in depth
     sizes = {"dim": 96, "num_layers": 1} if name == "irnn" else {"dim": 48}
+    sizes |= {"embedding_dim": 48} if name == "awd-lstm" else {}
     _, loss = train_a_little(name, 5, 300, **sizes)
     assert loss < 0.05, f"still at {loss:.3f}"

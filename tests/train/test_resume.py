@@ -26,6 +26,7 @@ DROPOUT = {
     "rnn": 0.1,
     "gru": 0.1,
     "lstm": 0.1,
+    "awd-lstm": 0.1,
     "gpt": 0.1,
     "gpt2": 0.1,
 }  # so that the generator matters

@@ -1,0 +1,103 @@
+"""AWD-LSTM: ASGD weight-dropped LSTM. Merity, Keskar & Socher, 2017 (arXiv 1708.02182).
+
+An LSTM that is told apart by how it is kept from learning by heart: recurrent matrices, words, inputs, layers and
+outputs are dropped, each with one mask for a whole call, word or sequence. The rest of the paper is in the recipe:
+objective `regularized` (AR and TAR), streams of varying length, averaged SGD.
+
+Departures: none in the model. Weight decay spares biases, as everywhere here.
+"""
+
+from itertools import pairwise
+
+from pydantic import Field
+
+from seqloom.batch import Context, Output, Ragged, State
+from seqloom.blocks.dropout import DroppedEmbedding, LockedDropout, LockedLayer, WeightDroppedLstm
+from seqloom.blocks.recurrent import RecurrentStack, init_recurrent
+from seqloom.blocks.stack import StackedBackbone
+from seqloom.config import Config as BaseConfig
+
+# Section 5 of the paper has the sizes, dropout (output) 0.4, embedding_dropout 0.1, weight_drop 0.5, input_dropout 0.4
+# (WT2: 0.65) and layer_dropout 0.3. In the code behind these the locked mask was not locked, say its authors; their
+# commands after the repair have layer_dropout 0.25 for PTB, and 0.2 for WT2, which is taken here
+PUBLISHED = {
+    "embedding_dim": 400,
+    "dim": 1150,
+    "num_layers": 3,
+    "dropout": 0.4,
+    "embedding_dropout": 0.1,
+    "weight_drop": 0.5,
+}
+
+
+class AwdLstm(StackedBackbone):
+    """num_layers of `dim` units; the last one gives as many numbers as a word has, so that the output layer may be tied."""
+
+    paper, year = "Merity et al., Regularizing and optimizing LSTM language models", 2017
+    recurrent = True
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(gt=0)
+        embedding_dim: int = Field(400, gt=0)  # of a word, and of the hidden states that predict one
+        dim: int = Field(1150, gt=0)
+        num_layers: int = Field(3, gt=0)
+        dropout: float = Field(0.0, ge=0, lt=1)  # of the last layer's output
+        layer_dropout: float = Field(0.0, ge=0, lt=1)  # between layers
+        input_dropout: float = Field(0.0, ge=0, lt=1)  # of word vectors
+        embedding_dropout: float = Field(0.0, ge=0, lt=1)  # of whole words
+        weight_drop: float = Field(0.0, ge=0, lt=1)  # of the recurrent matrices
+
+    presets = {  # noqa: RUF012
+        # little dropout: they see their text a few times, not hundreds of times
+        "tiny": {
+            "embedding_dim": 80,
+            "dim": 112,
+            "num_layers": 3,
+            "dropout": 0.05,
+            "layer_dropout": 0.05,
+            "input_dropout": 0.05,
+            "embedding_dropout": 0.02,
+            "weight_drop": 0.1,
+        },
+        "small": {
+            "embedding_dim": 400,
+            "dim": 1150,
+            "num_layers": 3,
+            "dropout": 0.2,
+            "layer_dropout": 0.15,
+            "input_dropout": 0.2,
+            "embedding_dropout": 0.05,
+            "weight_drop": 0.25,
+        },
+        "ptb": {"vocab_size": 10000, **PUBLISHED, "input_dropout": 0.4, "layer_dropout": 0.3},
+        "wt2": {"vocab_size": 33278, **PUBLISHED, "input_dropout": 0.65, "layer_dropout": 0.2},
+    }
+
+    def __init__(self, config: Config):
+        width = config.embedding_dim
+        widths = [width, *[config.dim] * (config.num_layers - 1), width]
+        layers = [
+            LockedLayer(
+                WeightDroppedLstm(reads, gives, config.weight_drop), config.layer_dropout if i else config.input_dropout
+            )
+            for i, (reads, gives) in enumerate(pairwise(widths))
+        ]
+        embedding = DroppedEmbedding(config.vocab_size, width, config.embedding_dropout)
+        super().__init__(embedding, RecurrentStack(layers), width)
+        self.dropout = LockedDropout(config.dropout)
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        """`hidden` is dropped, the last of `layers` is not: the objective's penalties are on the one and the other."""
+        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps)
+        return output._replace(hidden=self.dropout(output.hidden, batch))
+
+    def init_weights(self) -> None:
+        init_recurrent(self, spread=0.1)
