@@ -12,6 +12,7 @@ from seqloom import cost
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.store import Store
+from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import build, unknown_name
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Drawn
@@ -79,7 +80,9 @@ def pretrain(
             torch.use_deterministic_algorithms(True)
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
-            learner = recipe.learner(store.manifest.vocab_size, own).to(where)
+            learner = recipe.learner(store.manifest.vocab_size, own)
+        learner.introduce(PreparedVocabulary(tokenizer, train))
+        learner = learner.to(where)
         held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
 
         def validate(stop: Any) -> dict[str, Any] | None:

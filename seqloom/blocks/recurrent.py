@@ -280,3 +280,11 @@ def init_recurrent(model: nn.Module, spread: float = 0.5) -> None:
     for module in model.modules():
         if module is not model and hasattr(module, "init_weights"):  # a block that wants other values
             module.init_weights()  # type: ignore[operator]
+
+
+def init_lstm(model: nn.Module) -> None:
+    """The same, and the forget gates start open (bias 1; Józefowicz et al., 2015)."""
+    init_recurrent(model)
+    for name, bias in model.named_parameters():
+        if name.endswith(("bias_ih_l0", "bias_hh_l0")):  # input, forget, candidate, output
+            nn.init.constant_(bias.data.chunk(4)[1], 1.0 if "bias_ih" in name else 0.0)

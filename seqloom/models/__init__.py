@@ -17,6 +17,7 @@ MODELS = {
     "jordan": "jordan:Jordan",
     "gru": "gru:Gru",
     "lstm": "lstm:Lstm",
+    "big-lstm": "big_lstm:BigLstm",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
 }

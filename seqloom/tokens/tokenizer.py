@@ -71,7 +71,8 @@ class Tokenizer:
         self.lowercase = bool((data.get("normalizer") or {}).get("type") == "Lowercase") or bool(
             (data.get("normalizer") or {}).get("lowercase")
         )
-        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and _is_byte_level(data)
+        self.in_bytes: bool = _is_byte_level(data)  # its entries are written in `byte_alphabet`
+        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and self.in_bytes
         self._table = (
             ChunkTable(self._encode_new, self.unk_id, _parts_punctuation(data)) if _cuts_at_blanks(data) else None
         )
@@ -222,8 +223,13 @@ class Tokenizer:
         """What the normaliser (lower case, BERT's cleaning) makes of a text before it is cut into tokens."""
         return self._rust.normalizer.normalize_str(text) if self._rust.normalizer is not None else text
 
+    def entry(self, number: int) -> str | None:
+        """What the vocabulary has under a number; None where it has a gap."""
+        token: str | None = self._rust.id_to_token(int(number))
+        return token
+
     def token(self, number: int) -> str:
-        token = self._rust.id_to_token(int(number))
+        token = self.entry(number)
         if token is None:
             raise UsageError(f"token id {number} is outside this vocabulary of {self.vocab_size}")
         return str(token)
