@@ -5,6 +5,7 @@ state (`step`). The standard cells keep their weights in the torch.nn module who
 the kernel share one set of weights and are each other's check. Asking for the gates takes the loop.
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -15,6 +16,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqloom.batch import Context, Output, Ragged, State
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.stack import Stack
+from seqloom.errors import UsageError
+
+# true, said once a process, and nothing that whoever trains such a model could change
+warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
 
 CellState = tuple[Tensor, ...]  # (N, D) each; the first one is the output h
 
@@ -154,6 +159,10 @@ class LstmCell(TorchCell):
 
     def __init__(self, input_dim: int, dim: int, proj_dim: int = 0):
         super().__init__()
+        if proj_dim >= dim:
+            raise UsageError(
+                f"'model.proj_dim' = {proj_dim} is not smaller than 'model.dim' = {dim}: lower it, or 0 for none"
+            )
         self.kernel = nn.LSTM(input_dim, dim, proj_size=proj_dim)
 
     def widths(self) -> tuple[int, ...]:
