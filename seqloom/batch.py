@@ -105,6 +105,7 @@ class Backbone(nn.Module):
     paper: str
     year: int
     gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
+    characters: int = 0  # that it reads of a word; 0: it knows words by their ids
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -31,6 +33,7 @@ from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
+from seqloom.tokens.spelling import Characters, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.loop import Fit
@@ -70,7 +73,8 @@ def pretrain(
         chosen = select_documents(train, budget.tokens, seed)
         check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
-        recipe.learner(store.manifest.vocab_size, own)
+        shape = recipe.learner(store.manifest.vocab_size, own)
+    store.spell(shape.backbone.characters)
     with sole_owner(folder):
         config = describe(recipe, store, Path(data), seed)
         if own is not None:
@@ -129,6 +133,10 @@ class Run:
         self, folder: Path, config: dict[str, Any], learner: Objective, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        # unknown words are spelt where they were in training, too
+        data = config.get("data")
+        kept = isinstance(data, dict) and data.get("spelling") is True
+        self.characters = learner.backbone.characters if kept else 0
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
@@ -149,7 +157,16 @@ class Run:
                 f"{self.folder} and {other.folder} have different tokenizers: only probabilities of the same tokens can be "
                 f"mixed; prepare the text of one with --from-tokenizer of the other, and train it again"
             )
-        store, name = self.open(data, split)
+        if (
+            self.learner.backbone.characters
+            and other.learner.backbone.characters
+            and self.characters != other.characters
+        ):
+            raise UsageError(
+                f"{self.folder} and {other.folder} read unknown words in different ways (by up to {self.characters} and "
+                f"{other.characters} characters): only runs that read the same text can be mixed"
+            )
+        store, name = (other if other.characters else self).open(data, split)
         if "valid" not in store.splits:
             raise DataError(
                 f"{data} has no valid split, on which the shares of the two runs are tuned: prepare it with "
@@ -171,6 +188,12 @@ class Run:
                 f"{data} was prepared with another tokenizer than {self.folder} was trained with: prepare it with "
                 f"--from-tokenizer {self.folder / 'tokenizer.json'}"
             )
+        if self.characters and not store.has_spelling:
+            raise DataError(
+                f"{data} has no spelling of unknown words, which {self.folder} was trained to read: prepare it with "
+                f"--keep-spelling and --from-tokenizer {self.folder / 'tokenizer.json'}"
+            )
+        store.spell(self.characters)
         return store, split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
 
     def generate(
@@ -191,7 +214,7 @@ class Run:
         config = build(SampleConfig, options, source="generate")
         tokenizer = self.tokenizer
         ids, unknown = self.read(prompt)
-        if unknown:
+        if unknown and not self.characters:
             say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")
         limit = self.learner.backbone.max_len
         if limit is not None and len(ids) >= limit:
@@ -201,7 +224,9 @@ class Run:
         banned = [
             i for i in {tokenizer.unk_id, *tokenizer.special_ids.values()} if i is not None and i != tokenizer.end_id
         ]
-        stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
+        rows = self.spell(ids, unknown)
+        characters = None if rows is None else torch.from_numpy(rows).repeat(n, 1).to(self.device)
+        stepper = Stepper(self.learner.backbone, self.learner.softmax, characters)  # type: ignore[arg-type]
         streams = [TextStream(tokenizer) for _ in range(n)]
         pieces: list[list[str]] = [[prompt] for _ in range(n)]
         made: list[list[Drawn]] = [[] for _ in range(n)]
@@ -224,8 +249,20 @@ class Run:
 
     def score(self, texts: list[str]) -> list[Scored]:
         """log p of every token of every text, and of its end."""
-        ids = [part.tolist() for part in self.tokenizer.encode_batch(texts)]
-        return score(self.learner, ids, self.tokenizer.end_id, self.device)  # type: ignore[arg-type]
+        encoded, strange = self.tokenizer.encode_batch_with_unknown(texts)
+        ids, unknown = [part.tolist() for part in encoded], [word for words in strange for word in words]
+        end = self.tokenizer.end_id
+        return score(self.learner, ids, end, self.device, spell=lambda flat: self.spell(flat, unknown))  # type: ignore[arg-type]
+
+    def spell(self, ids: npt.ArrayLike, unknown: list[str]) -> Characters | None:
+        """(T, C) the characters of a text, if the model reads those of unknown words."""
+        if not self.characters:
+            return None
+        return spelt(ids, unknown, self.tokenizer, self._spellings)
+
+    @cached_property
+    def _spellings(self) -> Characters:
+        return spelling_table(self.tokenizer, self.characters)
 
 
 def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:

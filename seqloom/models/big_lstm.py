@@ -85,6 +85,7 @@ class BigLstm(StackedBackbone):
             "none",
         )
         super().__init__(embedding, stack, width)
+        self.characters = config.max_chars if config.inputs == "characters" else 0
 
     @property
     def vocab_size(self) -> int:

@@ -38,6 +38,15 @@ def as_bytes(token: str) -> bytes:
     return bytes(VALUES[c] for c in token) if all(c in VALUES for c in token) else token.encode()
 
 
+def spelt(ids: npt.ArrayLike, unknown: Iterable[str], tokenizer: Tokenizer, table: Characters) -> Characters:
+    """(T, C) a text by the table of its vocabulary, and its unknown words, given in their order, by their own letters."""
+    row = np.asarray(ids)
+    characters = table[row]
+    words = [tokenizer.lowered(word).encode() for word in unknown]
+    characters[row == tokenizer.unk_id] = spell(words, table.shape[1])
+    return characters
+
+
 def spelling_table(tokenizer: Tokenizer, longest: int) -> Characters:
     """(V, longest): every entry of the vocabulary, as it stands in a text."""
     tokens = [tokenizer.entry(number) or "" for number in range(tokenizer.vocab_size)]
