@@ -2,6 +2,10 @@
 
 import math
 import random
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ from seqloom.batches.store import Split, Store
 from seqloom.errors import DataError, UsageError
 from seqloom.runs import load, pretrain
 from seqloom.tokens.spelling import spell, spelling_table
+from tests.batches.test_prepare import KILLED, contents
 from tests.corpus import WORDS
 
 SETTINGS = ["batches.streams=4", "batches.length=16", "model.dim=24", "model.proj_dim=16", "budget={steps=30}"]
@@ -90,6 +95,15 @@ def test_workers_and_other_shards_change_no_word(data, tmp_path):
         assert path.read_bytes() == (tmp_path / "data" / path.name).read_bytes()
 
 
+@pytest.mark.parametrize(("at", "where"), [(8, "before"), (9, "after"), (11, "before"), (12, "after")])
+def test_killed_anywhere_it_ends_the_same(at, where, data, tmp_path):
+    script = re.sub(r"vocab_size=.*\)", f"**{OPTIONS!r})", KILLED)
+    command = [sys.executable, "-c", script, str(data.parent / "a.txt"), str(tmp_path / "out"), str(at), where]
+    assert subprocess.run(command, check=False).returncode == -9
+    prepare([data.parent / "a.txt"], tmp_path / "out", **OPTIONS)
+    assert contents(tmp_path / "out") == contents(data)
+
+
 @pytest.mark.parametrize("kind", [Packed, Streams])
 def test_batches_have_the_characters_of_their_tokens(kind, data):
     store = Store.open(data)
@@ -153,8 +167,6 @@ def test_data_without_spelling_is_refused_where_it_was_learnt_with(run, data, tm
 
 
 def test_bad_words_are_refused(data, tmp_path):
-    import shutil
-
     shutil.copytree(data, tmp_path / "data")
     path = tmp_path / "data/train-00001.words.bin"
     path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
