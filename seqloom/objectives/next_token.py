@@ -41,7 +41,9 @@ class NextToken(LeftToRight):
         tie: bool = True  # the output layer shares the input embeddings (Press & Wolf, 2017; Inan et al., 2017)
         bias: bool = False
         softmax: Literal["full", "adaptive", "sampled"] = "full"
-        cutoffs: tuple[int, ...] = Field((), description="adaptive: the ranks at which clusters begin; none: V^⅔, V^⅚")
+        cutoffs: tuple[int, ...] = Field(
+            (), max_length=16, description="adaptive: the ranks at which clusters begin; none: V^⅔ and V^⅚"
+        )
         samples: int = Field(1024, gt=0, description="sampled: the words that stand for all others in a step")
 
     def __init__(self, backbone: Backbone, config: Config):
