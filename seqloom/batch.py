@@ -5,7 +5,7 @@ Letters, the same in every file:
     V vocabulary   L longest sequence   C characters in a word   S source tokens
 """
 
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +83,16 @@ class Loss(NamedTuple):
     carry: State | None = None  # handed to the next batch of the same streams
 
 
+class Vocabulary(Protocol):
+    """What a learner may want to know of the words before it learns; it costs something only if it is asked."""
+
+    def counts(self) -> Tensor:
+        """(V,) how often each occurs in the training text."""
+
+    def spellings(self, longest: int) -> Tensor:
+        """(V, C ≤ longest) the characters of each, as `tokens.spelling` numbers them."""
+
+
 class Backbone(nn.Module):
     """Ends at hidden states. What is predicted from them belongs to an objective or a task."""
 
@@ -96,12 +106,18 @@ class Backbone(nn.Module):
     paper: str
     year: int
     gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
+    characters: int = 0  # that it reads of a word; 0: it knows words by their ids
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property
-    def table(self) -> nn.Embedding:
-        """Token embeddings, which an output layer may share."""
+    def table(self) -> nn.Embedding | None:
+        """Token embeddings, which an output layer may share; None where words have no vectors of their own."""
         raise NotImplementedError
+
+    @property
+    def vocab_size(self) -> int:
+        assert self.table is not None
+        return self.table.num_embeddings
 
     def forward(
         self,
@@ -121,6 +137,12 @@ class Backbone(nn.Module):
     def init_weights(self) -> None:
         """Fills the values; `__init__` only builds shapes."""
         raise NotImplementedError
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        """Told before training what the words are; few models ask."""
+
+    def settle(self) -> None:
+        """As Learner.settle."""
 
 
 class Learner(nn.Module):
@@ -147,6 +169,9 @@ class Learner(nn.Module):
     def size(self) -> int:
         """How many numbers it learns."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        """Told before training what the words are. What it keeps of that are buffers, stored with the weights."""
 
     def adopt(self, tensors: dict[str, Tensor]) -> None:
         """Takes over stored tensors whose sizes the config does not tell; few learners have such."""

@@ -3,7 +3,8 @@
 A multiply and an add are two operations; element-wise work (norms, activations, softmax) is not counted, as everywhere.
 Forward cost has three parts: so much a token, so much a pair of tokens that attention compares (the quadratic term: a
 sequence of L tokens has L² pairs, causal or not, as kernels are counted), so much a target (the output layer). Backward
-is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted.
+is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted. An adaptive
+softmax is counted at what a target costs on average, by how often the training text asks each cluster.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ from torch import nn
 
 from seqloom.batch import Learner
 from seqloom.blocks.attention import SelfAttention
+from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.recurrent import TorchCell
 from seqloom.blocks.softmax import Softmax
 
@@ -39,12 +41,17 @@ def _recurrent(cell: TorchCell) -> Flops:
     return Flops(token=2 * sum(weight.numel() for name, weight in kernel.named_parameters() if "weight" in name))
 
 
+def _characters(cnn: CharacterCnn) -> Flops:
+    return Flops(token=2 * cnn.max_chars * sum(each.weight.numel() for each in cnn.convolutions))
+
+
 # one line a block that multiplies matrices of its own; what is inside a counted block is not counted again
 PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
     SelfAttention: ("attention", lambda m: Flops(pair=4 * m.num_heads * m.head_dim)),  # QKᵀ and weights · V
     TorchCell: ("recurrence", _recurrent),
-    Softmax: ("softmax", lambda m: Flops(target=2 * m.weight.numel())),
+    CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
+    Softmax: ("softmax", lambda m: Flops(target=2 * m.multiplied)),  # and what is built on it
 }
 
 

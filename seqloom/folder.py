@@ -38,7 +38,7 @@ def describe(recipe: Recipe, store: Store, data: Path, seed: int) -> dict[str, A
         "recipe": recipe.model_dump(),
         "vocab_size": store.manifest.vocab_size,
         "tokenizer": store.manifest.tokenizer,
-        "data": {"folder": str(data), "fingerprint": store.fingerprint},
+        "data": {"folder": str(data), "fingerprint": store.fingerprint, "spelling": store.has_spelling},
         "seed": seed,
         "versions": {
             "seqloom": __version__,

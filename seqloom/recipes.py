@@ -41,9 +41,11 @@ def counted(preset: str, model: dict[str, Any]) -> dict[str, Any]:
 def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     """Streams with a carried state: truncated back-propagation through time. The output layer has a bias, as these
     papers have it: a state that starts near zero would need long to learn how frequent words are."""
-    objective = {"name": "next-token", "bias": True}
-    if "embedding_dim" in model:  # a table of another width than the hidden states cannot be shared
+    objective: dict[str, Any] = {"name": "next-token", "bias": True}
+    if "embedding_dim" in model or "filters" in model:  # a table of another width than the hidden states, or none
         objective["tie"] = False
+    if preset == "jozefowicz-2016":
+        objective |= {"softmax": "sampled", "samples": 8192}
     if preset == "tiny":
         return {
             "objective": objective,

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -12,6 +14,7 @@ from seqloom import cost
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.store import Split, Store
+from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import build, unknown_name
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Drawn
@@ -31,6 +34,7 @@ from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
+from seqloom.tokens.spelling import Characters, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.find_rate import Found, find_rate
@@ -70,7 +74,8 @@ def pretrain(
         chosen = select_documents(train, budget.tokens, seed)
         check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
-        recipe.learner(store.manifest.vocab_size, own)
+        shape = recipe.learner(store.manifest.vocab_size, own)
+    store.spell(shape.backbone.characters)
     source = None if start is None else Path(start)
     first = None if source is None else first_weights(source, recipe, store, folder, own)
     with sole_owner(folder):
@@ -130,7 +135,9 @@ def open_text(data: str | Path) -> tuple[Store, Split]:
 def begin_learner(recipe: Recipe, store: Store, own: Plugin | None, seed: int) -> Objective:
     with torch.random.fork_rng():
         torch.manual_seed(mix(seed))  # the values that the weights start from
-        return recipe.learner(store.manifest.vocab_size, own)
+        learner = recipe.learner(store.manifest.vocab_size, own)
+    learner.introduce(PreparedVocabulary(store.tokenizer, store.split("train")))
+    return learner
 
 
 def find_lr(
@@ -148,7 +155,9 @@ def find_lr(
     if recipe.objective["name"] == "counts":
         raise UsageError(f"--find-lr: {recipe.name} learns by counting, without a rate")
     store, train = open_text(data)
-    batches, learner = recipe.batches.build(train), begin_learner(recipe, store, own, seed).to(where)
+    learner = begin_learner(recipe, store, own, seed).to(where)
+    store.spell(learner.backbone.characters)
+    batches = recipe.batches.build(train)
     return find_rate(learner, Loader(batches, learner, seed, recipe.train.workers), recipe.train, where, seed)
 
 
@@ -191,6 +200,10 @@ class Run:
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.stepper: Stepper | None = None
+        # unknown words are spelt where they were in training, too
+        data = config.get("data")
+        kept = isinstance(data, dict) and data.get("spelling") is True
+        self.characters = learner.backbone.characters if kept else 0
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
@@ -211,7 +224,16 @@ class Run:
                 f"{self.folder} and {other.folder} have different tokenizers: only probabilities of the same tokens can be "
                 f"mixed; prepare the text of one with --from-tokenizer of the other, and train it again"
             )
-        store, name = self.open(data, split)
+        if (
+            self.learner.backbone.characters
+            and other.learner.backbone.characters
+            and self.characters != other.characters
+        ):
+            raise UsageError(
+                f"{self.folder} and {other.folder} read unknown words in different ways (by up to {self.characters} and "
+                f"{other.characters} characters): only runs that read the same text can be mixed"
+            )
+        store, name = (other if other.characters else self).open(data, split)
         if "valid" not in store.splits:
             raise DataError(
                 f"{data} has no valid split, on which the shares of the two runs are tuned: prepare it with "
@@ -251,6 +273,12 @@ class Run:
                 f"{data} was prepared with another tokenizer than {self.folder} was trained with: prepare it with "
                 f"--from-tokenizer {self.folder / 'tokenizer.json'}"
             )
+        if self.characters and not store.has_spelling:
+            raise DataError(
+                f"{data} has no spelling of unknown words, which {self.folder} was trained to read: prepare it with "
+                f"--keep-spelling and --from-tokenizer {self.folder / 'tokenizer.json'}"
+            )
+        store.spell(self.characters)
         return store, split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
 
     def generate(
@@ -271,7 +299,7 @@ class Run:
         config = build(SampleConfig, options, source="generate")
         tokenizer = self.tokenizer
         ids, unknown = self.read(prompt)
-        if unknown:
+        if unknown and not self.characters:
             say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")
         limit = self.learner.backbone.max_len
         if limit is not None and len(ids) >= limit:
@@ -283,6 +311,8 @@ class Run:
         ]
         if self.stepper is None:  # kept: what it sets up for steps serves the next call, too
             self.stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
+        rows = self.spell(ids, unknown)
+        self.stepper.characters = None if rows is None else torch.from_numpy(rows).repeat(n, 1).to(self.device)
         streams = [TextStream(tokenizer) for _ in range(n)]
         pieces: list[list[str]] = [[prompt] for _ in range(n)]
         made: list[list[Drawn]] = [[] for _ in range(n)]
@@ -305,8 +335,20 @@ class Run:
 
     def score(self, texts: list[str]) -> list[Scored]:
         """log p of every token of every text, and of its end."""
-        ids = [part.tolist() for part in self.tokenizer.encode_batch(texts)]
-        return score(self.learner, ids, self.tokenizer.end_id, self.device)  # type: ignore[arg-type]
+        encoded, strange = self.tokenizer.encode_batch_with_unknown(texts)
+        ids, unknown = [part.tolist() for part in encoded], [word for words in strange for word in words]
+        end = self.tokenizer.end_id
+        return score(self.learner, ids, end, self.device, spell=lambda flat: self.spell(flat, unknown))  # type: ignore[arg-type]
+
+    def spell(self, ids: npt.ArrayLike, unknown: list[str]) -> Characters | None:
+        """(T, C) the characters of a text, if the model reads those of unknown words."""
+        if not self.characters:
+            return None
+        return spelt(ids, unknown, self.tokenizer, self._spellings)
+
+    @cached_property
+    def _spellings(self) -> Characters:
+        return spelling_table(self.tokenizer, self.characters)
 
 
 def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:

@@ -30,6 +30,9 @@ class MemorySplit:
             surface_bits=0.0,
         )
 
+    def characters_of(self, starts, lengths, ids):
+        return None
+
     def read_many(self, starts, lengths):
         padded = np.concatenate(([END], self.flat))
         parts = [padded[s + 1 : s + 1 + n] for s, n in zip(starts, lengths, strict=True)]

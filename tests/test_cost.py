@@ -2,18 +2,20 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import cost
 from seqloom.batch import IGNORE, Excerpt, pack
 from seqloom.blocks import kernels, recurrent
+from seqloom.blocks.adaptive import Cluster
 from seqloom.blocks.softmax import Softmax
 from seqloom.cost import Flops, co2_kg, peak_of, total
-from tests.contract.properties import NEURAL, build, following, learner_of, sequences
+from tests.contract.properties import NEURAL, VOCAB, Words, build, following, learner_of, sequences
 
 
 def plain_loss(self, hidden, targets, rows):
-    return torch.nn.functional.cross_entropy(self(hidden), targets, ignore_index=IGNORE, reduction="sum")
+    return F.cross_entropy(F.linear(hidden, self.weight, self.bias), targets, ignore_index=IGNORE, reduction="sum")
 
 
 def plain_products(monkeypatch):
@@ -25,11 +27,22 @@ def plain_products(monkeypatch):
     monkeypatch.setattr(recurrent, "has_kernel", lambda cell: False)
 
 
+class Told(Words):
+    """The frequencies are those of the very targets: what is expected of them is what happens."""
+
+    def __init__(self, example):
+        self.targets = example.following[example.following != IGNORE]
+
+    def counts(self):
+        return torch.bincount(self.targets, minlength=VOCAB)
+
+
 def ratio(name: str, monkeypatch, training: bool, **config) -> float:
     plain_products(monkeypatch)
     learner = learner_of(build(name, dtype=torch.float32), **config).train()
     texts = sequences(0, (32, 32, 32))  # equal lengths: the counter would count the empty cells of a grid
     example = Excerpt(pack(texts), following(texts))
+    learner.introduce(Told(example))
     with FlopCounterMode(display=False) as counter:
         if training:
             learner(example).total.backward()
@@ -50,6 +63,21 @@ def test_within_one_percent_of_torch(name, training, monkeypatch):
 @pytest.mark.parametrize("name", ["lstm", "gpt2"])
 def test_an_untied_output_layer_costs_the_same(name, monkeypatch):
     assert ratio(name, monkeypatch, True, tie=False) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
+@pytest.mark.parametrize(
+    "config",
+    [{"softmax": "adaptive"}, {"softmax": "adaptive", "cutoffs": (3, 9, 40)}, {"softmax": "sampled", "samples": 20}],
+)
+@pytest.mark.parametrize("name", ["lstm", "big-lstm"])
+def test_large_vocabularies_within_one_percent(name, config, training, monkeypatch):
+    assert ratio(name, monkeypatch, training, tie=False, **config) == pytest.approx(1, abs=0.01)
+
+
+def test_planted_clusters_that_everyone_pays_for_are_noticed(monkeypatch):
+    monkeypatch.setattr(Cluster, "multiplied", property(lambda m: m.weight.numel() + m.down.numel()))
+    assert ratio("lstm", monkeypatch, True, tie=False, softmax="adaptive") != pytest.approx(1, abs=0.01)
 
 
 def test_planted_double_count_is_noticed(monkeypatch):

@@ -44,7 +44,7 @@ def test_a_built_in_recipe_builds(name: str) -> None:
     if recipe.objective["name"] == "counts":
         assert learner.initial_loss() == math.log(8192) and recipe.budget.epochs == 1
         return
-    assert learner.backbone.table.num_embeddings == 8192
+    assert learner.backbone.vocab_size == 8192
     assert recipe.batches.kind == ("streams" if learner.backbone.recurrent else "packed")
     assert learner.backbone.max_len is None or recipe.batches.length <= learner.backbone.max_len
 

@@ -35,6 +35,7 @@ class Corpus(Protocol):
     @property
     def offsets(self) -> np.ndarray: ...
     def read_many(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray: ...
+    def characters_of(self, starts: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> np.ndarray | None: ...
 
 
 class Plan(Protocol):
@@ -68,6 +69,8 @@ def excerpt(split: Corpus, pieces: Pieces, max_len: int, num_sequences: int = 0,
     inputs[first[1:] - 1] = False
     targets[first[:-1]] = False
     ids, following = both[inputs], both[targets]
+    spelt = split.characters_of(pieces.starts - 1, lengths + 1, both)
+    chars = None if spelt is None else torch.from_numpy(np.pad(spelt[inputs], ((0, filler), (0, 0))))
     if filler:
         cuts = np.full(-(-filler // max_len), max_len)
         cuts[-1] = filler - max_len * (len(cuts) - 1)
@@ -80,7 +83,7 @@ def excerpt(split: Corpus, pieces: Pieces, max_len: int, num_sequences: int = 0,
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(ids)) - offsets[owner] + positions[owner]
     row, places, owners, borders = (torch.from_numpy(array) for array in (ids, place, owner, offsets))
-    return Excerpt(Ragged(row, places, owners, borders, max_len), torch.from_numpy(following))
+    return Excerpt(Ragged(row, places, owners, borders, max_len, chars=chars), torch.from_numpy(following))
 
 
 def cut_documents(offsets: np.ndarray, max_len: int, first: np.ndarray | None = None) -> Pieces:
@@ -200,6 +203,7 @@ class StreamPlan:
             owner=torch.arange(n).repeat_interleave(length),
             offsets=torch.arange(0, n * length + 1, length, dtype=torch.int32),
             max_len=length,
+            chars=read.batch.chars,
         )
         return Excerpt(batch, read.following)
 

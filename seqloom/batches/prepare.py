@@ -61,12 +61,14 @@ def prepare(
     leak_share: float = 0.3,
     workers: int | None = None,
     overwrite: bool = False,
+    keep_spelling: bool = False,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Manifest:
     """Prepares a corpus and returns its manifest (with the data report).
 
     vocab_size: 8192 for bpe, wordpiece and unigram unless given; for word and char a limit, for byte nothing.
     workers: processes that encode, None for one a core; the result does not depend on it.
+    keep_spelling: unknown words, all of which are one token, are kept for models that read characters.
     """
     check_options(tokenizer, vocab_size, min_count, words)
     if from_tokenizer is not None and (vocab_size is not None or min_count is not None or lowercase):
@@ -87,9 +89,14 @@ def prepare(
         leak_share,
     )
     given = None if from_tokenizer is None else Tokenizer.load(from_tokenizer)
+    kind = given.kind if given else tokenizer
+    if keep_spelling and kind != "word":
+        raise UsageError(
+            f"--keep-spelling is for words that a vocabulary of words lacks, and --tokenizer is {kind}: use word"
+        )
     corpus = Corpus(request)
     options = {
-        "tokenizer": given.kind if given else tokenizer,
+        "tokenizer": kind,
         "from_tokenizer": given.hash if given else None,
         "vocab_size": vocab_size,
         "min_count": min_count,
@@ -103,6 +110,7 @@ def prepare(
         "keep_leaks": keep_leaks,
         "keep_duplicates": keep_duplicates,
         "leak_share": leak_share,
+        "keep_spelling": keep_spelling,
         "shard_tokens": shard_tokens,
     }
     out = Path(out)
@@ -245,10 +253,10 @@ class _Preparation:
 
     def _encode(self, plan: Plan, encoder: Encoder) -> dict[Any, SplitEntry]:
         tokenizer = encoder.tokenizer
-        dtype = storage_type(tokenizer.vocab_size)
+        dtype, spelling = storage_type(tokenizer.vocab_size), self.options["keep_spelling"]
         writers = {
-            i: ShardWriter(self.out, SPLITS[i], dtype, self.options["shard_tokens"], tokenizer.end_id)
-            for i in range(len(SPLITS))
+            i: ShardWriter(self.out, name, dtype, self.options["shard_tokens"], tokenizer.end_id, spelling)
+            for i, name in enumerate(SPLITS)
         }
         past = [writer.finished_documents for writer in writers.values()]
 
@@ -326,7 +334,7 @@ def _utf8(text: str) -> int:
 
 
 def _ours(name: str) -> bool:
-    shard = name.endswith((".tokens.bin", ".docs.bin")) and name.split("-")[0] in SPLITS
+    shard = name.endswith((".tokens.bin", ".docs.bin", ".words.bin")) and name.split("-")[0] in SPLITS
     return shard or name in (MANIFEST, TOKENIZER, _STATE, _PLAN, _COSTS) or name.endswith(TEMPORARY)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seqloom.batches.spelt import words_file
 from seqloom.batches.store import DOCUMENT, Shard, SplitEntry, shard_hash, shard_name
 from seqloom.errors import OutOfMemory
 from seqloom.files import explained, write_bytes
@@ -26,6 +27,7 @@ from seqloom.tokens.unknown import ByteNgram
 class EncodedBatch(NamedTuple):
     ids: npt.NDArray[np.uint32]  # of all documents, each followed by the end id
     records: npt.NDArray[Any]  # DOCUMENT
+    words: list[str]  # the unknown ones in their order, as the tokenizer reads them
 
 
 class Encoder:
@@ -44,7 +46,7 @@ class Encoder:
             records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(strange), bits, lost)
         end = np.array([self.tokenizer.end_id], np.uint32)
         flat = np.concatenate([part for ids in rows for part in (ids, end)])
-        return EncodedBatch(flat, records)
+        return EncodedBatch(flat, records, [self.tokenizer.lowered(word) for strange in unknown for word in strange])
 
 
 _encoder: Encoder | None = None  # of a worker process
@@ -102,17 +104,18 @@ def encoded(
 class ShardWriter:
     """Collects the documents of one split and writes a shard whenever `shard_tokens` are there.
 
-    A shard counts as finished when its documents file, written second, exists: both appear whole or not at all.
+    A shard counts as finished when its documents file, written last, exists: all appear whole or not at all.
     """
 
-    def __init__(self, folder: Path, split: str, dtype: np.dtype[Any], shard_tokens: int, end_id: int):
+    def __init__(self, folder: Path, split: str, dtype: np.dtype[Any], shard_tokens: int, end_id: int, spelling: bool):
         self.folder, self.split, self.dtype, self.shard_tokens = folder, split, dtype, shard_tokens
-        self.end_id = end_id
+        self.end_id, self.spelling = end_id, spelling
         self.shards: list[Shard] = []
         self.totals: dict[str, float] = dict.fromkeys(DOCUMENT.names or (), 0)
         self.finished_documents = 0
         self._ids: list[npt.NDArray[np.uint32]] = []
         self._records: list[npt.NDArray[Any]] = []
+        self._words: list[str] = []
         self._tokens = 0
         while self._docs(len(self.shards)).exists():
             self._count(np.fromfile(self._docs(len(self.shards)), DOCUMENT))
@@ -122,27 +125,32 @@ class ShardWriter:
         return self.folder / f"{shard_name(self.split, number)}.docs.bin"
 
     def add(self, batch: EncodedBatch) -> None:
-        ids, records = batch
+        ids, records, words = batch
         ends = np.cumsum(records["tokens"], dtype=np.int64)
         start = taken = 0
         # a shard is closed by the document that fills it: the borders do not depend on how batches were cut
         while (full := int(np.searchsorted(ends, taken + self.shard_tokens - self._tokens))) < len(records):
-            self._keep(ids[taken : int(ends[full])], records[start : full + 1])
+            done = int(records["unknown"][start : full + 1].sum(dtype=np.int64))
+            self._keep(ids[taken : int(ends[full])], records[start : full + 1], words[:done])
+            words = words[done:]
             start, taken = full + 1, int(ends[full])
             self._write()
-        self._keep(ids[taken:], records[start:])
+        self._keep(ids[taken:], records[start:], words)
 
-    def _keep(self, ids: npt.NDArray[np.uint32], records: npt.NDArray[Any]) -> None:
+    def _keep(self, ids: npt.NDArray[np.uint32], records: npt.NDArray[Any], words: list[str]) -> None:
         self._ids.append(ids.astype(self.dtype))
         self._records.append(records)
+        self._words += words if self.spelling else []
         self._tokens += len(ids)
 
     def _write(self) -> None:
         name = shard_name(self.split, len(self.shards))
         records = np.concatenate(self._records)
         write_bytes(self.folder / f"{name}.tokens.bin", np.concatenate(self._ids).tobytes())
+        if self.spelling:
+            write_bytes(self.folder / f"{name}.words.bin", words_file(self._words))
         write_bytes(self.folder / f"{name}.docs.bin", records.tobytes())
-        self._ids, self._records, self._tokens = [], [], 0
+        self._ids, self._records, self._words, self._tokens = [], [], [], 0
         self._count(records)
 
     def _count(self, records: npt.NDArray[Any]) -> None:
@@ -151,7 +159,7 @@ class ShardWriter:
             kind = np.float64 if key.endswith("bits") else np.int64
             self.totals[key] += records[key].sum(dtype=kind).item()
         with explained(self.folder / name):
-            digest = shard_hash(self.folder, name)
+            digest = shard_hash(self.folder, name, self.spelling)
         tokens = int(records["tokens"].sum(dtype=np.int64))
         self.shards.append(Shard(file=name, sha256=digest, documents=len(records), tokens=tokens))
 

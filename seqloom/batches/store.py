@@ -4,6 +4,7 @@
     tokenizer.json             the tokenizer that made the ids
     train-00000.tokens.bin     ids of the documents, little-endian uint16 or uint32; each document is followed by the end id
     train-00000.docs.bin       one record a document (`DOCUMENT`)
+    train-00000.words.bin      its unknown words, if their spelling was to be kept (`spelt`)
 
 All positions below count tokens in the concatenation of a split's shards.
 """
@@ -18,9 +19,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from seqloom.batches.spelt import UnknownWords
 from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
 from seqloom.files import explained
+from seqloom.tokens.spelling import Characters, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -101,9 +104,9 @@ def shard_name(split: str, number: int) -> str:
     return f"{split}-{number:05d}"
 
 
-def shard_hash(folder: Path, name: str) -> str:
+def shard_hash(folder: Path, name: str, spelling: bool = False) -> str:
     digest = hashlib.sha256()
-    for ending in ("tokens", "docs"):
+    for ending in ("tokens", "docs", "words") if spelling else ("tokens", "docs"):
         with explained(folder / f"{name}.{ending}.bin"), open(folder / f"{name}.{ending}.bin", "rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
@@ -117,6 +120,9 @@ class Split:
         self.name, self.entry, self.end_id = name, entry, end_id
         self.num_documents, self.num_tokens = entry.documents, entry.tokens
         self.words, self.characters, self.bytes = entry.words, entry.characters, entry.bytes
+        self._folder, self._unk_id = folder, -1
+        self._table: Characters | None = None
+        self._unknown: dict[int, UnknownWords] = {}
         self._shards: list[npt.NDArray[Any]] = []
         self._document_files: list[Path] = []
         self._starts = np.zeros(len(entry.shards) + 1, np.int64)
@@ -179,6 +185,28 @@ class Split:
         """Ids of tokens start … stop-1. Position -1 is the end token that stands before the first document."""
         return self.read_many(np.array([start]), np.array([stop - start]))
 
+    def spell(self, table: Characters, unk_id: int) -> None:
+        """From now on `characters_of` gives what words are spelt like; the table has that of the known ones."""
+        self._table, self._unk_id = table, unk_id
+
+    def characters_of(self, starts: npt.ArrayLike, lengths: npt.ArrayLike, ids: Ints) -> Characters | None:
+        """(T, C) of the ids that read_many gave for the same stretches; None where nothing is to be spelt."""
+        if self._table is None:
+            return None
+        characters = self._table[ids]
+        unknown = np.flatnonzero(ids == self._unk_id)
+        begin, length = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
+        place = (np.repeat(begin - (np.cumsum(length) - length), length) + np.arange(len(ids)))[unknown]
+        shard = np.searchsorted(self._starts, place, side="right") - 1
+        for number in np.unique(shard).tolist():
+            if number not in self._unknown:
+                path = self._folder / f"{shard_name(self.name, number)}.words.bin"
+                shard_ids, longest = self._shards[number], self._table.shape[1]
+                self._unknown[number] = UnknownWords(path, shard_ids, self._unk_id, longest)
+            here = shard == number
+            characters[unknown[here]] = self._unknown[number].at(place[here] - self._starts[number])
+        return characters
+
     def read_many(self, starts: npt.ArrayLike, lengths: npt.ArrayLike) -> Ints:
         """The ids of many stretches, end to end."""
         begin = np.asarray(starts, np.int64).reshape(-1)
@@ -235,7 +263,7 @@ class Store:
         """Reads every byte and compares the hashes."""
         for name, entry in self.manifest.splits.items():
             for shard in entry.shards:
-                if shard_hash(self.folder, shard.file) != shard.sha256:
+                if shard_hash(self.folder, shard.file, self.has_spelling) != shard.sha256:
                     raise DataError(
                         f"{self.folder / shard.file}.*.bin of split {name!r} is damaged: prepare the data again"
                     )
@@ -253,6 +281,19 @@ class Store:
                 f"{self.folder / TOKENIZER} is not the tokenizer that made this data: prepare the data again"
             )
         return tokenizer
+
+    @property
+    def has_spelling(self) -> bool:
+        """Whether the spelling of unknown words was kept."""
+        return bool(self.manifest.options.get("keep_spelling"))
+
+    def spell(self, longest: int) -> None:
+        """For a model that reads the first `longest` characters of a word, if there are spellings; 0: it reads none."""
+        unk_id = self.tokenizer.unk_id
+        if self.has_spelling and longest and unk_id is not None:
+            table = spelling_table(self.tokenizer, longest)
+            for split in self._open.values():
+                split.spell(table, unk_id)
 
     @property
     def fingerprint(self) -> str:

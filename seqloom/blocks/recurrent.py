@@ -5,6 +5,7 @@ state (`step`). The standard cells keep their weights in the torch.nn module who
 the kernel share one set of weights and are each other's check. Asking for the gates takes the loop.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, Protocol, Self
@@ -17,6 +18,10 @@ from seqloom.batch import Context, Output, Ragged, State
 from seqloom.blocks.gated import STEPS, GatedScan
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.stack import Stack
+from seqloom.errors import UsageError
+
+# true, said once a process, and nothing that whoever trains such a model could change
+warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
 
 CellState = tuple[Tensor, ...]  # (N, D) each; the first one is the output h
 
@@ -173,6 +178,10 @@ class LstmCell(TorchCell):
 
     def __init__(self, input_dim: int, dim: int, proj_dim: int = 0):
         super().__init__()
+        if proj_dim >= dim:
+            raise UsageError(
+                f"'model.proj_dim' = {proj_dim} is not smaller than 'model.dim' = {dim}: lower it, or 0 for none"
+            )
         self.kernel = nn.LSTM(input_dim, dim, proj_size=proj_dim)
 
     def widths(self) -> tuple[int, ...]:
@@ -317,3 +326,11 @@ def init_recurrent(model: nn.Module, spread: float = 0.5) -> None:
     for module in model.modules():
         if module is not model and hasattr(module, "init_weights"):  # a block that wants other values
             module.init_weights()  # type: ignore[operator]
+
+
+def init_lstm(model: nn.Module) -> None:
+    """The same, and the forget gates start open (bias 1; Józefowicz et al., 2015)."""
+    init_recurrent(model)
+    for name, bias in model.named_parameters():
+        if name.endswith(("bias_ih_l0", "bias_hh_l0")):  # input, forget, candidate, output
+            nn.init.constant_(bias.data.chunk(4)[1], 1.0 if "bias_ih" in name else 0.0)

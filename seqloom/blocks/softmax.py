@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seqloom.batch import IGNORE
+from seqloom.batch import IGNORE, Vocabulary
 
 # the scores of one chunk, in fp32: small enough for a CPU's caches, large enough for a GPU's matrix units
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
@@ -30,11 +30,22 @@ class Softmax(nn.Module):
     def device(self) -> torch.device:
         return self.weight.device
 
-    def init_weights(self, std: float, tied: bool) -> None:
+    @property
+    def multiplied(self) -> int:
+        """How many numbers of its weights a target is multiplied with while learning, on average."""
+        return self.weight.numel()
+
+    def init_weights(self, std: float, tied: bool = False) -> None:
         if not tied:
             nn.init.normal_(self.weight, std=std)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        """All words are alike to it."""
+
+    def settle(self) -> None:
+        """Any numbers will do."""
 
     def forward(self, hidden: Tensor, targets: Tensor | None = None, each: bool = False) -> Tensor:
         """Without targets the scores (T, V); with targets the summed loss; with each=True the loss of every target (T,)."""

@@ -1,11 +1,11 @@
 """Layers one after the other, keeping what was asked for: every layer's output, its state, its weights."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor, nn
 
 from seqloom.batch import Backbone, Context, Output, Ragged, State
-from seqloom.blocks.embedding import TokenEmbedding
 
 
 class Stack(nn.Module):
@@ -50,10 +50,10 @@ class Stack(nn.Module):
 class StackedBackbone(Backbone):
     """An embedding under a stack: the frame of most papers. What they differ in, their `__init__` builds."""
 
-    embedding: TokenEmbedding
+    embedding: Any  # batch → (T, D): a TokenEmbedding, nearly always
     stack: Stack
 
-    def __init__(self, embedding: TokenEmbedding, stack: Stack, dim: int):
+    def __init__(self, embedding: nn.Module, stack: Stack, dim: int):
         super().__init__()
         self.embedding, self.stack, self.dim = embedding, stack, dim
         self.init_weights()
@@ -63,8 +63,8 @@ class StackedBackbone(Backbone):
         return tuple(getattr(layer, "gates", ()) for layer in self.stack.layers)
 
     @property
-    def table(self) -> nn.Embedding:
-        return self.embedding.token
+    def table(self) -> nn.Embedding | None:
+        return getattr(self.embedding, "token", None)
 
     def forward(
         self,

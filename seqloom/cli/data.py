@@ -24,6 +24,8 @@ seqloom prepare news.jsonl.xz --out data/news --split-field split --vocab-size 1
 
 seqloom prepare input.txt --out data/chars --tokenizer char --documents file --valid 0.1
 
+seqloom prepare books.txt --out data/words --tokenizer word --keep-spelling --valid 0.05
+
 seqloom prepare more.txt --out data/more --from-tokenizer data/books/tokenizer.json --test held-out.txt
 """
 _CHECK_EXAMPLES = """Examples:
@@ -82,6 +84,9 @@ def prepare(
         bool, typer.Option("--keep-leaks", help="Keep training documents that repeat held-out text.")
     ] = False,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep exact copies of documents.")] = False,
+    keep_spelling: Annotated[
+        bool, typer.Option("--keep-spelling", help="Keep how unknown words are spelt (word): big-lstm reads them.")
+    ] = False,
     leak_share: _LeakShare = 0.3,
     workers: Annotated[int | None, typer.Option(help="Processes that encode; one a core unless given.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Prepare the folder anew if it exists.")] = False,
@@ -108,6 +113,7 @@ def prepare(
             split_by=split_by,
             keep_leaks=keep_leaks,
             keep_duplicates=keep_duplicates,
+            keep_spelling=keep_spelling,
             leak_share=leak_share,
             workers=workers,
             overwrite=overwrite,

@@ -26,6 +26,7 @@ class Stepper:
 
     def __init__(self, backbone: Backbone, softmax: OutputLayer):
         self.backbone, self.softmax = backbone, softmax
+        self.characters: Tensor | None = None  # (T, C) of the prompts end to end, for a model that reads them
         self.device = softmax.device
         self.graphed = self.device.type == "cuda" and not backbone.counted  # a graph has fixed shapes, counts have none
         # finished sequences are dropped when less than this share is left: at once, or rarely where that means a new graph
@@ -41,7 +42,8 @@ class Stepper:
         """Reads the prompts (none of them empty); no sequence will be longer than `capacity` tokens."""
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         ids = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
-        output = self.backbone(ragged(ids, lengths), state=self.backbone.start(len(prompts), capacity))
+        batch = ragged(ids, lengths)._replace(chars=self.characters)
+        output = self.backbone(batch, state=self.backbone.start(len(prompts), capacity))
         assert output.state is not None
         return self.softmax(output.hidden[lengths.cumsum(0) - 1]).float(), output.state
 

@@ -1,5 +1,6 @@
 """Log-probabilities of single texts, token by token: Σ log p(token), each from what stands before it in its text."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +13,21 @@ from seqloom.objectives.next_token import LeftToRight
 class Texts:
     """Token ids in memory, each text followed by the end token, as a corpus has them."""
 
+    characters: np.ndarray | None = None  # (T, C) of `flat`, for a model that reads them
+
     def __init__(self, ids: list[list[int]], end_id: int):
         self.flat = np.array([end_id, *(token for text in ids for token in [*text, end_id])], np.int64)
         self.offsets = np.cumsum([0, *(len(text) + 1 for text in ids)])
 
     def read_many(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        stretches = [self.flat[s + 1 : s + 1 + n] for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)]
-        return np.concatenate(stretches)
+        return cut(self.flat, starts, lengths)
+
+    def characters_of(self, starts: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> np.ndarray | None:
+        return None if self.characters is None else cut(self.characters, starts, lengths)
+
+
+def cut(row: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([row[s + 1 : s + 1 + n] for s, n in zip(starts.tolist(), lengths.tolist(), strict=True)])
 
 
 class Scored(NamedTuple):
@@ -28,12 +37,20 @@ class Scored(NamedTuple):
 
 @torch.no_grad()
 def score(
-    learner: LeftToRight, ids: list[list[int]], end_id: int, device: torch.device, batch_tokens: int = 16384
+    learner: LeftToRight,
+    ids: list[list[int]],
+    end_id: int,
+    device: torch.device,
+    batch_tokens: int = 16384,
+    spell: Callable[[np.ndarray], np.ndarray | None] = lambda flat: None,
 ) -> list[Scored]:
-    """Texts longer than a model's context are read in windows that move on by half of it."""
+    """spell: the characters (T, C) of all texts end to end, for a model that reads them.
+
+    Texts longer than a model's context are read in windows that move on by half of it."""
     if not ids:
         return []
     texts = Texts(ids, end_id)
+    texts.characters = spell(texts.flat)
     found = np.zeros(len(texts.flat) - 1)
     longest = learner.backbone.max_len
     stride = None if longest is None else max(1, longest // 2)

@@ -18,6 +18,7 @@ MODELS = {
     "gru": "gru:Gru",
     "lstm": "lstm:Lstm",
     "awd-lstm": "awd_lstm:AwdLstm",
+    "big-lstm": "big_lstm:BigLstm",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
 }

@@ -4,11 +4,10 @@ Departures: the forget gates start open (bias 1; Józefowicz et al., 2015).
 """
 
 from pydantic import Field
-from torch import nn
 
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import LstmCell, init_recurrent
+from seqloom.blocks.recurrent import LstmCell, init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 
@@ -46,7 +45,4 @@ class Lstm(StackedBackbone):
         super().__init__(TokenEmbedding(config.vocab_size, width, dropout=0.0), stack, width)
 
     def init_weights(self) -> None:
-        init_recurrent(self)
-        for name, bias in self.named_parameters():
-            if name.endswith(("bias_ih_l0", "bias_hh_l0")):  # input, forget, candidate, output
-                nn.init.constant_(bias.data.chunk(4)[1], 1.0 if "bias_ih" in name else 0.0)
+        init_lstm(self)

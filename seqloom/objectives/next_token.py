@@ -1,11 +1,15 @@
 """Language modelling: predict each token from those before it. Bengio et al., 2003; Mikolov et al., 2010."""
 
 import math
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, detach
+from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, Vocabulary, detach
+from seqloom.blocks.adaptive import AdaptiveSoftmax, default_cutoffs
+from seqloom.blocks.sampled import SampledSoftmax
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
@@ -31,24 +35,60 @@ class LeftToRight(Objective):
 
 
 class NextToken(LeftToRight):
-    softmax: Softmax
+    softmax: Softmax | AdaptiveSoftmax
 
     class Config(BaseConfig):
         tie: bool = True  # the output layer shares the input embeddings (Press & Wolf, 2017; Inan et al., 2017)
         bias: bool = False
+        softmax: Literal["full", "adaptive", "sampled"] = "full"
+        cutoffs: tuple[int, ...] = Field(
+            (), max_length=16, description="adaptive: the ranks at which clusters begin; none: V^⅔ and V^⅚"
+        )
+        samples: int = Field(1024, gt=0, description="sampled: the words that stand for all others in a step")
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
         self.backbone = backbone
-        table = backbone.table
-        if config.tie and table.embedding_dim != backbone.dim:
-            raise UsageError(
-                f"'objective.tie' = true: the embeddings have {table.embedding_dim} numbers, the hidden states "
-                f"{backbone.dim}, so one table cannot serve both: set objective.tie = false"
-            )
-        self.softmax = Softmax(backbone.dim, table.num_embeddings, table if config.tie else None, config.bias)
+        self.softmax = output_layer(backbone, config)
         self.softmax.init_weights(std=0.02, tied=config.tie)
+        if config.softmax == "adaptive":
+            self.static = False  # how many targets are in which cluster is asked of the device
 
     def initial_loss(self) -> float:
         """What an untrained model must score, nearly: every token equally likely."""
-        return math.log(self.softmax.weight.shape[0])
+        return math.log(self.backbone.vocab_size)
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        self.backbone.introduce(vocabulary)
+        self.softmax.introduce(vocabulary)
+
+    def settle(self) -> None:
+        self.backbone.settle()
+        self.softmax.settle()
+
+
+def output_layer(backbone: Backbone, config: NextToken.Config) -> Softmax | AdaptiveSoftmax:
+    table, size = backbone.table, backbone.vocab_size
+    if config.tie:
+        why = ""
+        if config.softmax != "full":
+            why = f"the {config.softmax} softmax has weights of its own"
+        elif table is None:
+            why = "the model reads words by their characters and has no embeddings to share"
+        elif table.embedding_dim != backbone.dim:
+            why = f"the embeddings have {table.embedding_dim} numbers, the hidden states {backbone.dim}, so one table "
+            why += "cannot serve both"
+        if why:
+            raise UsageError(f"'objective.tie' = true: {why}: set objective.tie = false")
+        return Softmax(backbone.dim, size, table, config.bias)
+    if config.softmax == "sampled":
+        return SampledSoftmax(backbone.dim, size, config.samples, config.bias)
+    if config.softmax == "adaptive":
+        cutoffs = config.cutoffs or default_cutoffs(size)
+        if not cutoffs or any(a >= b for a, b in zip((0, *cutoffs), (*cutoffs, size), strict=True)):
+            raise UsageError(
+                f"'objective.cutoffs' = {list(cutoffs)}: clusters begin at rising ranks above 0 and below the "
+                f"vocabulary's {size:,}"
+            )
+        return AdaptiveSoftmax(backbone.dim, size, cutoffs, config.bias)
+    return Softmax(backbone.dim, size, bias=config.bias)

@@ -59,7 +59,9 @@ class ScheduledSampling(NextToken):
 
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         if self.training:
-            example = example._replace(batch=example.batch._replace(ids=self.mixed(example.batch, carry)))
+            # own words are spelt by the vocabulary, and so are all others with them
+            mixed = example.batch._replace(ids=self.mixed(example.batch, carry), chars=None)
+            example = example._replace(batch=mixed)
         return super().forward(example, carry)
 
     # a loop over time with a rate that changes at every step: nothing that a compiler should unroll

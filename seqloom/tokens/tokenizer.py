@@ -7,7 +7,8 @@ A special token is never produced by text: the string "<|endoftext|>" in a docum
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.errors import ModelError, UsageError
+from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.files import explained, write_bytes
 from seqloom.tokens.chunks import LONGEST, ChunkTable, Ids
 
@@ -71,11 +72,14 @@ class Tokenizer:
         self.lowercase = bool((data.get("normalizer") or {}).get("type") == "Lowercase") or bool(
             (data.get("normalizer") or {}).get("lowercase")
         )
-        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and _is_byte_level(data)
+        self.in_bytes: bool = _is_byte_level(data)  # its entries are written in `byte_alphabet`
+        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and self.in_bytes
         self._table = (
             ChunkTable(self._encode_new, self.unk_id, _parts_punctuation(data)) if _cuts_at_blanks(data) else None
         )
-        self._code_points = _code_points(vocabulary) if self.kind == "char" and not self.lowercase else None
+        self._code_points: npt.NDArray[np.uint32] | None = None
+        if self.kind == "char" and not self.lowercase and self.unk_id is not None:
+            self._code_points = _code_points(vocabulary)
         self._bytes = _byte_ids(vocabulary) if self.kind == "byte" and self.byte_exact else None
 
     # ---- files
@@ -153,14 +157,16 @@ class Tokenizer:
         offsets: list[tuple[int, int]] = []
         for start in range(0, len(text), LONGEST) if self.kind in ("char", "byte") else (0,):
             part = text[start : start + LONGEST] if self.kind in ("char", "byte") else text
-            encoding = self._rust.encode(part, add_special_tokens=False)
+            with self._every_word_known([part]):
+                encoding = self._rust.encode(part, add_special_tokens=False)
             ids.extend(encoding.ids)
             offsets.extend((a + start, b + start) for a, b in encoding.offsets)
         return ids, offsets
 
     def words_with_offsets(self, text: str) -> list[tuple[int, int, str | None]]:
         """For word and wordpiece: where each word stands in the text, and the word as the ids have it (None: unknown)."""
-        encoding = self._rust.encode(text, add_special_tokens=False)
+        with self._every_word_known([text]):
+            encoding = self._rust.encode(text, add_special_tokens=False)
         words: list[tuple[int, int, str | None]] = []
         last = None
         for number, token, owner, (start, stop) in zip(
@@ -179,7 +185,29 @@ class Tokenizer:
         return self._table is not None
 
     def _encode_new(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._rust.encode_batch_fast(list(texts), add_special_tokens=False)]
+        with self._every_word_known(texts):
+            return [encoding.ids for encoding in self._rust.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    @contextmanager
+    def _every_word_known(self, texts: Sequence[str]) -> Iterator[None]:
+        """A vocabulary without a token for unknown words can do without as long as it meets none."""
+        try:
+            yield
+        except Exception as error:  # the library raises nothing more precise
+            if self.unk_id is not None:
+                raise
+            parts = (self._rust.pre_tokenizer.pre_tokenize_str(self.lowered(text)) for text in texts)
+            word = next((word for part in parts for word, _ in part if self._is_unknown(word)), str(error))
+            raise DataError(
+                f"the text has {word[:50]!r}, which is not in the vocabulary, and this tokenizer has no token for unknown "
+                f"words: take one that has '{UNKNOWN}', or learn one from this text"
+            ) from error
+
+    def _is_unknown(self, word: str) -> bool:
+        try:
+            return not self._rust.model.tokenize(word)
+        except Exception:
+            return True
 
     def _encode_characters(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
         assert self._code_points is not None and self.unk_id is not None
@@ -222,8 +250,13 @@ class Tokenizer:
         """What the normaliser (lower case, BERT's cleaning) makes of a text before it is cut into tokens."""
         return self._rust.normalizer.normalize_str(text) if self._rust.normalizer is not None else text
 
+    def entry(self, number: int) -> str | None:
+        """What the vocabulary has under a number; None where it has a gap."""
+        token: str | None = self._rust.id_to_token(int(number))
+        return token
+
     def token(self, number: int) -> str:
-        token = self._rust.id_to_token(int(number))
+        token = self.entry(number)
         if token is None:
             raise UsageError(f"token id {number} is outside this vocabulary of {self.vocab_size}")
         return str(token)

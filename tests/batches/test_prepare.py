@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 import random
 import subprocess
@@ -16,6 +17,7 @@ from seqloom.batches import prepare as prepare_module
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST, Manifest, Store
 from seqloom.errors import BusyError, DataError, FileError, UsageError
+from seqloom.tokens.tokenizer import Tokenizer
 from tests.corpus import WORDS
 
 
@@ -61,6 +63,22 @@ def test_unknown_words_are_charged(tmp_path: Path) -> None:
     manifest = prepare([path], tmp_path / "char", tokenizer="char", test=tmp_path / "t.txt")
     assert (manifest.splits["test"].surface_bits, manifest.bits_per_byte) == (0.0, "yes")
     assert manifest.splits["test"].unknown == 4  # z and b, twice
+
+
+@pytest.mark.parametrize("kind", ["word", "char", "wordpiece"])
+def test_a_vocabulary_without_unk(kind: str, tmp_path: Path) -> None:
+    """It is enough for a text of known words; another one is refused by its first unknown word."""
+    path = make(tmp_path / "a.txt")
+    tokenizer = Tokenizer.train(kind, [path.read_text()], min_count=1, vocab_size=90 if kind == "wordpiece" else None)
+    values = json.loads(tokenizer.to_json())
+    values["model"]["unk_token"] = "nothing of the kind"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    known = prepare([path], tmp_path / "known", from_tokenizer=tmp_path / "tokenizer.json")
+    assert known.splits["train"].unknown == 0
+    (tmp_path / "b.txt").write_text("the cat sat\n\nthe häßlich dog sat\n")
+    with pytest.raises(DataError, match=r"has '(häßlich|ä)'.*no token for unknown words: take one that has '<unk>'"):
+        prepare([tmp_path / "b.txt"], tmp_path / "out", from_tokenizer=tmp_path / "tokenizer.json")
+    assert not (tmp_path / "out" / MANIFEST).exists()
 
 
 def test_a_given_tokenizer_and_split_field(tmp_path: Path) -> None:

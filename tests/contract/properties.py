@@ -13,6 +13,7 @@ from seqloom.batch import IGNORE, Backbone, Excerpt, Ragged, pack, ragged, selec
 from seqloom.models import model_class
 from seqloom.objectives.counted import Counted
 from seqloom.objectives.next_token import NextToken
+from seqloom.tokens.spelling import BEGIN, END, FIRST_BYTE, spell
 from seqloom.train.count import count_ngrams, put
 from seqloom.train.optim import OptimConfig, build_optimizer, step
 
@@ -28,6 +29,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "gru": {"dim": 24, "num_layers": 2},
     "lstm": {"dim": 24, "num_layers": 2},
     "awd-lstm": {"embedding_dim": 20, "dim": 24, "num_layers": 2},
+    "big-lstm": {
+        "dim": 32,
+        "proj_dim": 24,
+        "num_layers": 2,
+        "max_chars": 7,
+        "char_dim": 8,
+        "filters": ((1, 6), (2, 8), (4, 8)),
+    },
     "gpt": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
     "gpt2": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
 }
@@ -57,10 +66,22 @@ VARIANTS = {
         },
     ),
     "awd-lstm-square": ("awd-lstm", {"embedding_dim": 24, "num_layers": 3, "weight_drop": 0.5}),
+    "big-lstm-words": ("big-lstm", {"inputs": "words"}),
+    "big-lstm-plain": ("big-lstm", {"proj_dim": 0, "dim": 24, "num_highways": 0}),
     "gpt2-deep": ("gpt2", {"num_layers": 4}),
 }
 # those that learn by gradients
 NEURAL = [name for name in (*SMALL, *VARIANTS) if not model_class(VARIANTS.get(name, (name,))[0]).counted]
+
+
+class Words:
+    """A vocabulary in which every word is one character of its own, and later ones are rarer."""
+
+    def counts(self) -> Tensor:
+        return torch.arange(VOCAB, 0, -1)
+
+    def spellings(self, longest: int) -> Tensor:
+        return torch.from_numpy(spell([bytes([i]) for i in range(VOCAB)], longest))
 
 
 def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Backbone:
@@ -73,6 +94,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
         texts = [text for lengths in (LENGTHS, (65,), (50, 41, 33)) for text in sequences(seed, lengths)]
         row, sizes = np.array([i for text in texts for i in [0, *text]]), np.array([1 + len(text) for text in texts])
         put(learner, count_ngrams(row, np.cumsum(sizes) - sizes, model.order, VOCAB))
+    model.introduce(Words())
     with torch.no_grad():  # zeros and ones would hide a missing bias or norm
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -82,7 +104,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
 
 def learner_of(model: Backbone, **config: Any) -> NextToken:
     dtype = next(model.parameters()).dtype
-    tie = model.table.embedding_dim == model.dim
+    tie = model.table is not None and model.table.embedding_dim == model.dim
     return NextToken(model, NextToken.Config(**({"tie": tie} | config))).to(dtype)
 
 
@@ -192,8 +214,11 @@ def segment_gradient(model: Backbone, seed: int) -> None:
     first, second = [list(range(0, 12))], [list(range(20, 32))]
     carry = learner(Excerpt(pack(first), following(first))).carry
     learner(Excerpt(pack(second), following(second)), carry).total.backward()
-    assert model.table.weight.grad is not None
-    reached = model.table.weight.grad.abs().sum(1).nonzero().flatten().tolist()
+    table: Any = model.table or model.embedding.cnn.character  # of words, or of the one character that each consists of
+    assert table.weight.grad is not None
+    reached = table.weight.grad.abs().sum(1).nonzero().flatten().tolist()
+    if model.table is None:
+        reached = [character - FIRST_BYTE for character in reached if character not in (BEGIN, END)]
     learner.zero_grad()
     # a state that holds tokens, and not what was computed from them, has them read again
     again = [i for leaf in pytree.tree_leaves(carry) if not leaf.is_floating_point() for i in leaf.flatten().tolist()]

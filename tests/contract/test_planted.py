@@ -127,13 +127,15 @@ def test_recurrence_that_reads_ahead(loop_reads_ahead):
     noticed(p.causality, p.build("lstm"), 0)
 
 
-@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "irnn", "gru", "lstm", "awd-lstm", "gpt", "gpt2"])
+@pytest.mark.parametrize(
+    "name", ["nnlm", "jordan", "rnn", "irnn", "gru", "lstm", "awd-lstm", "big-lstm", "gpt", "gpt2"]
+)
 def test_forgotten_borders(borders_forgotten, name):
     noticed(p.packing, p.build(name), 0)
     noticed(p.batch_order, p.build(name), 0)
 
 
-@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "gru", "lstm", "awd-lstm", "gpt", "gpt2"])
+@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "gru", "lstm", "awd-lstm", "big-lstm", "gpt", "gpt2"])
 def test_dropped_state(state_dropped, name):
     noticed(p.steps, p.build(name), 0)
     noticed(p.chunks, p.build(name), 0)
@@ -160,7 +162,7 @@ def test_runs_of_words_that_are_not_its_own(bug, monkeypatch):
         noticed(check, p.build("ngram"), 0)
 
 
-@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "gru", "lstm", "awd-lstm"])
+@pytest.mark.parametrize("name", ["nnlm", "jordan", "rnn", "gru", "lstm", "awd-lstm", "big-lstm"])
 def test_padding_that_is_read(padding_read, name):
     noticed(p.chunks, p.build(name), 0)
 
@@ -177,7 +179,7 @@ def test_positions_counted_from_the_chunk(monkeypatch):
     noticed(p.steps, model, 0)
 
 
-@pytest.mark.parametrize("name", ["jordan", "rnn", "gru", "lstm", "awd-lstm"])
+@pytest.mark.parametrize("name", ["jordan", "rnn", "gru", "lstm", "awd-lstm", "big-lstm"])
 def test_gradient_past_the_segment(carry_attached, name):
     noticed(p.segment_gradient, p.build(name), 0)
 

@@ -49,6 +49,18 @@ def test_property_of_learning(holds, name, seed):
     holds(p.build(name, seed), seed)
 
 
+@pytest.mark.parametrize(
+    "layer", [{"softmax": "adaptive"}, {"softmax": "sampled", "samples": p.VOCAB}], ids=["adaptive", "sampled"]
+)
+@pytest.mark.parametrize(
+    "holds", [p.every_gradient, p.initial_loss, p.all_ignored, p.accumulation], ids=lambda check: check.__name__
+)
+def test_property_of_learning_with_a_large_vocabulary(holds, layer, monkeypatch):
+    learner_of = p.learner_of
+    monkeypatch.setattr(p, "learner_of", lambda model: learner_of(model, tie=False, **layer).train())
+    holds(p.build("big-lstm", 1), 1)
+
+
 @pytest.mark.parametrize("name", p.NEURAL)
 @pytest.mark.parametrize("holds", [p.packing, p.steps], ids=lambda check: check.__name__)
 def test_property_in_single_precision(holds, name):

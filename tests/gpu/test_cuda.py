@@ -191,14 +191,16 @@ def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
     assert [sample.text for sample in one] == [sample.text for sample in two]
 
 
-@pytest.mark.parametrize("name", list(p.NEURAL))
+@pytest.mark.parametrize("name", [*p.NEURAL, "big-lstm, sampled"])
 def test_recorded_steps_equal_plain_ones(name):
     """Losses, gradients and carried states over several batches, dropout included, the states of the batch before read."""
     from seqloom.train.gradient import Gradient, worth_compiling
 
+    name, _, layer = name.partition(", ")
     base = p.VARIANTS.get(name, (name,))[0]
     extra = {"dropout": 0.3} if base != "ngram" else {}
-    learner = p.learner_of(p.build(name, dtype=torch.float32, **extra), tie=False).to(CUDA).train()
+    model = p.build(name, dtype=torch.float32, **extra)
+    learner = p.learner_of(model, tie=False, softmax=layer or "full", samples=20).to(CUDA).train()
     results = []
     for recorded in (False, True):
         learner = copy.deepcopy(learner)  # gradients remember the stream on which a parameter was first used

@@ -27,6 +27,7 @@ DROPOUT = {
     "gru": 0.1,
     "lstm": 0.1,
     "awd-lstm": 0.1,
+    "big-lstm": 0.1,
     "gpt": 0.1,
     "gpt2": 0.1,
 }  # so that the generator matters
@@ -39,7 +40,7 @@ def data(tmp_path_factory):
 
 def settings(name: str, steps: int, save_every: int = 7, workers: int = 1) -> list[str]:
     """Small enough to be quick; several epochs, evaluations between saves, an odd number of batches a step."""
-    small = ["model.dim=20", f"model.dropout={DROPOUT[name]}"]
+    small = ["model.dim=20", f"model.dropout={DROPOUT[name]}", *(["model.proj_dim=12"] if name == "big-lstm" else [])]
     shapes = (
         ["batches.budget=256", "batches.length=32"]
         if name.startswith("gpt")

@@ -1,0 +1,110 @@
+"""Adaptive softmax. Grave et al., 2017, Efficient softmax approximation for GPUs (arXiv 1609.04309).
+
+The most frequent words and one entry for each cluster of rarer ones share a small softmax, the head; inside a cluster a
+second one, over narrower vectors, tells the words apart:
+
+    p(w) = p_head(w)   or   p_head(cluster of w) · p_cluster(w)
+
+A target pays for the head and for the cluster that it lies in. Departures: the entries of the clusters have a bias that
+starts at the logarithm of their size, so that at first every word is equally likely.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.batch import IGNORE, Vocabulary
+from seqloom.blocks.ranks import Ranks
+from seqloom.blocks.softmax import Softmax
+
+SHRINK = 4  # each cluster's vectors have so many times fewer numbers than those before it
+
+
+class Cluster(Softmax):
+    """A softmax over `size` rare words, on hidden states that are made narrower first."""
+
+    def __init__(self, dim: int, narrow: int, size: int, share: float, bias: bool):
+        super().__init__(narrow, size, bias=bias)
+        self.down = nn.Parameter(torch.empty(narrow, dim))
+        self.share = share  # of all targets: how often it is asked
+
+    @property
+    def multiplied(self) -> int:
+        return round(self.share * (self.weight.numel() + self.down.numel()))
+
+    def narrowed(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self.down)
+
+
+class AdaptiveSoftmax(nn.Module):
+    """hidden (T, D) → log-probabilities (T, V). cutoffs: the ranks at which the clusters begin."""
+
+    def __init__(self, dim: int, vocab_size: int, cutoffs: tuple[int, ...], bias: bool = False):
+        super().__init__()
+        self.borders = (*cutoffs, vocab_size)
+        self.ranks = Ranks(vocab_size)
+        self.head = Softmax(dim, cutoffs[0] + len(cutoffs), bias=True)
+        self.clusters: Any = nn.ModuleList()
+        for i, (begin, end) in enumerate(zip(self.borders, self.borders[1:], strict=False)):
+            share = math.log((end + 1) / (begin + 1)) / math.log(vocab_size + 1)  # by Zipf's law, until it is told
+            self.clusters.append(Cluster(dim, max(1, dim // SHRINK ** (i + 1)), end - begin, share, bias))
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.device
+
+    def init_weights(self, std: float, tied: bool = False) -> None:
+        self.head.init_weights(std)
+        assert self.head.bias is not None
+        for i, cluster in enumerate(self.clusters):
+            cluster.init_weights(std)
+            nn.init.normal_(cluster.down, std=cluster.down.shape[1] ** -0.5)
+            nn.init.constant_(self.head.bias.data[self.borders[0] + i], math.log(cluster.weight.shape[0]))
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        counts = vocabulary.counts().double()
+        self.ranks.introduce(counts)
+        ordered = counts.sort(descending=True).values / counts.sum().clamp(min=1)
+        for cluster, begin, end in zip(self.clusters, self.borders, self.borders[1:], strict=False):
+            cluster.share = float(ordered[begin:end].sum())
+
+    def settle(self) -> None:
+        self.ranks.settle()
+
+    def forward(self, hidden: Tensor, targets: Tensor | None = None, each: bool = False) -> Tensor:
+        """Without targets log p (T, V); with targets the summed loss; with each=True the loss of every target (T,)."""
+        if targets is None:
+            return self.distribution(hidden)
+        first = self.borders[0]
+        rank = self.ranks.rank[targets.clamp(min=0)]
+        cluster = torch.bucketize(rank, torch.tensor(self.borders[:-1], device=rank.device), right=True)
+        cluster = torch.where(targets == IGNORE, 0, cluster)  # 0: the head alone
+        wanted = torch.where(cluster > 0, first - 1 + cluster, torch.where(targets == IGNORE, IGNORE, rank))
+        losses = self.head(hidden, wanted, each)
+        for i, layer in enumerate(self.clusters):
+            rows = (cluster == i + 1).nonzero().squeeze(1)  # their number is asked of the device: no fixed course
+            part = layer(layer.narrowed(hidden[rows]), rank[rows] - self.borders[i], each)
+            losses = losses.index_add(0, rows, part) if each else losses + part
+        return losses
+
+    def distribution(self, hidden: Tensor) -> Tensor:
+        head = log_softmax(self.head(hidden))
+        first = self.borders[0]
+        parts = [head[:, :first]]
+        for i, layer in enumerate(self.clusters):
+            parts.append(log_softmax(layer(layer.narrowed(hidden))) + head[:, first + i, None])
+        return torch.cat(parts, dim=1)[:, self.ranks.rank]
+
+
+def log_softmax(scores: Tensor) -> Tensor:
+    wide = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
+    return wide.log_softmax(1)
+
+
+def default_cutoffs(vocab_size: int) -> tuple[int, ...]:
+    """Two clusters, from V^⅔ and V^⅚ on: of 8,192 words 406 are in the head, of 800,000 8,618."""
+    cutoffs = {round(vocab_size ** (2 / 3)), round(vocab_size ** (5 / 6))}
+    return tuple(sorted(cut for cut in cutoffs if 0 < cut < vocab_size))

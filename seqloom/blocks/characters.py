@@ -1,0 +1,91 @@
+"""Words as vectors made of their characters, by convolution. Kim et al., 2016 (arXiv 1508.06615); Józefowicz et al., 2016.
+
+    characters (T, C) → embeddings → convolutions of several widths → the largest over the word → highways → projection
+
+Words that look alike begin alike, and a word that was never seen has a vector all the same. Departures: a convolution may
+begin at every character of the word and at none behind its end (blanks follow), so that C changes nothing; the vectors are
+normalised, because what all words have in common is more than what tells them apart, and under Adam it grew until the gates
+above were deaf to the rest (a toy text after 300 steps: 3.35 nats without, which is no context at all, and 2.31 with).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.batch import Ragged, Vocabulary
+from seqloom.tokens.spelling import CHARACTERS, PAD
+
+
+class HighwayLayer(nn.Module):
+    """g ReLU(W x) + (1 − g) x, g = σ(V x). Srivastava et al., 2015. The gate starts nearly closed, as Kim et al. have it."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.both = nn.Linear(dim, 2 * dim)
+
+    def init_weights(self) -> None:
+        self.both.reset_parameters()
+        nn.init.constant_(self.both.bias.data.chunk(2)[1], -2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, gate = self.both(x).chunk(2, dim=1)
+        return x + torch.sigmoid(gate) * (F.relu(y) - x)
+
+
+class CharacterCnn(nn.Module):
+    """characters (T, C) → (T, D). filters: (width, how many) of each convolution."""
+
+    def __init__(self, char_dim: int, filters: Sequence[tuple[int, int]], num_highways: int, dim: int, max_chars: int):
+        super().__init__()
+        self.max_chars = max_chars
+        self.character = nn.Embedding(CHARACTERS, char_dim, padding_idx=PAD)
+        self.convolutions: Any = nn.ModuleList(nn.Conv1d(char_dim, number, width) for width, number in filters)
+        features = sum(number for _, number in filters)
+        self.highways = nn.ModuleList(HighwayLayer(features) for _ in range(num_highways))
+        self.projection = nn.Linear(features, dim)
+        self.norm = nn.LayerNorm(dim)
+
+    def init_weights(self) -> None:
+        nn.init.uniform_(self.character.weight, -1.0, 1.0)
+        nn.init.zeros_(self.character.weight.data[PAD])
+        for layer in (*self.convolutions, self.projection):
+            nn.init.normal_(layer.weight, std=(2 / layer.weight[0].numel()) ** 0.5)
+            nn.init.zeros_(layer.bias)
+        self.norm.reset_parameters()
+
+    def forward(self, characters: Tensor) -> Tensor:
+        x = self.character(characters).transpose(1, 2)  # (T, E, C)
+        behind = (characters == PAD).unsqueeze(1)
+        found = []
+        for convolution in self.convolutions:
+            scores = convolution(F.pad(x, (0, convolution.kernel_size[0] - 1)))
+            found.append(scores.masked_fill(behind, float("-inf")).amax(2))
+        x = F.relu(torch.cat(found, dim=1))
+        for highway in self.highways:
+            x = highway(x)
+        return self.norm(self.projection(x))
+
+
+class CharacterEmbedding(nn.Module):
+    """Tokens as vectors by the characters of the batch, or where it has none by the spelling of each vocabulary entry."""
+
+    spelling: Tensor  # (V, C), filled by `introduce`; stored with the weights
+
+    def __init__(self, vocab_size: int, cnn: CharacterCnn):
+        super().__init__()
+        self.cnn = cnn
+        self.register_buffer("spelling", torch.full((vocab_size, cnn.max_chars), PAD, dtype=torch.int16))
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        self.spelling.copy_(vocabulary.spellings(self.spelling.shape[1]))
+
+    def settle(self) -> None:
+        if int(self.spelling.min()) < 0 or int(self.spelling.max()) >= CHARACTERS:
+            raise ValueError(f"a character in the spelling of a word is none of the {CHARACTERS}")
+
+    def forward(self, batch: Ragged) -> Tensor:
+        characters = self.spelling[batch.ids] if batch.chars is None else batch.chars
+        return self.cnn(characters.long())

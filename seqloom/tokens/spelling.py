@@ -1,0 +1,57 @@
+"""Words as rows of characters, for models that read them letter by letter.
+
+A character is a byte of the word in UTF-8: there are no unknown ones. Every word stands between two marks; a special token
+has a first mark of its own, so that no text is spelt like it.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from seqloom.tokens.tokenizer import Tokenizer, byte_alphabet
+
+PAD = 0  # behind the end of a word
+FIRST_BYTE = 1
+BEGIN, END, SPECIAL = 257, 258, 259
+CHARACTERS = 260
+
+Characters = npt.NDArray[np.int16]
+
+
+def spell(words: Iterable[bytes], longest: int, begin: int = BEGIN) -> Characters:
+    """(words, longest); of longer ones the first bytes."""
+    rows = [word[: longest - 2] for word in words]
+    table = np.full((len(rows), longest), PAD, np.int16)
+    for row, word in zip(table, rows, strict=True):
+        row[0] = begin
+        row[1 : len(word) + 1] = np.frombuffer(word, np.uint8).astype(np.int16) + FIRST_BYTE
+        row[len(word) + 1] = END
+    return table
+
+
+VALUES = {name: value for value, name in enumerate(byte_alphabet())}
+
+
+def as_bytes(token: str) -> bytes:
+    """An entry that is written in the alphabet of bytes; some vocabularies have others among them."""
+    return bytes(VALUES[c] for c in token) if all(c in VALUES for c in token) else token.encode()
+
+
+def spelt(ids: npt.ArrayLike, unknown: Iterable[str], tokenizer: Tokenizer, table: Characters) -> Characters:
+    """(T, C) a text by the table of its vocabulary, and its unknown words, given in their order, by their own letters."""
+    row = np.asarray(ids)
+    characters = table[row]
+    words = [tokenizer.lowered(word).encode() for word in unknown]
+    characters[row == tokenizer.unk_id] = spell(words, table.shape[1])
+    return characters
+
+
+def spelling_table(tokenizer: Tokenizer, longest: int) -> Characters:
+    """(V, longest): every entry of the vocabulary, as it stands in a text."""
+    tokens = [tokenizer.entry(number) or "" for number in range(tokenizer.vocab_size)]
+    table = spell(map(as_bytes if tokenizer.in_bytes else str.encode, tokens), longest)
+    for number in (tokenizer.unk_id, *tokenizer.special_ids.values()):
+        if number is not None:
+            table[number] = spell([tokens[number].encode()], longest, SPECIAL)[0]
+    return table
