@@ -26,7 +26,7 @@ from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
 BLOCK = 256  # tokens read at once: BLOCK × (size + BLOCK) products are held
-THETAS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
+THETAS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 LAMBDAS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 
 
