@@ -198,11 +198,18 @@ class LstmCell(TorchCell):
         return (h, c), (i, f, g, o, c)
 
 
+def takes_gated(cell: Any, batch: Ragged) -> bool:
+    """LSTM and GRU without projection, over more than one step: a single one is no loop."""
+    plain = isinstance(cell, TorchCell) and cell.kernel_name in STEPS and len(cell.weights()) == 4
+    return plain and batch.is_full and batch.max_len > 1
+
+
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def gated(
     cell: TorchCell, x: Tensor, batch: Ragged, state: CellState | None
 ) -> tuple[Tensor, CellState, Tensor | None]:
     """What `scan` gives with gates=True, for an LSTM or GRU and sequences of one length."""
+    cell = cell.drawn()
     h, *rest = cell.start(batch.num_sequences) if state is None else state
     _, weight, _, bias = cell.weights()
     grid = to_grid(cell.inputs(x), batch).transpose(0, 1)  # (L, N, ·)
@@ -233,7 +240,7 @@ class RecurrentLayer(nn.Module):
         if has_kernel(self.cell) and not maps:
             hidden, (after,) = fused([self.cell], x, batch, [state])
             return hidden, after, None
-        if maps and batch.is_full and getattr(self.cell, "kernel_name", "") in STEPS and len(self.cell.weights()) == 4:
+        if maps and takes_gated(self.cell, batch):
             return gated(self.cell, x, batch, state)
         return scan(self.cell, x, batch, state, gates=maps)
 
