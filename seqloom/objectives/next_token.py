@@ -50,7 +50,8 @@ class NextToken(LeftToRight):
         super().__init__()
         self.backbone = backbone
         self.softmax = output_layer(backbone, config)
-        self.softmax.init_weights(std=0.02, tied=config.tie)
+        # recurrent states start small: through small weights, too, next to nothing would reach what is below
+        self.softmax.init_weights(std=0.2 if backbone.recurrent else 0.02, tied=config.tie)
         if config.softmax == "adaptive":
             self.static = False  # how many targets are in which cluster is asked of the device
 
