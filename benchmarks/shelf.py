@@ -32,7 +32,7 @@ ROWS: dict[str, tuple[str, list[str]]] = {
     "gru": ("gru-small", [*STREAMS, "model.dim=760", "train.optim.lr=1e-3"]),
     "lstm": ("lstm-small", [*STREAMS, "model.dim=700"]),
     "awd-lstm": ("awd-lstm-small", [*STREAMS, "model.embedding_dim=350", "model.dim=950"]),
-    "big-lstm": ("big-lstm-small", [*STREAMS]),
+    "big-lstm": ("big-lstm-small", [*STREAMS, "model.dim=1400", "model.proj_dim=448"]),
     "gpt": ("gpt2-tiny", ["model.dim=448", "model.num_layers=5", "model.num_heads=7", "model.max_len=256",
                           "batches.length=256", "batches.budget=8192", "train.optim.lr=1e-3", "train.schedule.warmup=200",
                           "train.optim.weight_decay=0.1"]),
