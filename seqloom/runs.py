@@ -39,7 +39,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.find_rate import Found, find_rate
 from seqloom.train.loop import Fit
-from seqloom.train.precision import choose_device
+from seqloom.train.precision import choose_device, deterministic_algorithms
 from seqloom.weights import check_fit, fill, load_tensors, unique
 
 
@@ -78,15 +78,13 @@ def pretrain(
     store.spell(shape.backbone.characters)
     source = None if start is None else Path(start)
     first = None if source is None else first_weights(source, recipe, store, folder, own)
-    with sole_owner(folder):
+    with sole_owner(folder), deterministic_algorithms(deterministic):
         config = describe(recipe, store, Path(data), seed)
         if source is not None:
             config["from"] = {"run": str(source), "weights": read_json(source / "weights.json")}
         if own is not None:
             config["plugin"] = record(own)
         begin_folder(folder, config, tokenizer, resume, overwrite)
-        if deterministic:
-            torch.use_deterministic_algorithms(True)
         learner = begin_learner(recipe, store, own, seed).to(where)
         if first is not None:
             learner.load_state_dict(first, strict=False)  # a shared tensor is filled through its first name

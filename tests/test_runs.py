@@ -632,3 +632,9 @@ def test_60_planted_pickles_are_not_executed(copy: Path, tmp_path: Path) -> None
         (copy / name).write_bytes(original)
     load(copy, "cpu")
     assert not marker.exists()
+
+
+def test_deterministic_ends_with_the_run(made: Made, tmp_path: Path) -> None:
+    settings = ["model.dim=16", "budget={steps=2}"]
+    pretrain("lstm-tiny", made.data, tmp_path / "run", settings=settings, deterministic=True)
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -1,6 +1,7 @@
 """Where and in which number format a run computes. Models know nothing of it."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -24,6 +25,17 @@ def choose_precision(name: str, device: torch.device) -> str:
     if name != "auto":
         return name
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+@contextmanager
+def deterministic_algorithms(asked: bool) -> Iterator[None]:
+    """The same bits on a GPU too, if asked; as it was before afterwards."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(asked or before)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
