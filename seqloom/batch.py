@@ -207,6 +207,11 @@ def detach(state: Tree) -> Tree:
     return pytree.tree_map_only(Tensor, lambda t: t.detach(), state)
 
 
+def wide(x: Tensor) -> Tensor:
+    """In fp32 at least: sums and logarithms of half-precision numbers are no measurement."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
 def to_device(example: Tree, device: torch.device) -> Tree:
     if device.type == "cpu":
         return example

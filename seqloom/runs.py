@@ -209,10 +209,7 @@ class Run:
         started = time.monotonic()
         result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
         assert result is not None
-        if store.manifest.bits_per_byte != "yes":
-            result["no_bits_per_byte"] = store.manifest.bits_per_byte
-        seconds = round(time.monotonic() - started, 3)
-        return {"split": name, **result, "parameters": self.learner.size(), "seconds": seconds}
+        return reported(name, store, result, self.learner.size(), started)
 
     def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """The same of the two runs as one model, which gives λ of what this one and 1 − λ of what the other one says."""
@@ -239,11 +236,7 @@ class Run:
             )
         parts = tuple(Part(str(run.folder), run.learner, run.device) for run in (self, other))  # type: ignore[arg-type]
         result = mix_parts(parts, store.split("valid"), store.split(name), **options)  # type: ignore[arg-type]
-        if store.manifest.bits_per_byte != "yes":
-            result["no_bits_per_byte"] = store.manifest.bits_per_byte
-        seconds = round(time.monotonic() - started, 3)
-        parameters = self.learner.size() + other.learner.size()
-        return {"split": name, **result, "parameters": parameters, "seconds": seconds}
+        return reported(name, store, result, self.learner.size() + other.learner.size(), started)
 
     def evaluate_cached(
         self,
@@ -258,10 +251,7 @@ class Run:
         store, name = self.open(data, split)
         valid = store.split("valid") if "valid" in store.splits else None
         result = cached(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
-        if store.manifest.bits_per_byte != "yes":
-            result["no_bits_per_byte"] = store.manifest.bits_per_byte
-        seconds = round(time.monotonic() - started, 3)
-        return {"split": name, **result, "parameters": self.learner.size(), "seconds": seconds}
+        return reported(name, store, result, self.learner.size(), started)
 
     def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
         """A prepared folder that this run can read, and the name of the split that is meant."""
@@ -347,6 +337,14 @@ class Run:
     @cached_property
     def _spellings(self) -> Characters:
         return spelling_table(self.tokenizer, self.characters)
+
+
+def reported(split: str, store: Store, result: dict[str, Any], parameters: int, started: float) -> dict[str, Any]:
+    """What every evaluation says beside its own figures."""
+    if store.manifest.bits_per_byte != "yes":
+        result["no_bits_per_byte"] = store.manifest.bits_per_byte
+    seconds = round(time.monotonic() - started, 3)
+    return {"split": split, **result, "parameters": parameters, "seconds": seconds}
 
 
 def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:

@@ -23,25 +23,14 @@ from seqloom.files import TEMPORARY
 from seqloom.folder import BOUND, WEIGHTS
 from seqloom.runs import Run, load, pretrain
 from seqloom.train import checkpoint as checkpoints
-from tests.train.material import prepared, write_text
+from tests.train.material import RUN_FILES, prepared, write_text
 
 SETTINGS = {
     "lstm-tiny": ["batches.streams=4", "batches.length=16", "model.dim=16"],
     "gpt2-tiny": ["batches.budget=128", "batches.length=32", "model.dim=20", "model.num_layers=2"],
 }
 SHORT = ["budget={steps=20}", "train.eval_every=7", "train.save_every=10", "train.schedule.warmup=5"]
-FILES = {
-    "config.json",
-    "tokenizer.json",
-    "backbone.safetensors",
-    "head.safetensors",
-    "weights.json",
-    "metrics.jsonl",
-    "metrics.json",
-    "card.md",
-    "checkpoints",
-    "lock",
-}
+FILES = {*RUN_FILES, "checkpoints"}
 
 
 def train(name: str, data: Path, out: Path, *more: str, **options: Any) -> Run:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Vocabulary
+from seqloom.batch import IGNORE, Vocabulary, wide
 from seqloom.blocks.ranks import Ranks
 from seqloom.blocks.softmax import Softmax
 
@@ -100,8 +100,7 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def log_softmax(scores: Tensor) -> Tensor:
-    wide = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
-    return wide.log_softmax(1)
+    return wide(scores).log_softmax(1)
 
 
 def default_cutoffs(vocab_size: int) -> tuple[int, ...]:

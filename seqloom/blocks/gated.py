@@ -13,11 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqloom.batch import wide
+
 Values = tuple[Tensor, ...]
-
-
-def wide(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def lstm_step(x: Tensor, u: Tensor, cell: Tensor) -> Values:

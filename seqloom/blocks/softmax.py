@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from seqloom.batch import IGNORE, Vocabulary
+from seqloom.batch import IGNORE, Vocabulary, wide
 
 # the scores of one chunk, in fp32: small enough for a CPU's caches, large enough for a GPU's matrix units
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
@@ -75,9 +75,7 @@ def chunk_rows(hidden: Tensor, vocab_size: int) -> int:
 
 
 def _losses(scores: Tensor, targets: Tensor) -> Tensor:
-    # fp32 at least: a half-precision log-probability is no measurement
-    wide = scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores
-    return F.cross_entropy(wide, targets, ignore_index=IGNORE, reduction="none")
+    return F.cross_entropy(wide(scores), targets, ignore_index=IGNORE, reduction="none")
 
 
 class ChunkedLoss(torch.autograd.Function):

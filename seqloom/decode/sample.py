@@ -84,12 +84,13 @@ def sample(
             arrived.record()
             scores, state = stepper.step(chosen, held, state)
             arrived.synchronize()
-        tokens, log_probs = drawn.tolist()
-        for i, token, log_prob in zip(alive, map(int, tokens), log_probs, strict=True):
+        numbers, log_probs = drawn.tolist()
+        tokens = [int(number) for number in numbers]
+        for i, token, log_prob in zip(alive, tokens, log_probs, strict=True):
             if i is not None:
                 texts[i].append(token)
                 yield Drawn(i, token, log_prob, last or token == end_id)
-        alive = [i if token != end_id else None for i, token in zip(alive, map(int, tokens), strict=True)]
+        alive = [i if token != end_id else None for i, token in zip(alive, tokens, strict=True)]
         going = [row for row, i in enumerate(alive) if i is not None]
         if not going or last:
             return

@@ -10,6 +10,20 @@ VERBS = ("sees", "likes", "finds", "follows", "forgets", "wants", "hears", "answ
 ENDS = ("today", "again", "at night", "in the wood", "near the sea", "without a word", "for ever", "by the old mill")
 
 
+# what is in the folder of every finished run
+RUN_FILES = {
+    "config.json",
+    "tokenizer.json",
+    "backbone.safetensors",
+    "head.safetensors",
+    "weights.json",
+    "metrics.jsonl",
+    "metrics.json",
+    "card.md",
+    "lock",
+}
+
+
 def sentences(count: int, seed: int = 0) -> list[str]:
     rng = random.Random(seed)
     return [f"{rng.choice(NOUNS)} {rng.choice(VERBS)} {rng.choice(NOUNS)} {rng.choice(ENDS)} ." for _ in range(count)]

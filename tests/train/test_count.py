@@ -16,19 +16,7 @@ from seqloom.files import sha256
 from seqloom.folder import BOUND
 from seqloom.runs import load, pretrain
 from seqloom.weights import load_tensors, save_tensors
-from tests.train.material import prepared, write_text
-
-FILES = {
-    "config.json",
-    "tokenizer.json",
-    "backbone.safetensors",
-    "head.safetensors",
-    "weights.json",
-    "metrics.jsonl",
-    "metrics.json",
-    "card.md",
-    "lock",
-}
+from tests.train.material import RUN_FILES, prepared, write_text
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +41,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_folder_of_a_run(finished: Path, data: Path) -> None:
-    assert set(os.listdir(finished)) == FILES
+    assert set(os.listdir(finished)) == RUN_FILES
     metrics = json.loads((finished / "metrics.json").read_text())
     train = Store.open(data).split("train")
     assert metrics["tokens"] == train.num_tokens and metrics["words"] == train.words and metrics["epochs"] == 1
