@@ -21,7 +21,7 @@ from seqloom.batch import State, select, to_device
 from seqloom.batches.plan import Corpus, Pieces, excerpt
 from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.perplexity import measured
+from seqloom.evaluate.perplexity import check_split, measured
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
@@ -88,8 +88,7 @@ def total_losses(
     shares: tuple[float, ...],
 ) -> Tensor:
     """(thetas, shares) −log p of the whole split in nats, for every pair at once."""
-    if split.num_documents == 0:
-        raise DataError(f"the {split.name} split is empty: prepare the data with --{split.name} FILE or 0.05")
+    check_split(split)
     total = torch.zeros(len(thetas), len(shares), dtype=torch.float64, device=device)
     weights = torch.tensor(shares, dtype=torch.float64, device=device)
     old: tuple[Tensor, Tensor] | None = None  # the states that are held, and the word that followed each

@@ -7,8 +7,7 @@ import numpy.typing as npt
 import torch
 
 from seqloom.batches.store import Split
-from seqloom.errors import DataError
-from seqloom.evaluate.perplexity import measured, token_losses
+from seqloom.evaluate.perplexity import check_split, measured, token_losses
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
@@ -58,8 +57,7 @@ def split_losses(
     part: Part, split: Split, stride: int | None, max_len: int | None, batch_tokens: int
 ) -> tuple[Floats, str]:
     """−log p of every token of a split, in its order, and the name of the context that it was given."""
-    if split.num_documents == 0:
-        raise DataError(f"the {split.name} split is empty: prepare the data with --{split.name} FILE or 0.05")
+    check_split(split)
     longest = max_len or part.learner.backbone.max_len
     if stride is None and longest is not None:
         stride = max(1, longest // 2)

@@ -66,6 +66,11 @@ def perplexity(
     return measured(nats, tokens, split, limit is None, context)
 
 
+def check_split(split: Split) -> None:
+    if split.num_documents == 0:
+        raise DataError(f"the {split.name} split is empty: prepare the data with --{split.name} FILE or 0.05")
+
+
 def token_losses(
     learner: LeftToRight,
     split: Corpus,

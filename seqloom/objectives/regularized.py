@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Output, Ragged, State, detach
+from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Output, Ragged, State, detach, wide
 from seqloom.objectives.next_token import NextToken
 
 
@@ -54,7 +54,3 @@ def change(hidden: Tensor, wanted: Tensor, batch: Ragged) -> Tensor:
     pairs = per_sequence[1].index_add(0, batch.owner[1:], inside.to(moved.dtype))
     places = per_sequence[2].index_add(0, batch.owner, wanted.to(moved.dtype))
     return (sums / pairs.clamp(min=1) * places).sum()
-
-
-def wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
