@@ -16,6 +16,21 @@ IGNORE = -100  # the target of a place that is not to be predicted
 Tree = TypeVar("Tree")
 
 
+class Borders(Protocol):
+    """Where sequences begin and end in a row of tokens: all that the grid and the kernels read of a batch."""
+
+    @property
+    def owner(self) -> Tensor: ...
+    @property
+    def offsets(self) -> Tensor: ...
+    @property
+    def max_len(self) -> int: ...
+    @property
+    def num_sequences(self) -> int: ...
+    @property
+    def is_full(self) -> bool: ...
+
+
 class Ragged(NamedTuple):
     """N sequences laid end to end in one row of T tokens, with no padding between them."""
 
@@ -46,14 +61,24 @@ class Excerpt(NamedTuple):
     following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
 
 
+class Pair(NamedTuple):
+    """Texts and what they are turned into: N sources, and as many targets with the token that follows each of theirs."""
+
+    source: Ragged
+    target: Ragged
+    following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+
+
 class State(NamedTuple):
     """What a model remembers. Dim 0 of every tensor is the sequence, so beam search is one `select`.
 
+    Where a decoder looks at sources, `own` may have several rows for each row of `shared`: the K hypotheses of a source
+    stand together, rows K·i to K·i + K − 1. A search moves `own` only.
     A state that goes into a call is used up by it: key/value caches are extended in place.
     """
 
     own: Any = ()  # one entry a layer: h and c, keys and values, memory
-    shared: Any = ()  # what all hypotheses of one source share
+    shared: Any = ()  # what all hypotheses of one source share: what is looked at, made ready once
 
 
 class Context(NamedTuple):
@@ -63,7 +88,15 @@ class Context(NamedTuple):
     owner: Tensor  # (S,)
     offsets: Tensor  # (N+1,)
     max_len: int
-    final: State | None = None
+    final: State | None = None  # of a recurrent encoder: what it remembers after the last token of each sequence
+
+    @property
+    def num_sequences(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.owner.shape[0] == self.num_sequences * self.max_len
 
 
 class Output(NamedTuple):
@@ -71,6 +104,9 @@ class Output(NamedTuple):
     state: State | None = None
     layers: tuple[Tensor, ...] = ()  # the embedding and every layer, (T, D) each, when layers=True
     maps: tuple[Tensor, ...] = ()  # when maps=True, one a layer: attention weights (N, H, L, L) or gates (T, G, D)
+    # when maps=True, one a layer that looks at a context: how much each token looks at each place of its source, (T, H, S)
+    # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
+    cross: tuple[Tensor, ...] = ()
 
 
 class Loss(NamedTuple):
@@ -143,6 +179,42 @@ class Backbone(nn.Module):
 
     def settle(self) -> None:
         """As Learner.settle."""
+
+
+class EncoderDecoder(nn.Module):
+    """Reads whole sources, then writes a target for each, token by token. Ends at hidden states, as a Backbone does.
+
+    The decoder is a Backbone that looks at a context: given as `context=` where whole targets are read, put into the
+    state by `start(n, max_len, context)` where they are written step by step.
+    """
+
+    encoder: nn.Module
+    decoder: Backbone
+    dim: int
+    max_len: int | None = None  # of a source and of a target, if there is a limit
+    aligned: bool = True  # it tells where it looks: Output.cross
+    kind: str = ""
+    presets: ClassVar[dict[str, dict[str, Any]]]
+    paper: str
+    year: int
+
+    def encode(self, source: Ragged) -> Context:
+        raise NotImplementedError
+
+    def forward(self, pair: Pair, *, layers: bool = False, maps: bool = False) -> Output:
+        return self.decoder(pair.target, context=self.encode(pair.source), layers=layers, maps=maps)
+
+    @property
+    def table(self) -> nn.Embedding | None:
+        """Of the target's tokens, which an output layer may share."""
+        return self.decoder.table
+
+    @property
+    def vocab_size(self) -> int:
+        return self.decoder.vocab_size
+
+    def init_weights(self) -> None:
+        raise NotImplementedError
 
 
 class Learner(nn.Module):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
+    "swish": F.silu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
 

@@ -3,16 +3,16 @@
 import torch
 from torch import Tensor
 
-from seqloom.batch import Ragged
+from seqloom.batch import Borders
 
 
-def cells(batch: Ragged) -> Tensor:
+def cells(batch: Borders) -> Tensor:
     """(T,) where each token stands in the flattened grid. Counted from the borders: positions may be absolute."""
-    column = torch.arange(batch.ids.shape[0], device=batch.ids.device) - batch.offsets[:-1].long()[batch.owner]
+    column = torch.arange(batch.owner.shape[0], device=batch.owner.device) - batch.offsets[:-1].long()[batch.owner]
     return batch.owner * batch.max_len + column
 
 
-def to_grid(x: Tensor, batch: Ragged) -> Tensor:
+def to_grid(x: Tensor, batch: Borders) -> Tensor:
     """(T, …) → (N, L, …), zeros after the end of a sequence."""
     n, length = batch.num_sequences, batch.max_len
     if batch.is_full:
@@ -21,12 +21,12 @@ def to_grid(x: Tensor, batch: Ragged) -> Tensor:
     return grid.view(n, length, *x.shape[1:])
 
 
-def from_grid(grid: Tensor, batch: Ragged) -> Tensor:
+def from_grid(grid: Tensor, batch: Borders) -> Tensor:
     """(N, L, …) → (T, …)"""
     if batch.is_full:
         return grid.reshape(-1, *grid.shape[2:])
     return grid.reshape(-1, *grid.shape[2:]).index_select(0, cells(batch))
 
 
-def lengths(batch: Ragged) -> Tensor:
+def lengths(batch: Borders) -> Tensor:
     return batch.offsets.diff().long()

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from seqloom.batch import Context, Ragged
 
-Mixed = tuple[Tensor, Any, Tensor | None]  # what a mixer or a layer returns: x, state, weights
+Mixed = tuple[Tensor, Any, Any]  # what a mixer or a layer returns: x, state, weights
 
 
 class ResidualLayer(nn.Module):
@@ -39,3 +39,32 @@ class PreNormLayer(ResidualLayer):
         x = x + self.dropout(mixed)
         x = x + self.dropout(self.ffn(self.ffn_norm(x)))
         return x, state, weights
+
+
+class DecoderLayer(ResidualLayer):
+    """Between the two stands a look at what the encoder has read. Its weights are two: on the own sequence, and across."""
+
+    def __init__(self, mixer: nn.Module, cross: nn.Module, ffn: nn.Module, dim: int, dropout: float, eps: float = 1e-5):
+        super().__init__(mixer, ffn, dim, dropout, eps)
+        self.cross: Any = cross
+        self.cross_norm = nn.LayerNorm(dim, eps=eps)
+
+
+class PostNormDecoderLayer(DecoderLayer):
+    def forward(self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool) -> Mixed:
+        mixed, state, own = self.mixer(x, batch, state, None, maps and state is None)
+        x = self.mixer_norm(x + self.dropout(mixed))
+        looked, across = self.cross(x, batch, context, maps)
+        x = self.cross_norm(x + self.dropout(looked))
+        x = self.ffn_norm(x + self.dropout(self.ffn(x)))
+        return x, state, (own, across)
+
+
+class PreNormDecoderLayer(DecoderLayer):
+    def forward(self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool) -> Mixed:
+        mixed, state, own = self.mixer(self.mixer_norm(x), batch, state, None, maps and state is None)
+        x = x + self.dropout(mixed)
+        looked, across = self.cross(self.cross_norm(x), batch, context, maps)
+        x = x + self.dropout(looked)
+        x = x + self.dropout(self.ffn(self.ffn_norm(x)))
+        return x, state, (own, across)

@@ -14,7 +14,10 @@ class LearnedPositions(nn.Embedding):
 
 
 class SinusoidPositions(nn.Module):
-    """Fixed sines and cosines of geometrically spaced wavelengths. Vaswani et al., 2017 (arXiv 1706.03762), 3.5."""
+    """Fixed sines and cosines of geometrically spaced wavelengths. Vaswani et al., 2017 (arXiv 1706.03762), 3.5.
+
+    Sines in the first half, cosines in the second, as the authors' own code and Marian lay them; the formula of the
+    paper has them in turn, which is the same up to the order of the dimensions."""
 
     values: Tensor
 
@@ -22,7 +25,7 @@ class SinusoidPositions(nn.Module):
         super().__init__()
         rates = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
         angles = torch.arange(max_len, dtype=torch.float64)[:, None] * rates
-        values = torch.stack((angles.sin(), angles.cos()), dim=2).flatten(1)[:, :dim]
+        values = torch.cat((angles.sin(), angles.cos()), dim=1)[:, :dim]
         self.register_buffer("values", values.to(torch.get_default_dtype()), persistent=False)
 
     def forward(self, batch: Ragged) -> Tensor:

@@ -26,9 +26,11 @@ class Stack(nn.Module):
         maps: bool = False,
     ) -> Output:
         before = state.own if state is not None else [None] * len(self.layers)
+        # what a layer looks at: the context itself, or what it has made of it when the state began
+        looks_at = state.shared if state is not None and state.shared else [context] * len(self.layers)
         after, outputs, weights = [], [x], []
-        for layer, own in zip(self.layers, before, strict=True):
-            x, own, seen = layer(x, batch, own, context, maps)
+        for layer, own, shared in zip(self.layers, before, looks_at, strict=True):
+            x, own, seen = layer(x, batch, own, shared, maps)
             after.append(own)
             if layers:
                 outputs.append(x)
@@ -38,7 +40,7 @@ class Stack(nn.Module):
             x = self.top(x)
         return Output(
             hidden=x,
-            state=None if after[-1] is None else State(tuple(after)),
+            state=None if after[-1] is None else State(tuple(after), state.shared if state is not None else ()),
             layers=tuple(outputs) if layers else (),
             maps=tuple(weights),
         )

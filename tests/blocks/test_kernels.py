@@ -77,8 +77,8 @@ def test_positions():
     for row, position in zip(fixed, (0, 1, 4, 5, 6), strict=True):
         for i in range(3):
             angle = position / 10000 ** (2 * i / 6)
-            assert row[2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
-            assert row[2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+            assert row[i].item() == pytest.approx(math.sin(angle), abs=1e-6)
+            assert row[3 + i].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
 def test_maps_with_a_state_are_refused():
