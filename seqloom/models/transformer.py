@@ -1,0 +1,133 @@
+"""The Transformer: an encoder and a decoder of attention alone. Vaswani et al., 2017 (arXiv 1706.03762).
+
+Departures: attention dropout defaults to 0 (the paper's text has none; a non-zero value leaves the fastest kernel).
+`norm = "pre"` is the order of Wang et al., 2019 (arXiv 1906.01787), with a norm above each stack: deep ones train with it.
+"""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from seqloom.batch import Context, EncoderDecoder, Output, Ragged, State
+from seqloom.blocks.attention import CrossAttention, SelfAttention
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.feedforward import FeedForward
+from seqloom.blocks.layers import PostNormDecoderLayer, PostNormLayer, PreNormDecoderLayer, PreNormLayer
+from seqloom.blocks.positions import LearnedPositions, SinusoidPositions
+from seqloom.blocks.stack import Stack, StackedBackbone
+from seqloom.config import Config as BaseConfig
+
+
+class Encoder(StackedBackbone):
+    causal = False
+
+    def init_weights(self) -> None:
+        """The whole model does it."""
+
+
+class Decoder(Encoder):
+    """Causal layers that also look at a context. maps=True gives both kinds of weights; with a state those across."""
+
+    causal = True
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps)
+        if not maps:
+            return output
+        own, across = zip(*output.maps, strict=True)
+        return output._replace(maps=() if state is not None else own, cross=across)
+
+    def start(self, n: int, max_len: int, context: Context | None = None) -> State:
+        assert context is not None, "a decoder begins with what it looks at"
+        layers: Any = self.stack.layers
+        return State(
+            tuple(layer.start(n, max_len) for layer in layers), tuple(layer.cross.read(context) for layer in layers)
+        )
+
+
+class Transformer(EncoderDecoder):
+    """Sinusoid positions, post-norm layers, ReLU, one table for both languages and the output layer."""
+
+    paper, year = "Vaswani et al., Attention is all you need", 2017
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(37000, gt=0)
+        dim: int = Field(512, gt=0)
+        num_layers: int = Field(6, gt=0, description="of the encoder, and of the decoder")
+        num_heads: int = Field(8, gt=0)
+        ffn_dim: int | None = Field(None, gt=0, description="4 × dim unless given")
+        max_len: int = Field(512, gt=0, description="of a source, and of a target")
+        dropout: float = Field(0.1, ge=0, lt=1)
+        attention_dropout: float = Field(0.0, ge=0, lt=1)
+        norm: Literal["post", "pre"] = "post"
+        positions: Literal["sinusoid", "learned"] = "sinusoid"
+        activation: Literal["relu", "gelu", "swish"] = "relu"
+        share_embeddings: bool = Field(True, description="one table for both languages")
+
+        @model_validator(mode="after")
+        def heads_divide_dim(self) -> Self:
+            if self.dim % self.num_heads:
+                raise ValueError(f"dim {self.dim} must be a multiple of num_heads {self.num_heads}")
+            return self
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 64, "num_layers": 2, "num_heads": 4, "max_len": 256, "dropout": 0.0},
+        "small": {"dim": 256, "num_layers": 3, "num_heads": 4, "ffn_dim": 512, "max_len": 256, "dropout": 0.3},
+        "base": {"vocab_size": 37000},
+        "big": {"vocab_size": 37000, "dim": 1024, "num_heads": 16, "dropout": 0.3},
+    }
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.dim, self.max_len = config.dim, config.max_len
+
+        def embedding() -> TokenEmbedding:
+            kind = SinusoidPositions if config.positions == "sinusoid" else LearnedPositions
+            places = kind(config.max_len, config.dim)
+            return TokenEmbedding(config.vocab_size, config.dim, config.dropout, places, scale=config.dim**0.5)
+
+        def layer(decoder: bool) -> nn.Module:
+            dim, heads, dropped = config.dim, config.num_heads, config.attention_dropout
+            mixer = SelfAttention(dim, heads, causal=decoder, dropout=dropped)
+            ffn = FeedForward(dim, config.ffn_dim or 4 * dim, config.activation)
+            post = config.norm == "post"
+            if decoder:
+                cross = CrossAttention(dim, heads, dropped)
+                return (PostNormDecoderLayer if post else PreNormDecoderLayer)(mixer, cross, ffn, dim, config.dropout)
+            return (PostNormLayer if post else PreNormLayer)(mixer, ffn, dim, config.dropout)
+
+        def stack(decoder: bool) -> Stack:
+            top = nn.LayerNorm(config.dim) if config.norm == "pre" else None
+            return Stack([layer(decoder) for _ in range(config.num_layers)], top)
+
+        self.encoder = Encoder(embedding(), stack(decoder=False), config.dim)
+        self.decoder = Decoder(embedding(), stack(decoder=True), config.dim)
+        if config.share_embeddings:
+            self.encoder.embedding.token = self.decoder.embedding.token
+        self.init_weights()
+
+    def encode(self, source: Ragged) -> Context:
+        return Context(self.encoder(source).hidden, source.owner, source.offsets, source.max_len)
+
+    def init_weights(self) -> None:
+        """Matrices as Glorot & Bengio have them, queries, keys and values each for itself; embeddings with std 1/√dim,
+        which their factor √dim undoes."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=self.dim**-0.5)
+        for name, weight in self.named_parameters():
+            if name.endswith((".qkv.weight", ".kv.weight")):
+                for part in weight.data.split(self.dim):
+                    nn.init.xavier_uniform_(part)
