@@ -6,14 +6,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from seqloom.runs import Run, load, pretrain
+    from seqloom.supervise import train
+    from seqloom.translator import Translator
 
-__all__ = ["Run", "__version__", "load", "pretrain"]
+__all__ = ["Run", "Translator", "__version__", "load", "pretrain", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Public names arrive with their first use: importing seqloom must not cost the two seconds of torch."""
     if name in __all__:
-        from seqloom import runs
+        from seqloom import runs, supervise
 
-        return getattr(runs, name)
+        return getattr(supervise if name in ("train", "Translator") else runs, name)
     raise AttributeError(f"module 'seqloom' has no attribute {name!r}")

@@ -54,11 +54,25 @@ class Ragged(NamedTuple):
         return self.ids.shape[0] == self.num_sequences * self.max_len
 
 
+class Sizes(NamedTuple):
+    """What a batch costs by: filler is not in it."""
+
+    tokens: int  # that are predicted
+    pairs: int  # of tokens in one sequence: Σ L², which attention pays for
+    source_tokens: int = 0
+    source_pairs: int = 0
+    cross: int = 0  # of a token and one of its source
+
+
 class Excerpt(NamedTuple):
     """What the loader cuts out of a corpus: the tokens, and the one that follows each of them there."""
 
     batch: Ragged
     following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+
+    def sizes(self) -> Sizes:
+        lengths = torch.bincount(self.batch.owner[self.following != IGNORE])
+        return Sizes(int(lengths.sum()), int((lengths * lengths).sum()))
 
 
 class Pair(NamedTuple):
@@ -67,6 +81,23 @@ class Pair(NamedTuple):
     source: Ragged
     target: Ragged
     following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+
+    @property
+    def batch(self) -> Ragged:
+        """What is predicted, as an Excerpt has it."""
+        return self.target
+
+    def sizes(self) -> Sizes:
+        n = self.source.num_sequences
+        lengths = torch.bincount(self.target.owner[self.following != IGNORE], minlength=n)
+        sources = self.source.offsets.diff().long() * (lengths > 0)
+        return Sizes(
+            int(lengths.sum()),
+            int((lengths * lengths).sum()),
+            int(sources.sum()),
+            int((sources * sources).sum()),
+            int((sources * lengths).sum()),
+        )
 
 
 class State(NamedTuple):
@@ -188,12 +219,16 @@ class EncoderDecoder(nn.Module):
     state by `start(n, max_len, context)` where they are written step by step.
     """
 
+    over_source = ("encoder",)  # which parts of it run over the source and not over the target: they cost by its length
     encoder: nn.Module
     decoder: Backbone
     dim: int
     max_len: int | None = None  # of a source and of a target, if there is a limit
     aligned: bool = True  # it tells where it looks: Output.cross
-    kind: str = ""
+    kind: str = "encoder–decoder"
+    causal = True
+    recurrent = counted = False  # nothing is carried from batch to batch
+    characters = 0
     presets: ClassVar[dict[str, dict[str, Any]]]
     paper: str
     year: int
@@ -225,9 +260,14 @@ class Learner(nn.Module):
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
 
+    def corrupt(self, cut: Any, rng: torch.Generator) -> Any:
+        """What is learnt from, made of what the loader has cut out: a pure function of the text and the generator, which
+        may run in a data worker."""
+        return cut
+
     def start(self, n: int) -> State | None:
         """The state that n streams carry before their first batch; None where nothing is carried."""
-        raise NotImplementedError
+        return None
 
     def advance(self, spent: float) -> None:
         """Told before every step how much of the budget is spent, 0 to 1. What it sets must follow from that alone: a
@@ -260,13 +300,20 @@ class Objective(Learner):
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """Whether models of this kind can learn by it."""
-        return not model.counted
+        return issubclass(model, Backbone) and not model.counted
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.recurrent else None
 
-    def corrupt(self, excerpt: Excerpt, rng: torch.Generator) -> Any:
-        """A pure function of the text and the generator: it may run in a data worker."""
+
+class Task(Learner):
+    """Learns from labelled examples. Owns its output layers."""
+
+    backbone: Any  # what transfers
+
+    @classmethod
+    def fits(cls, model: Any) -> bool:
+        """Whether models of this kind can learn it."""
         raise NotImplementedError
 
 

@@ -19,7 +19,9 @@ def cost_line(result: dict[str, Any]) -> str:
 
 def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> str:
     recipe, versions = config["recipe"], config["versions"]
-    counted = recipe["objective"]["name"] == "counts"
+    learns = recipe["objective"] or recipe["task"]
+    counted = learns["name"] == "counts"
+    kind = "objective" if recipe["objective"] else "task"
     rows = [
         ("parameters", f"{result['parameters']:,}{' (n-grams, each with its count)' if counted else ''}"),
         ("steps", "none: it was counted" if counted else f"{result['step']:,}"),
@@ -37,6 +39,10 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
     if result["valid_loss"] is not None:
         step = "" if counted else f", at step {result['best_step']:,}"
         rows.append(("best validation loss", f"{result['valid_loss']:.4f} nats a token{step}"))
+    for split in ("valid", "test"):
+        if scores := result.get(f"{split}_scores"):
+            shown = f"BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f} ({scores['bleu_signature']})"
+            rows.append((f"translation of {split}", shown))
     splits = [
         f"| {name} | {part['documents']:,} | {part['words']:,} | {part['tokens']:,} | {part['bytes']:,} |"
         for name, part in manifest["splits"].items()
@@ -45,7 +51,7 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
         [
             f"# {recipe['name']}",
             "",
-            f"A {recipe['model']['name']} model trained with the objective {recipe['objective']['name']}, seed {config['seed']}.",
+            f"A {recipe['model']['name']} model trained with the {kind} {learns['name']}, seed {config['seed']}.",
             "One seed: differences to another run may be noise.",
             "",
             "| | |",

@@ -115,3 +115,27 @@ def plane(points: Sequence[tuple[str, Sequence[complex]]], colour: dict[str, str
             for z in group
         ]
     return "".join(parts) + "</svg>"
+
+
+def matrix(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], name: str) -> str:
+    """Weights from 0 to 1 as dark and light squares, one row of them for each name on the left, as SVG."""
+    cell, left, top = 22, 110, 100
+    width, height = left + cell * len(columns) + 8, top + cell * len(rows) + 8
+    parts = [
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(name)}" style="max-width:{width}px">'
+    ]
+    for j, column in enumerate(columns):
+        x = left + cell * j + cell / 2
+        parts.append(f'<text x="{x}" y="{top - 6}" transform="rotate(-60 {x} {top - 6})">{escaped(column)}</text>')
+    for i, (row, weights) in enumerate(zip(rows, values, strict=True)):
+        y = top + cell * i
+        parts.append(
+            f'<text x="{left - 6}" y="{y + cell / 2}" text-anchor="end" dominant-baseline="middle">{escaped(row)}</text>'
+        )
+        for j, weight in enumerate(weights):
+            shade = min(max(weight, 0.0), 1.0)
+            parts.append(
+                f'<rect x="{left + cell * j}" y="{y}" width="{cell - 1}" height="{cell - 1}" fill="{COLOURS[1]}" '
+                f'fill-opacity="{shade:.3f}"><title>{escaped(row)} → {escaped(columns[j])}: {weight:.3f}</title></rect>'
+            )
+    return "".join(parts) + "</svg>"

@@ -1,9 +1,10 @@
 """What a model costs, counted: floating-point operations of its matrix products, energy, CO2.
 
 A multiply and an add are two operations; element-wise work (norms, activations, softmax) is not counted, as everywhere.
-Forward cost has three parts: so much a token, so much a pair of tokens that attention compares (the quadratic term: a
-sequence of L tokens has L² pairs, causal or not, as kernels are counted), so much a target (the output layer). Backward
-is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted. An adaptive
+Forward cost has these parts: so much a token, so much a pair of tokens that attention compares (the quadratic term: a
+sequence of L tokens has L² pairs, causal or not, as kernels are counted), so much a target (the output layer); where a
+source is read first, the same of its tokens and pairs, and so much for each pair of a token and one of its source.
+Backward is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted. An adaptive
 softmax is counted at what a target costs on average, by how often the training text asks each cluster.
 """
 
@@ -15,25 +16,38 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from seqloom.batch import Learner
-from seqloom.blocks.attention import SelfAttention
+from seqloom.batch import Learner, Sizes
+from seqloom.blocks.attention import CrossAttention, SelfAttention
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.recurrent import TorchCell
 from seqloom.blocks.softmax import Softmax
 
 
 class Flops(NamedTuple):
-    """Of one forward pass: a token, a pair of tokens, a target."""
+    """Of one forward pass: a token, a pair of tokens, a target, and where there is a source, of that."""
 
     token: int = 0
     pair: int = 0
     target: int = 0
+    source_token: int = 0
+    source_pair: int = 0
+    cross: int = 0
 
-    def forward(self, tokens: int, pairs: int, targets: int) -> int:
-        return self.token * tokens + self.pair * pairs + self.target * targets
+    def forward(self, sizes: Sizes) -> int:
+        return (
+            (self.token + self.target) * sizes.tokens
+            + self.pair * sizes.pairs
+            + self.source_token * sizes.source_tokens
+            + self.source_pair * sizes.source_pairs
+            + self.cross * sizes.cross
+        )
 
-    def training(self, tokens: int, pairs: int, targets: int, rehearsals: int = 0) -> int:
-        return (3 + rehearsals) * self.forward(tokens, pairs, targets)
+    def training(self, sizes: Sizes, rehearsals: int = 0) -> int:
+        return (3 + rehearsals) * self.forward(sizes)
+
+    def over_source(self) -> "Flops":
+        """The same, run over the source."""
+        return Flops(source_token=self.token, source_pair=self.pair, cross=self.cross)
 
 
 def _recurrent(cell: TorchCell) -> Flops:
@@ -49,6 +63,7 @@ def _characters(cnn: CharacterCnn) -> Flops:
 PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
     SelfAttention: ("attention", lambda m: Flops(pair=4 * m.num_heads * m.head_dim)),  # QKᵀ and weights · V
+    CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     TorchCell: ("recurrence", _recurrent),
     CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
     Softmax: ("softmax", lambda m: Flops(target=2 * m.multiplied)),  # and what is built on it
@@ -58,10 +73,13 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
 def count(learner: nn.Module) -> dict[str, Flops]:
     """By operation, summed over the modules of a learner."""
     found: dict[str, Flops] = {}
+    parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, "over_source", ())]
+    over_source = {module for part in parts for module in part.modules()}
     for module in learner.modules():
         for kind, (name, measure) in PARTS.items():
             if isinstance(module, kind):
                 part, before = measure(module), found.get(name, Flops())
+                part = part.over_source() if module in over_source else part
                 found[name] = Flops(*(a + b for a, b in zip(before, part, strict=True)))
     return found
 

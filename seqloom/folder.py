@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from seqloom import __version__, cost
-from seqloom.batch import Objective
-from seqloom.batches.store import Store
+from seqloom.batch import Learner
 from seqloom.card import write_card
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.files import TEMPORARY, explained, read_json, sha256, write_json
@@ -31,14 +30,15 @@ WEIGHTS = ("backbone.safetensors", "head.safetensors")
 BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
 
 
-def describe(recipe: Recipe, store: Store, data: Path, seed: int) -> dict[str, Any]:
-    """config.json: enough to rebuild the learner, and to say where it comes from."""
+def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, Any], seed: int) -> dict[str, Any]:
+    """config.json: enough to rebuild the learner, and to say where it comes from. data: its folder or files, and their
+    fingerprint; tokenizer: its hash."""
     return {
         "format": FORMAT,
         "recipe": recipe.model_dump(),
-        "vocab_size": store.manifest.vocab_size,
-        "tokenizer": store.manifest.tokenizer,
-        "data": {"folder": str(data), "fingerprint": store.fingerprint, "spelling": store.has_spelling},
+        "vocab_size": vocab_size,
+        "tokenizer": tokenizer,
+        "data": data,
         "seed": seed,
         "versions": {
             "seqloom": __version__,
@@ -80,7 +80,7 @@ def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, res
 def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     if before["data"]["fingerprint"] != now["data"]["fingerprint"]:
         raise DataError(
-            f"{folder} was trained on other data than {now['data']['folder']} (the fingerprints differ): give the data "
+            f"{folder} was trained on other data than {shown(now['data'])} (the fingerprints differ): give the data "
             f"that it was started with, or start anew with --overwrite"
         )
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
@@ -93,6 +93,10 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
             f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
             f"or start anew with --overwrite"
         )
+
+
+def shown(data: dict[str, Any]) -> str:
+    return data["folder"] if "folder" in data else ", ".join(data["files"]["train"])
 
 
 def decisive(value: Any) -> Any:
@@ -124,7 +128,7 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def export(learner: Objective, folder: Path) -> None:
+def export(learner: Learner, folder: Path) -> None:
     """The weights as they are now, under uncompiled names: what transfers, and the output layers apart from it."""
     state = unique(learner)
     backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
@@ -154,33 +158,39 @@ def spent(state: Progressed, method: str, country: str, device: torch.device) ->
 
 
 def finish(
-    folder: Path, config: dict[str, Any], state: Progressed, learner: Objective, store: Store, costs: dict[str, Any]
+    folder: Path,
+    config: dict[str, Any],
+    state: Progressed,
+    learner: Learner,
+    data: dict[str, Any],
+    costs: dict[str, Any],
+    **scores: Any,
 ) -> None:
-    train = store.split("train")
+    """metrics.json and the card. data: as a manifest has it, the splits with their words and tokens; scores: further ones."""
+    train = data["splits"]["train"]
     result = {
         "step": state.step,
         "tokens": state.tokens,
-        "words": round(state.tokens * train.words / max(train.num_tokens, 1)),
-        "epochs": state.tokens / train.num_tokens,
+        "words": round(state.tokens * train["words"] / max(train["tokens"], 1)),
+        "epochs": state.tokens / train["tokens"],
         "seconds": round(state.seconds, 3),
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
         "skipped": state.skipped,
         "parameters": learner.size(),
         "train_loss": state.smooth,
-        "valid_loss": state.best,
+        "valid_loss": state.best_loss,
         "best_step": state.best_step,
         "valid": state.evaluation,
+        **scores,
         **costs,
     }
     write_json(folder / "metrics.json", result)
-    write_card(folder, config, result, store.manifest.model_dump())
+    write_card(folder, config, result, data)
 
 
 def check_weights(folder: Path) -> None:
     if not (folder / "weights.json").is_file():
-        raise ModelError(
-            f"{folder} has no weights yet: its training was cut short; go on with 'seqloom pretrain … --resume'"
-        )
+        raise ModelError(f"{folder} has no weights yet: its training was cut short; go on with --resume")
     try:
         listed = read_json(folder / "weights.json")
         damaged = [name for name in BOUND if not (folder / name).is_file() or sha256(folder / name) != listed[name]]

@@ -4,7 +4,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from seqloom.batch import Objective
+from seqloom.batch import EncoderDecoder
+from seqloom.batches.pairs import EncodedPairs, PairBatches
 from seqloom.batches.plan import Batches, Packed, Streams
 from seqloom.batches.store import Split
 from seqloom.config import Config, build, problems, unknown_name
@@ -12,17 +13,19 @@ from seqloom.errors import UsageError
 from seqloom.models import MODELS, OWN, model_class
 from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
+from seqloom.tasks import TASKS, fitting_tasks, task_class
 from seqloom.train.loop import Budget, TrainConfig
 
 LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
 
 
 class BatchesConfig(Config):
-    """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens.
+    """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens; pairs:
+    texts of about one length with what they are turned into, at most `budget` tokens on either side.
 
     vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length."""
 
-    kind: Literal["packed", "streams"] = "packed"
+    kind: Literal["packed", "streams", "pairs"] = "packed"
     budget: int = Field(8192, ge=1)
     streams: int = Field(32, ge=1)
     length: int = Field(128, ge=1)
@@ -32,6 +35,9 @@ class BatchesConfig(Config):
         if self.kind == "packed":
             return Packed(split, self.budget, self.length)
         return Streams(split, self.streams, self.length, self.vary)
+
+    def build_pairs(self, pairs: EncodedPairs, fixed: bool) -> PairBatches:
+        return PairBatches(pairs, self.budget, self.length, fixed)
 
 
 class BudgetConfig(Config):
@@ -50,7 +56,7 @@ class BudgetConfig(Config):
             raise ValueError("needs at least one of tokens, words, minutes, epochs, steps, flops")
         return self
 
-    def resolve(self, split: Split) -> Budget:
+    def resolve(self, split: Split | EncodedPairs) -> Budget:
         ends = [
             self.tokens,
             self.words and self.words * split.num_tokens / max(split.words, 1),
@@ -68,14 +74,32 @@ class ValidConfig(Config):
     stride: int | None = Field(None, gt=0)
 
 
+NEXT_TOKEN = {"name": "next-token"}
+
+
 class Recipe(Config):
     name: str
     model: dict[str, Any]  # name, and values of that model's Config; vocab_size comes from the tokenizer
-    objective: dict[str, Any] = {"name": "next-token"}  # noqa: RUF012
+    objective: dict[str, Any] | None = None  # name and values: what is learnt from plain text; next-token unless given
+    task: dict[str, Any] | None = None  # in its place: what is learnt from labelled examples
     batches: BatchesConfig = BatchesConfig()
     train: TrainConfig = TrainConfig()
     budget: BudgetConfig
     valid: ValidConfig = ValidConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def learns_something(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("objective") is None and values.get("task") is None:
+            return values | {"objective": NEXT_TOKEN}
+        return values
+
+    @property
+    def learns(self) -> str:
+        """The name of its objective or task."""
+        chosen = self.objective or self.task
+        assert chosen is not None
+        return chosen["name"]
 
     def model_config_of(self, vocab_size: int) -> Any:
         cls: Any = model_class(self.model["name"])
@@ -85,13 +109,15 @@ class Recipe(Config):
     def own_code(self) -> bool:
         return self.model["name"] in OWN
 
-    def learner(self, vocab_size: int, plugin: Plugin | None = None) -> Objective:
-        """plugin: the user's own code, where the model is made of it."""
+    def learner(self, vocab_size: int, plugin: Plugin | None = None) -> Any:
+        """An Objective or a Task. plugin: the user's own code, where the model is made of it."""
         model: Any = model_class(self.model["name"])
-        objective: Any = objective_class(self.objective["name"])
         config = self.model_config_of(vocab_size)
         backbone = model(config, plugin) if self.own_code else model(config)
-        return objective(backbone, build(objective.Config, without_name(self.objective), "objective", self.name))
+        kind, section = ("objective", self.objective) if self.objective is not None else ("task", self.task)
+        assert section is not None
+        learner: Any = (objective_class if kind == "objective" else task_class)(section["name"])
+        return learner(backbone, build(learner.Config, without_name(section), kind, self.name))
 
 
 def without_name(section: dict[str, Any]) -> dict[str, Any]:
@@ -101,8 +127,13 @@ def without_name(section: dict[str, Any]) -> dict[str, Any]:
 def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     """A recipe from plain values, or one line with everything that is wrong with them."""
     found = problems(Recipe, values)
-    for section, known, find in (("model", MODELS | OWN, model_class), ("objective", OBJECTIVES, objective_class)):
-        part = values.get(section, {"name": "next-token"} if section == "objective" else None)
+    sections: tuple[tuple[str, dict[str, str], Any], ...] = (
+        ("model", MODELS | OWN, model_class),
+        ("objective", OBJECTIVES, objective_class),
+        ("task", TASKS, task_class),
+    )
+    for section, known, find in sections:
+        part = values.get(section)
         if not isinstance(part, dict):
             continue
         name = part.get("name")
@@ -130,14 +161,9 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             )
         if recipe.batches.kind == "packed" and recipe.batches.vary:
             found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
-        objective, fitting = recipe.objective["name"], fitting_objectives(model_class(recipe.model["name"]))
-        if objective not in fitting:
-            found.append(
-                f"'objective.name' = \"{objective}\" is not for the model {recipe.model['name']}: "
-                f'use "{fitting[0]}" ([objective] name = "{fitting[0]}")'
-            )
+        found += misfits(recipe)
         endless = recipe.budget.model_dump(exclude_none=True).keys() & {"minutes", "steps", "flops"}
-        if objective == "counts" and endless:
+        if recipe.learns == "counts" and endless:
             found.append(
                 f"'budget.{min(endless)}': counting has no steps and takes no operations: give tokens, words or epochs"
             )
@@ -150,3 +176,26 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     if found:
         raise UsageError(f"{source}: " + "; ".join(found))
     return recipe
+
+
+def misfits(recipe: Recipe) -> list[str]:
+    """A model, what it learns, and the batches that this is learnt from."""
+    cls: Any = model_class(recipe.model["name"])
+    if recipe.objective is not None and recipe.task is not None:
+        return ["'objective' and 'task': a run learns from plain text or from labelled examples: leave one of them out"]
+    kind, find = ("task", fitting_tasks) if recipe.task is not None else ("objective", fitting_objectives)
+    fitting, found = find(cls), []
+    if recipe.learns not in fitting:
+        other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)
+        kind_of = kind if fitting else other[0]
+        instead = (fitting or other[1](cls))[0]
+        found.append(
+            f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}: "
+            f'use "{instead}" ([{kind_of}] name = "{instead}")'
+        )
+    elif issubclass(cls, EncoderDecoder) != (recipe.batches.kind == "pairs"):
+        right = "pairs" if issubclass(cls, EncoderDecoder) else "packed"
+        found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{right}"')
+    if recipe.train.watch == "bleu" and recipe.learns != "translate":
+        found.append(f'\'train.watch\' = "bleu" is for translation, not for {recipe.learns}: use "loss"')
+    return found

@@ -40,6 +40,7 @@ from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.find_rate import Found, find_rate
 from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device, deterministic_algorithms
+from seqloom.translator import Translator
 from seqloom.weights import check_fit, fill, load_tensors, unique
 
 
@@ -61,16 +62,15 @@ def pretrain(
     """Trains a recipe on a prepared folder and returns the finished run. plugin: a file with code of your own; start:
     another run, whose weights this one begins with."""
     folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
-    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
-    if country not in cost.GRAMS_PER_KWH:
-        raise UsageError(unknown_name("country", country, country, list(cost.GRAMS_PER_KWH)))
+    recipe = from_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
+    check_country(country)
     store, train = open_text(data)
     if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
         raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
     # what cannot work is refused before the folder is touched
     batches, tokenizer = recipe.batches.build(train), store.tokenizer
     budget = recipe.budget.resolve(train)
-    if recipe.objective["name"] == "counts":
+    if recipe.learns == "counts":
         chosen = select_documents(train, budget.tokens, seed)
         check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
@@ -79,7 +79,9 @@ def pretrain(
     source = None if start is None else Path(start)
     first = None if source is None else first_weights(source, recipe, store, folder, own)
     with sole_owner(folder), deterministic_algorithms(deterministic):
-        config = describe(recipe, store, Path(data), seed)
+        manifest = store.manifest
+        about = {"folder": str(data), "fingerprint": store.fingerprint, "spelling": store.has_spelling}
+        config = describe(recipe, manifest.vocab_size, manifest.tokenizer, about, seed)
         if source is not None:
             config["from"] = {"run": str(source), "weights": read_json(source / "weights.json")}
         if own is not None:
@@ -117,8 +119,22 @@ def pretrain(
             )
         state = fit.run(resume)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
-            finish(folder, config, state, learner, store, spent(state, fit.energy, country, where))
-    return load(folder, device=str(where), plugin=own)
+            finish(folder, config, state, learner, manifest.model_dump(), spent(state, fit.energy, country, where))
+    return language_model(folder, device=str(where), plugin=own)
+
+
+def from_text(recipe: Recipe) -> Recipe:
+    if recipe.task is not None:
+        raise UsageError(
+            f"{recipe.name} learns a task from labelled examples, not from plain text: "
+            f"seqloom train {recipe.name} --task {recipe.learns} --train FILE… --out RUN"
+        )
+    return recipe
+
+
+def check_country(country: str) -> None:
+    if country not in cost.GRAMS_PER_KWH:
+        raise UsageError(unknown_name("country", country, country, list(cost.GRAMS_PER_KWH)))
 
 
 def open_text(data: str | Path) -> tuple[Store, Split]:
@@ -149,8 +165,8 @@ def find_lr(
 ) -> Found:
     """A learning rate for a recipe on a text, by a short run whose rate rises until the loss breaks out."""
     where, own = choose_device(device), open_plugin(plugin)
-    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
-    if recipe.objective["name"] == "counts":
+    recipe = from_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
+    if recipe.learns == "counts":
         raise UsageError(f"--find-lr: {recipe.name} learns by counting, without a rate")
     store, train = open_text(data)
     learner = begin_learner(recipe, store, own, seed).to(where)
@@ -163,9 +179,9 @@ def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: 
     """The weights of a run that another one may begin with: the same tokens, the same model."""
     if out.resolve() == start.resolve():
         raise UsageError(f"--from {start} is --out itself: go on with it by --resume, or choose another --out")
-    if recipe.objective["name"] == "counts":
+    if recipe.learns == "counts":
         raise UsageError(f"--from {start}: {recipe.name} learns by counting and has no first weights: leave --from out")
-    run = load(start, "cpu", plugin)
+    run = language_model(start, "cpu", plugin)
     if run.config["tokenizer"] != store.manifest.tokenizer:
         raise DataError(
             f"--from {start} has another tokenizer than {store.folder}: prepare the text with "
@@ -347,7 +363,23 @@ def reported(split: str, store: Store, result: dict[str, Any], parameters: int, 
     return {"split": split, **result, "parameters": parameters, "seconds": seconds}
 
 
-def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:
+def language_model(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:
+    """A run folder that must hold a language model."""
+    found = load(folder, device, plugin)
+    if not isinstance(found, Run):
+        raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
+    return found
+
+
+def translator(folder: str | Path, device: str = "auto") -> Translator:
+    """A run folder that must hold a translator."""
+    found = load(folder, device)
+    if not isinstance(found, Translator):
+        raise UsageError(f"{folder} is no translator: train one with 'seqloom train RECIPE --task translate'")
+    return found
+
+
+def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run | Translator:
     """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
 
     plugin: the file with code of your own that the model was trained with.
@@ -389,4 +421,7 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
         learner.settle()
     except ValueError as error:
         raise ModelError(f"{folder}: its weights are damaged: {error}") from error
-    return Run(folder, config, learner.to(where).eval(), tokenizer, where)
+    learner = learner.to(where).eval()
+    if recipe.learns == "translate":
+        return Translator(folder, config, learner, tokenizer, where)
+    return Run(folder, config, learner, tokenizer, where)

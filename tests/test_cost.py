@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import cost
-from seqloom.batch import IGNORE, Excerpt, pack
+from seqloom.batch import IGNORE, Excerpt, Sizes, pack
 from seqloom.blocks import kernels, recurrent
 from seqloom.blocks.adaptive import Cluster
 from seqloom.blocks.softmax import Softmax
@@ -14,14 +14,14 @@ from seqloom.cost import Flops, co2_kg, peak_of, total
 from tests.contract.properties import NEURAL, VOCAB, Words, build, following, learner_of, sequences
 
 
-def plain_loss(self, hidden, targets, rows):
+def plain_loss(self, hidden, targets, rows, smoothing=0.0):
     return F.cross_entropy(F.linear(hidden, self.weight, self.bias), targets, ignore_index=IGNORE, reduction="sum")
 
 
 def plain_products(monkeypatch):
     """The same arithmetic without fused kernels, which torch's counter cannot see into."""
-    monkeypatch.setattr(kernels, "attend", lambda q, k, v, batch, *, causal, dropout=0.0, maps=False: kernels.reference(
-        q, k, v, batch, causal=causal
+    monkeypatch.setattr(kernels, "attend", lambda q, k, v, batch, *, causal, keys=None, **_: kernels.reference(
+        q, k, v, batch, causal=causal, keys=keys
     ))  # fmt: skip
     monkeypatch.setattr(Softmax, "summed", plain_loss)
     monkeypatch.setattr(recurrent, "has_kernel", lambda cell: False)
@@ -50,7 +50,7 @@ def ratio(name: str, monkeypatch, training: bool, **config) -> float:
             with torch.no_grad():
                 learner(example)
     part = total(learner)
-    ours = (part.training if training else part.forward)(96, 3 * 32 * 32, 96)
+    ours = (part.training if training else part.forward)(Sizes(96, 3 * 32 * 32))
     return ours / counter.get_total_flops()
 
 

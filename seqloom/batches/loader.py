@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from seqloom.batch import Excerpt, Objective
+from seqloom.batch import Learner, Sizes
 from seqloom.batches.plan import Batches, Plan
 from seqloom.errors import UsageError
 
@@ -21,8 +21,7 @@ class Cursor(NamedTuple):
 
 class Item(NamedTuple):
     example: Any
-    tokens: int  # that are predicted; filler is not
-    pairs: int  # of tokens in one sequence: Σ L², which attention pays for
+    sizes: Sizes
     fresh: bool  # the first batch of an epoch: a carried state starts anew
     next: Cursor
     length: float = 1.0  # as a share of the usual one, where it varies
@@ -40,10 +39,8 @@ def mix(*numbers: int) -> int:
 
 
 class Loader:
-    def __init__(
-        self, batches: Batches, objective: Objective, seed: int, workers: int = 1, rank: int = 0, world: int = 1
-    ):
-        self.batches, self.objective, self.seed = batches, objective, seed
+    def __init__(self, batches: Batches, learner: Learner, seed: int, workers: int = 1, rank: int = 0, world: int = 1):
+        self.batches, self.learner, self.seed = batches, learner, seed
         self.workers, self.rank, self.world = workers, rank, world
         self._plans: dict[int, Plan] = {}
 
@@ -70,13 +67,10 @@ class Loader:
 
     def read(self, plan: Plan, cursor: Cursor, after: Cursor) -> Item:
         index = cursor.batch * self.world + self.rank
-        excerpt: Excerpt = plan.batch(index)
+        cut = plan.batch(index)
         rng = torch.Generator().manual_seed(mix(self.seed, cursor.epoch, index))
-        real = excerpt.following >= 0
-        lengths = torch.bincount(excerpt.batch.owner[real])
-        tokens, pairs = int(real.sum()), int((lengths * lengths).sum())
-        length = excerpt.batch.max_len / self.batches.usual if self.batches.usual else 1.0
-        return Item(self.objective.corrupt(excerpt, rng), tokens, pairs, cursor.batch == 0, after, length)
+        length = cut.batch.max_len / self.batches.usual if self.batches.usual else 1.0
+        return Item(self.learner.corrupt(cut, rng), cut.sizes(), cursor.batch == 0, after, length)
 
     def items(self, cursor: Cursor) -> Generator[Item, None, None]:
         """Endless; closing the iterator ends its workers."""

@@ -46,6 +46,8 @@ class Memory(NamedTuple):
 class CrossAttention(nn.Module):
     """Queries from the sequence that is written, keys and values from the one that was read."""
 
+    over_source = ("kv",)
+
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0):
         super().__init__()
         self.num_heads, self.head_dim, self.dropout = num_heads, dim // num_heads, dropout

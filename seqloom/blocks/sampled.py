@@ -39,9 +39,11 @@ class SampledSoftmax(Softmax):
     def settle(self) -> None:
         self.ranks.settle()
 
-    def forward(self, hidden: Tensor, targets: Tensor | None = None, each: bool = False) -> Tensor:
+    def forward(
+        self, hidden: Tensor, targets: Tensor | None = None, each: bool = False, smoothing: float = 0.0
+    ) -> Tensor:
         if targets is None or each or not self.training:
-            return super().forward(hidden, targets, each)
+            return super().forward(hidden, targets, each, smoothing)
         return self.estimate(hidden, targets, *self.draw())
 
     def draw(self) -> tuple[Tensor, Tensor]:

@@ -47,24 +47,29 @@ class Softmax(nn.Module):
     def settle(self) -> None:
         """Any numbers will do."""
 
-    def forward(self, hidden: Tensor, targets: Tensor | None = None, each: bool = False) -> Tensor:
-        """Without targets the scores (T, V); with targets the summed loss; with each=True the loss of every target (T,)."""
+    def forward(
+        self, hidden: Tensor, targets: Tensor | None = None, each: bool = False, smoothing: float = 0.0
+    ) -> Tensor:
+        """Without targets the scores (T, V); with targets the summed loss; with each=True the loss of every target (T,).
+
+        smoothing: this share of every target is spread evenly over all words (Szegedy et al., 2015, arXiv 1512.00567).
+        """
         if targets is None:
             return F.linear(hidden, self.weight, self.bias)
         rows = chunk_rows(hidden, self.weight.shape[0])
         if each:
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
-            return torch.cat([_losses(F.linear(h, self.weight, self.bias), t) for h, t in parts])
-        return self.summed(hidden, targets, rows)
+            return torch.cat([_losses(F.linear(h, self.weight, self.bias), t, smoothing) for h, t in parts])
+        return self.summed(hidden, targets, rows, smoothing)
 
     # Dynamo of torch 2.11 traces the function below but loses its gradients; what is worth compiling in it is, apart
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def summed(self, hidden: Tensor, targets: Tensor, rows: int) -> Tensor:
+    def summed(self, hidden: Tensor, targets: Tensor, rows: int, smoothing: float = 0.0) -> Tensor:
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         if not torch.is_grad_enabled():  # the function below cannot tell
-            return self(hidden, targets, each=True).sum()
-        return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows)
+            return self(hidden, targets, each=True, smoothing=smoothing).sum()
+        return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows, smoothing)
 
 
 def chunk_rows(hidden: Tensor, vocab_size: int) -> int:
@@ -74,15 +79,17 @@ def chunk_rows(hidden: Tensor, vocab_size: int) -> int:
     return max(256, -(-hidden.shape[0] // (1 << (chunks - 1).bit_length()))) if chunks > 0 else 256
 
 
-def _losses(scores: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(wide(scores), targets, ignore_index=IGNORE, reduction="none")
+def _losses(scores: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    return F.cross_entropy(wide(scores), targets, ignore_index=IGNORE, reduction="none", label_smoothing=smoothing)
 
 
 class ChunkedLoss(torch.autograd.Function):
     """Sum of cross-entropies of hidden · weightᵀ + bias; gradients are made in the forward pass, chunk by chunk."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int, smoothing: float
+    ) -> Tensor:
         narrow = weight.to(hidden.dtype)  # the type of the matrix products; sums stay in the type of the weight
         total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
         d_hidden = torch.empty_like(hidden)
@@ -91,7 +98,7 @@ class ChunkedLoss(torch.autograd.Function):
         differentiate = _compiled_slope() if hidden.is_cuda else slope
         for start in range(0, hidden.shape[0], rows):
             part, wanted = hidden[start : start + rows], targets[start : start + rows]
-            loss, d_scores, index, d_right = differentiate(part @ narrow.T, bias, wanted, weight.dtype)
+            loss, d_scores, index, d_right = differentiate(part @ narrow.T, bias, wanted, weight.dtype, smoothing)
             d_scores.scatter_(1, index, d_right)
             total += loss
             if d_bias is not None:
@@ -114,10 +121,13 @@ class ChunkedLoss(torch.autograd.Function):
             None if d_bias is None else d_bias * d_total,
             None,
             None,
+            None,
         )
 
 
-def slope(scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtype) -> tuple[Tensor, ...]:
+def slope(
+    scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtype, smoothing: float = 0.0
+) -> tuple[Tensor, ...]:
     """The summed loss of some scores (which may be overwritten) and its derivative by them, in their own type; that by
     the scores of the targets apart, with the places where they belong: one pass over the scores need not search for them."""
     narrow = scores.dtype
@@ -128,11 +138,17 @@ def slope(scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtyp
     index = targets.clamp(min=0).unsqueeze(1)
     highest = scores.amax(1, keepdim=True)
     right = scores.gather(1, index) - highest
-    d_scores = scores.sub_(highest).exp_()
+    scores = scores.sub_(highest)
+    wanted = right if smoothing == 0 else (1 - smoothing) * right + smoothing * scores.mean(1, keepdim=True)
+    d_scores = scores.exp_()
     mass = d_scores.sum(1, keepdim=True)
-    loss = ((mass.log() - right) * kept).sum()
+    loss = ((mass.log() - wanted) * kept).sum()
     d_scores *= kept / mass
     d_right = (right.exp() / mass - 1) * kept
+    if smoothing:
+        spread = smoothing / scores.shape[1]
+        d_scores -= spread * kept
+        d_right += (smoothing - spread) * kept
     return loss, d_scores.to(narrow), index, d_right.to(narrow)
 
 

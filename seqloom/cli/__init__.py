@@ -44,9 +44,26 @@ def _options(
 
 def main() -> None:
     # commands register themselves on `app`; each module is light until its command runs
-    from seqloom.cli import analysis, data, lineage, machine, training, using  # noqa: F401
+    from seqloom.cli import analysis, data, lineage, machine, tasks, training, using  # noqa: F401
 
     sys.exit(run(sys.argv[1:]))
+
+
+def spread(arguments: list[str]) -> list[str]:
+    """`--train A B` as typer wants it, `--train A --train B`: options that take one file or two aligned ones."""
+    if not arguments or arguments[0] not in ("train", "evaluate"):
+        return arguments
+    found: list[str] = []
+    option, taken = "", 0
+    for argument in arguments:
+        if argument.startswith("-"):
+            option, taken = argument if argument in ("--train", "--valid", "--test") else "", 0
+        elif option:
+            taken += 1
+            found += [option] if taken == 2 else []
+            option = option if taken < 2 else ""
+        found.append(argument)
+    return found
 
 
 def run(arguments: list[str]) -> int:
@@ -55,7 +72,7 @@ def run(arguments: list[str]) -> int:
         # --quiet and --debug belong to every command, so they may stand behind its name too
         everywhere = [argument for argument in arguments if argument in ("--quiet", "--debug")]
         rest = [argument for argument in arguments if argument not in everywhere]
-        result = app(args=[*everywhere, *rest] or ["--help"], prog_name="seqloom", standalone_mode=False)
+        result = app(args=[*everywhere, *spread(rest)] or ["--help"], prog_name="seqloom", standalone_mode=False)
         sys.stdout.flush()
         if result == CTRL_C:
             return fail("stopped by Ctrl-C", 75)

@@ -32,14 +32,14 @@ def inspect(
     from seqloom.cli.using import read_lines
     from seqloom.errors import UsageError
     from seqloom.files import write_bytes
-    from seqloom.runs import load
+    from seqloom.runs import language_model
 
     if out.exists():
         raise UsageError(f"{out} exists already: choose another --out")
     names = [str(run) for run in runs] if len({run.name for run in runs}) < len(runs) else [run.name for run in runs]
     flows = []
     for name, folder in zip(names, runs, strict=True):
-        run = load(folder, device, plugin)
+        run = language_model(folder, device, plugin)
         tokens = (run.tokenizer.encode(line) for line in read_lines(text))
         chosen = cut_windows(tokens, run.tokenizer.end_id, back + 2, windows).to(run.device)
         clip = run.config["recipe"]["train"]["optim"]["clip"]

@@ -27,7 +27,8 @@ def models(
             f"{preset} {f'{count / 1e6:.1f}M' if count else 'as counted'}" for preset, count in row["presets"].items()
         )
         print(f"{key:6} {row['year']}  {row['kind']:12} {row['paper']}")
-        print(f"{'':12} objectives: {', '.join(row['objectives'])}; presets: {presets}")
+        learns = [f"{kind}: {', '.join(row[kind])}" for kind in ("objectives", "tasks") if row[kind]]
+        print(f"{'':12} {'; '.join(learns)}; presets: {presets}")
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -36,6 +37,7 @@ def describe(name: str) -> dict[str, Any]:
     from seqloom.models import model_class
     from seqloom.objectives import fitting_objectives
     from seqloom.recipes import find_recipe
+    from seqloom.tasks import fitting_tasks
 
     cls: Any = model_class(name)
     counts = {}
@@ -49,6 +51,7 @@ def describe(name: str) -> dict[str, Any]:
         "kind": cls.kind or ("recurrent" if cls.recurrent else "transformer"),
         "causal": cls.causal,
         "objectives": fitting_objectives(cls),
+        "tasks": fitting_tasks(cls),
         "presets": counts,
         "config": cls.Config.model_json_schema()["properties"],
     }

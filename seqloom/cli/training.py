@@ -122,13 +122,23 @@ seqloom evaluate runs/gpt --data data --split valid --stride 64 --json
 seqloom evaluate runs/lstm --data data --mix runs/ngram
 
 seqloom evaluate runs/lstm --data data --cache 500
+
+seqloom evaluate runs/en-de --test test.en test.de
 """
 
 
 @app.command(epilog=EVALUATE_EXAMPLES)
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    data: Annotated[Path, typer.Option(help="A prepared folder, made with the run's tokenizer.")],
+    data: Annotated[
+        Path | None, typer.Option(help="Of a language model: a prepared folder, made with the run's tokenizer.")
+    ] = None,
+    test: Annotated[
+        list[Path] | None,
+        typer.Option("--test", metavar="FILE [FILE]", help="Of a translator: two aligned files, a .tsv or a .jsonl."),
+    ] = None,
+    beam: Annotated[int, typer.Option(help="Of a translator: hypotheses that are kept; 1: greedy.")] = 4,
+    tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
     mix: Annotated[
         Path | None,
         typer.Option(
@@ -160,21 +170,30 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Perplexity and bits per byte, character and word on held-out text."""
+    """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs."""
     from seqloom.errors import UsageError
-    from seqloom.runs import load
+    from seqloom.runs import language_model, translator
 
+    if (data is None) == (not test):
+        raise UsageError("give --data DIR for a language model, or --test FILE… for a translator")
+    if test:
+        from seqloom.text.pairs import read_pairs
+
+        model, pairs = translator(run, device), list(read_pairs(test))
+        show(model.loss(pairs) | model.evaluate(pairs, tokenize, beam=beam), as_json)
+        return
+    assert data is not None
     if cache is None and (cache_theta is not None or cache_lambda is not None):
         raise UsageError("--cache-theta and --cache-lambda belong to a cache: add --cache SIZE")
     if cache is not None and mix is not None:
         raise UsageError("--cache and --mix are two mixtures: choose one of them")
-    loaded = load(run, device, plugin)
+    loaded = language_model(run, device, plugin)
     if cache is not None:
         show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
         return
     if mix is not None:
         options = {"stride": stride, "max_len": max_len, "batch_tokens": batch_tokens}
-        show(loaded.mix(load(mix, device, plugin), data, split, **options), as_json)
+        show(loaded.mix(language_model(mix, device, plugin), data, split, **options), as_json)
         return
     context = max_len or loaded.learner.backbone.max_len
     if stride is None and context is not None:
@@ -186,9 +205,12 @@ def show(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
         return
-    parts = result.pop("parts", [])
+    parts, buckets = result.pop("parts", []), result.pop("by_length", [])
     for name, value in result.items():
         print(f"{name:18} {shown(value)}")
+    for bucket in buckets:
+        words = f"{bucket['shortest']}–{bucket['longest']} words"
+        print(f"{words:18} BLEU {bucket['bleu']:.2f} ({bucket['lines']:,} lines)")
     for part in parts:
         figures = ("loss", "perplexity", "bits_per_word", "bits_per_byte")
         print(f"{part['run']}: " + ", ".join(f"{name} {shown(part[name])}" for name in figures if name in part))

@@ -41,7 +41,7 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Continue a text."""
-    from seqloom.runs import load
+    from seqloom.runs import language_model
 
     options = {
         "temperature": temperature,
@@ -52,7 +52,7 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "no_repeat": no_repeat,
     }
-    loaded = load(run, device, plugin)
+    loaded = language_model(run, device, plugin)
     live = n == 1 and not as_json
     if live:
         write(prompt)
@@ -100,9 +100,9 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every token.")] = False,
 ) -> None:
     """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted."""
-    from seqloom.runs import load
+    from seqloom.runs import language_model
 
-    loaded = load(run, device, plugin)
+    loaded = language_model(run, device, plugin)
     if cells is not None:
         dump_cells(loaded, file, cells)
     total, count, first = 0.0, 0, True

@@ -3,7 +3,6 @@
 import math
 from typing import Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -19,9 +18,6 @@ class LeftToRight(Objective):
     """Predicts each token from those before it, by any output layer that is called as Softmax is."""
 
     softmax: nn.Module
-
-    def corrupt(self, excerpt: Excerpt, rng: torch.Generator) -> Excerpt:
-        return excerpt
 
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch, state=carry)

@@ -11,6 +11,7 @@ the true one, since what predicted it belongs to the batch before.
 """
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -19,10 +20,54 @@ from torch import Tensor
 
 from seqloom.batch import Backbone, Excerpt, Loss, Ragged, State
 from seqloom.blocks.grid import from_grid, to_grid
+from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
 from seqloom.objectives.next_token import NextToken
 
 STEEPNESS = 10.0  # of the S-shaped schedule: nine tenths of the way lie in the middle of the run
+
+
+class OwnWords(BaseConfig):
+    """How often a model reads its own words while it learns."""
+
+    start: float = Field(0.0, ge=0, le=1, description="the probability of an own token at first")
+    end: float = Field(0.0, ge=0, le=1, description="and when the budget is spent")
+    shape: Literal["linear", "inverse_sigmoid"] = "linear"
+
+    @property
+    def ever(self) -> bool:
+        return max(self.start, self.end) > 0
+
+    def rate(self, spent: float) -> float:
+        spent = min(max(spent, 0.0), 1.0)
+        if self.shape == "inverse_sigmoid":  # scaled to begin at 0 and end at 1
+            spent = 0.5 + 0.5 * math.tanh(STEEPNESS / 2 * (spent - 0.5)) / math.tanh(STEEPNESS / 4)
+        return self.start + (self.end - self.start) * spent
+
+
+# a loop over time with a rate that changes at every step: nothing that a compiler should unroll
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.no_grad()
+def own_words(
+    decoder: Backbone, softmax: Callable[[Tensor], Tensor], batch: Ragged, state: State, rate: float
+) -> Tensor:
+    """(T,) the inputs, own words among them. What stands behind the end of a sequence is read, but never written."""
+    if rate == 0:
+        return batch.ids
+    n, device = batch.num_sequences, batch.ids.device
+    rows = torch.arange(n + 1, device=device)
+    column = Ragged(batch.ids, rows[:-1], rows[:-1], rows.int(), max_len=1)
+    columns = list(to_grid(batch.ids, batch).unbind(1))
+    own = torch.rand(len(columns), n, device=device) < rate
+    decoder.eval()
+    for t in range(len(columns) - 1):
+        output = decoder(column._replace(ids=columns[t], positions=rows[:-1] * 0 + t), state=state)
+        assert output.state is not None
+        state = output.state
+        drawn = torch.multinomial(softmax(output.hidden).float().softmax(1), 1).squeeze(1)
+        columns[t + 1] = torch.where(own[t + 1], drawn, columns[t + 1])
+    decoder.train()
+    return from_grid(torch.stack(columns, dim=1), batch)
 
 
 class ScheduledSampling(NextToken):
@@ -32,10 +77,8 @@ class ScheduledSampling(NextToken):
     def fits(cls, model: type[Backbone]) -> bool:
         return super().fits(model) and model.recurrent
 
-    class Config(NextToken.Config):
-        start: float = Field(0.0, ge=0, le=1, description="the probability of an own token at first")
+    class Config(NextToken.Config, OwnWords):
         end: float = Field(0.25, ge=0, le=1, description="and when the budget is spent")
-        shape: Literal["linear", "inverse_sigmoid"] = "linear"
 
     def __init__(self, backbone: Backbone, config: Config):
         if not backbone.recurrent:
@@ -44,14 +87,11 @@ class ScheduledSampling(NextToken):
                 "choose a recurrent one, or the objective next-token"
             )
         super().__init__(backbone, config)
-        self.first, self.last, self.shape = config.start, config.end, config.shape
+        self.schedule: OwnWords = config
         self.advance(0.0)
 
     def advance(self, spent: float) -> None:
-        spent = min(max(spent, 0.0), 1.0)
-        if self.shape == "inverse_sigmoid":  # scaled to begin at 0 and end at 1
-            spent = 0.5 + 0.5 * math.tanh(STEEPNESS / 2 * (spent - 0.5)) / math.tanh(STEEPNESS / 4)
-        self.rate = self.first + (self.last - self.first) * spent
+        self.rate = self.schedule.rate(spent)
 
     @property
     def rehearsals(self) -> int:
@@ -64,24 +104,6 @@ class ScheduledSampling(NextToken):
             example = example._replace(batch=mixed)
         return super().forward(example, carry)
 
-    # a loop over time with a rate that changes at every step: nothing that a compiler should unroll
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    @torch.no_grad()
     def mixed(self, batch: Ragged, carry: State | None) -> Tensor:
-        """(T,) the inputs, own words among them. What stands behind the end of a sequence is read, but never written."""
-        if self.rate == 0:
-            return batch.ids
-        n, device = batch.num_sequences, batch.ids.device
-        rows = torch.arange(n + 1, device=device)
-        column = Ragged(batch.ids, rows[:-1], rows[:-1], rows.int(), max_len=1)
-        columns = list(to_grid(batch.ids, batch).unbind(1))
-        own = torch.rand(len(columns), n, device=device) < self.rate
-        state = self.backbone.start(n, batch.max_len) if carry is None else carry
-        self.backbone.eval()
-        for t in range(len(columns) - 1):
-            output = self.backbone(column._replace(ids=columns[t], positions=rows[:-1] * 0 + t), state=state)
-            state = output.state
-            drawn = torch.multinomial(self.softmax(output.hidden).float().softmax(1), 1).squeeze(1)
-            columns[t + 1] = torch.where(own[t + 1], drawn, columns[t + 1])
-        self.backbone.train()
-        return from_grid(torch.stack(columns, dim=1), batch)
+        state = self.backbone.start(batch.num_sequences, batch.max_len) if carry is None else carry
+        return own_words(self.backbone, self.softmax, batch, state, self.rate)

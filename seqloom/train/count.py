@@ -161,7 +161,7 @@ class Count:
             if self.validate is not None:
                 state.evaluation = self.validate(asked) or {}
                 self.stop(asked)
-                state.best = state.evaluation["loss"]
+                state.best = state.best_loss = state.evaluation["loss"]
         log = MetricsLog(self.folder / "metrics.jsonl", 0)
         log.write({"step": 0, "tokens": tokens, "valid": state.best, "seconds": state.seconds})
         log.close()

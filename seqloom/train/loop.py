@@ -55,6 +55,8 @@ class TrainConfig(Config):
     save_every: int = Field(250, ge=1)
     keep: int = Field(2, ge=1)  # checkpoints
     patience: int = Field(0, ge=0)  # evaluations without gain before the run ends; 0: never
+    watch: Literal["loss", "bleu"] = "loss"  # what decides which weights are the best, and when patience is at its end
+    average_last: int = Field(0, ge=0)  # at the end, the mean of as many checkpoints is measured, too
     workers: int = Field(1, ge=0, le=64)
 
 
@@ -78,8 +80,10 @@ class Progressed:
     flops: int = 0  # of training, filler apart
     seconds: float = 0.0
     joules: float = 0.0
-    best: float | None = None  # the lowest validation loss, and when
+    best: float | None = None  # the best measurement of what is watched, and when
     best_step: int = 0
+    best_loss: float | None = None  # the validation loss at that step
+    averaged: dict[str, float] = field(default_factory=dict)  # the measurement of the mean of the last checkpoints
     stale: int = 0  # evaluations since
     drops: int = 0  # of the rate, on a plateau
     since_drop: int = 0
@@ -191,6 +195,10 @@ class Fit:
             self.stop()
         self.write_log()
         self.show()
+        if self.validate is not None and config.average_last > 1:
+            self.save()  # the last weights are among those that are averaged
+            if not self.average_checkpoints(asked):
+                self.stop()
         if self.validate is None and self.keep_best is not None:
             with self.averaged():
                 self.keep_best(state)
@@ -217,8 +225,8 @@ class Fit:
             totals.append(loss.total - loss.logs.get("penalty", 0.0))
             counts.append(loss.count)
             lengths += item.length
-            state.tokens += item.tokens
-            state.flops += self.cost.training(item.tokens, item.pairs, item.tokens, self.learner.rehearsals)
+            state.tokens += item.sizes.tokens
+            state.flops += self.cost.training(item.sizes, self.learner.rehearsals)
             state.epoch, state.batch = item.next
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
         for group in self.optimizer.param_groups:  # a mean over fewer steps of time is a noisier one: it moves less
@@ -288,6 +296,7 @@ class Fit:
         self.bar.done = state.spent(self.budget)
         loss = f"  loss {state.smooth:.4f}" if state.smooth is not None else ""
         valid = f"  valid {state.evaluation['loss']:.4f}" if state.evaluation else ""
+        valid += f"  BLEU {state.evaluation['bleu']:.1f}" if "bleu" in state.evaluation else ""
         self.bar.advance(note=f"step {state.step}{loss}{valid}  {human(self.rate())} tokens/s")
 
     def where(self, what: str) -> str:
@@ -316,9 +325,11 @@ class Fit:
         if result is None:
             return False
         state.eval_due, state.evaluation = False, result
-        self.log.write({"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds})
-        if state.best is None or result["loss"] < state.best:
-            state.best, state.best_step, state.stale, state.since_drop = result["loss"], state.step, 0, 0
+        line = {"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds}
+        self.log.write(line | ({"bleu": result["bleu"]} if "bleu" in result else {}))
+        if self.is_better(result):
+            state.best, state.best_loss = result[self.config.watch], result["loss"]
+            state.best_step, state.stale, state.since_drop = state.step, 0, 0
             if self.keep_best is not None:
                 self.keep_best(state)
         else:
@@ -330,6 +341,33 @@ class Fit:
             if is_time(state.losses, optim.nonmono):
                 state.average_from = state.step
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
+        return True
+
+    def is_better(self, result: dict[str, float]) -> bool:
+        watch, best = self.config.watch, self.state.best
+        return best is None or (result[watch] > best if watch == "bleu" else result[watch] < best)
+
+    def average_checkpoints(self, asked: Interruption) -> bool:
+        """Measures the mean of the last checkpoints, and keeps it if it is better; False if asked to stop before that."""
+        assert self.validate is not None
+        folder, averages = self.folder / "checkpoints", Averages(self.learner)
+        last = checkpoints.steps(folder)[-self.config.average_last :]
+        for count, number in enumerate(last, 1):
+            loaded = checkpoints.load(folder / f"step-{number}").tensors["model"]
+            for name, mean in averages.means.items():
+                mean.lerp_(loaded[name].to(mean), 1 / count)
+        self.learner.eval()
+        with averages.in_place(), torch.no_grad():
+            result = self.validate(asked)
+            if result is not None and self.is_better(result):
+                self.state.best, self.state.best_loss = result[self.config.watch], result["loss"]
+                if self.keep_best is not None:
+                    self.keep_best(self.state)
+        self.learner.train()
+        if result is None:
+            return False
+        self.state.averaged = result
+        say(f"the mean of the checkpoints {', '.join(map(str, last))}: valid loss {result['loss']:.4f}")
         return True
 
     def stop(self) -> None:
@@ -348,7 +386,7 @@ class Fit:
         if self.averages is not None:
             tensors["average"] = self.averages.means
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
-        checkpoints.save(self.folder / "checkpoints", checkpoint, self.config.keep)
+        checkpoints.save(self.folder / "checkpoints", checkpoint, max(self.config.keep, self.config.average_last))
 
     def restore(self) -> None:
         found = checkpoints.load_latest(self.folder / "checkpoints")

@@ -18,11 +18,13 @@ def problem(rows=13, dim=5, vocab=7):
     return tensors, targets
 
 
-def chunked_is_plain():
+def chunked_is_plain(smoothing=0.0):
     (hidden, weight, bias), targets = problem()
     for rows in (1, 4, 5, 13, 100):
-        expected = F.cross_entropy(F.linear(hidden, weight, bias), targets, ignore_index=IGNORE, reduction="sum")
-        total = ChunkedLoss.apply(hidden, weight, bias, targets, rows)
+        expected = F.cross_entropy(
+            F.linear(hidden, weight, bias), targets, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing
+        )
+        total = ChunkedLoss.apply(hidden, weight, bias, targets, rows, smoothing)
         torch.testing.assert_close(total, expected)
         ours = torch.autograd.grad(2.5 * total, (hidden, weight, bias))
         theirs = torch.autograd.grad(2.5 * expected, (hidden, weight, bias))
@@ -30,8 +32,16 @@ def chunked_is_plain():
             torch.testing.assert_close(a, b)
 
 
-def test_chunked_loss_equals_the_plain_one():
-    chunked_is_plain()
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_chunked_loss_equals_the_plain_one(smoothing):
+    chunked_is_plain(smoothing)
+
+
+def test_planted_smoothing_of_wrong_targets_is_noticed(monkeypatch):
+    """The share that is spread comes off the target's own."""
+    monkeypatch.setattr(softmax, "slope", lambda *given, true=softmax.slope: true(*given[:4], 0.5 * given[4]))
+    with pytest.raises(AssertionError):
+        chunked_is_plain(0.1)
 
 
 def test_planted_wrong_ignore_id_is_noticed(monkeypatch):
@@ -42,14 +52,14 @@ def test_planted_wrong_ignore_id_is_noticed(monkeypatch):
 
 def test_gradcheck():
     tensors, targets = problem(rows=6)
-    assert torch.autograd.gradcheck(lambda h, w, b: 3 * ChunkedLoss.apply(h, w, b, targets[:6], 4), tensors)
-    assert torch.autograd.gradcheck(lambda h, w: ChunkedLoss.apply(h, w, None, targets[:6], 4), tensors[:2])
+    assert torch.autograd.gradcheck(lambda h, w, b: 3 * ChunkedLoss.apply(h, w, b, targets[:6], 4, 0.2), tensors)
+    assert torch.autograd.gradcheck(lambda h, w: ChunkedLoss.apply(h, w, None, targets[:6], 4, 0.0), tensors[:2])
 
 
 def test_large_scores_stay_finite():
     hidden = torch.tensor([[300.0], [-300.0]], requires_grad=True)
     weight = torch.tensor([[10.0], [-10.0]], requires_grad=True)
-    total = ChunkedLoss.apply(hidden, weight, None, torch.tensor([1, 1]), 256)
+    total = ChunkedLoss.apply(hidden, weight, None, torch.tensor([1, 1]), 256, 0.0)
     total.backward()
     assert total.item() == 6000.0
     assert torch.isfinite(hidden.grad).all()

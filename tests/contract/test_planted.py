@@ -211,7 +211,9 @@ def test_mean_instead_of_sum(mean_loss):
 
 
 def test_reference_kernel_that_differs(monkeypatch):
-    monkeypatch.setattr(kernels, "visible", lambda batch, causal: torch.ones(1, 1, batch.max_len, batch.max_len).bool())
+    monkeypatch.setattr(
+        kernels, "visible", lambda batch, causal, keys: torch.ones(1, 1, batch.max_len, keys.max_len).bool()
+    )
     noticed(p.shown, p.build("gpt2"), 0)
 
 

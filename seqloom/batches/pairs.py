@@ -1,0 +1,193 @@
+"""Aligned texts as numbers, and the batches of an epoch.
+
+Pairs of about equal length stand together, so that a grid of them has few empty cells; a batch has at most `budget` tokens
+on either side. Which pairs are in which batch is a function of (pairs, seed, epoch) and nothing else.
+
+Numbers are held in memory, two or four bytes a token: a million pairs of fifty tokens a side take 200 to 400 MB.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from seqloom.batch import IGNORE, Pair, Ragged
+from seqloom.batches.plan import Plan, generator
+from seqloom.errors import DataError, UsageError
+from seqloom.progress import Progress, say
+from seqloom.text.pairs import TextPair
+from seqloom.tokens.learn import storage_type
+from seqloom.tokens.tokenizer import Tokenizer
+
+AT_ONCE = 4096  # pairs that are encoded together
+
+
+class Side(NamedTuple):
+    ids: np.ndarray
+    offsets: np.ndarray  # (N+1,)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+
+class EncodedPairs:
+    """N sources and targets without special tokens; batches add the end token: behind a source, around a target."""
+
+    def __init__(self, source: Side, target: Side, words: int, size: int, end_id: int):
+        self.source, self.target, self.end_id = source, target, end_id
+        self.words, self.bytes = words, size  # of the targets
+
+    def __len__(self) -> int:
+        return len(self.source.offsets) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        """That are predicted in an epoch: the targets, and the end of each."""
+        return len(self.target.ids) + len(self)
+
+    @property
+    def fingerprint(self) -> str:
+        found = hashlib.sha256()
+        for array in (*self.source, *self.target):
+            found.update(np.ascontiguousarray(array.astype(np.int64)).tobytes())
+        return found.hexdigest()
+
+
+def encode_pairs(pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str) -> EncodedPairs:
+    """Tokenises; pairs with an empty side, or longer than `longest` tokens, are left out, counted and said."""
+    dtype = storage_type(tokenizer.vocab_size)
+    parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    words = size = 0
+    left_out: dict[str, list[str]] = {}
+    rows = iter(pairs)
+    with Progress(f"encode {name}", total=None, unit="pairs") as bar:
+        while some := list(islice(rows, AT_ONCE)):
+            encoded = [tokenizer.encode_batch([pair[i] for pair in some]) for i in (0, 1)]
+            for pair, source, target in zip(some, *encoded, strict=True):
+                why = ""
+                if not len(source) or not len(target):
+                    why = "an empty side"
+                elif longest is not None and max(len(source), len(target)) >= longest:
+                    why = f"{longest} tokens or more"
+                if why:
+                    left_out.setdefault(why, []).append(pair.place)
+                    continue
+                parts[0].append(source.astype(dtype))
+                parts[1].append(target.astype(dtype))
+                words += len(pair.target.split())
+                size += len(pair.target.encode())
+            bar.advance(len(some))
+    for why, places in left_out.items():
+        say(f"{name}: {len(places):,} pairs with {why} left out (first: {', '.join(places[:3])})")
+    if not parts[0]:
+        raise DataError(f"{name}: no pair is left to read: check the files, or raise batches.length")
+    sides = [Side(np.concatenate(part), np.concatenate(([0], np.cumsum([len(row) for row in part])))) for part in parts]
+    return EncodedPairs(sides[0], sides[1], words, size, tokenizer.end_id)
+
+
+def gathered(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows `index` end to end, and their lengths."""
+    lengths = side.lengths[index]
+    starts = np.repeat(side.offsets[:-1][index] - np.concatenate(([0], np.cumsum(lengths[:-1]))), lengths)
+    return side.ids[starts + np.arange(lengths.sum())].astype(np.int64), lengths
+
+
+def with_end(row: np.ndarray, lengths: np.ndarray, end_id: int, before: bool) -> np.ndarray:
+    """Each sequence with the end token before or behind it."""
+    borders = np.concatenate(([0], np.cumsum(lengths)))
+    return np.insert(row, borders[:-1] if before else borders[1:], end_id)
+
+
+def laid(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(row)) - offsets[owner]
+    ids, places, owners = (torch.from_numpy(array) for array in (row, place, owner))
+    return Ragged(ids, places, owners, torch.from_numpy(offsets.astype(np.int32)), max_len)
+
+
+def rounded(length: int) -> int:
+    """Up to a multiple of 8: batches of one size come again."""
+    return -(-length // 8) * 8
+
+
+def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: "Fixed | None" = None) -> Pair:
+    """Sources end with the end token; targets are read from it on and predicted up to it."""
+    source, source_lengths = gathered(pairs.source, index)
+    target, target_lengths = gathered(pairs.target, index)
+    source = with_end(source, source_lengths, pairs.end_id, before=False)
+    read = with_end(target, target_lengths, pairs.end_id, before=True)
+    following = with_end(target, target_lengths, pairs.end_id, before=False)
+    source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
+    if fixed is None:
+        longest = [rounded(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
+    else:
+        longest = [fixed.max_len] * 2
+        fill = [fixed.budget - len(row) for row in (source, read)]
+        pieces = max(-(-size // fixed.max_len) for size in fill)
+        source, read = (
+            np.concatenate((row, np.zeros(size, np.int64))) for row, size in zip((source, read), fill, strict=True)
+        )
+        following = np.concatenate((following, np.full(fill[1], IGNORE, np.int64)))
+        rest = fixed.sequences - len(index) - pieces
+        cuts = [np.diff(np.linspace(0, size, pieces + 1).astype(np.int64)) for size in fill]
+        source_lengths, target_lengths = (
+            np.concatenate((lengths, cut, np.zeros(rest, np.int64)))
+            for lengths, cut in zip((source_lengths, target_lengths), cuts, strict=True)
+        )
+    return Pair(
+        laid(source, source_lengths, longest[0]), laid(read, target_lengths, longest[1]), torch.from_numpy(following)
+    )
+
+
+class Fixed(NamedTuple):
+    """One shape for every batch, filled up: what a compiler and a recorded step want. No filler target without a source."""
+
+    budget: int
+    sequences: int
+    max_len: int
+
+
+class PairPlan:
+    def __init__(self, pairs: EncodedPairs, budget: int, max_len: int, fixed: bool, seed: int, epoch: int):
+        rng = generator(seed, epoch)
+        self.pairs = pairs
+        sizes = [side.lengths + 1 for side in (pairs.source, pairs.target)]
+        order = rng.permutation(len(pairs))
+        order = order[np.lexsort((sizes[0][order], sizes[1][order]))]
+        ends = [np.concatenate(([0], np.cumsum(size[order]))) for size in sizes]
+        spare = -(-budget // max_len) if fixed else 0  # every piece of filler has a token on either side
+        borders = [0]
+        while borders[-1] < len(order):
+            room = [np.searchsorted(end, end[borders[-1]] + budget - spare, side="right") - 1 for end in ends]
+            borders.append(int(max(min(room), borders[-1] + 1)))
+        self.rows = [order[a:b] for a, b in pairwise(borders)]
+        self.order = rng.permutation(len(self.rows))
+        self.fixed = None
+        if fixed:
+            most = max(len(row) for row in self.rows) + spare
+            self.fixed = Fixed(budget, 1 << (most - 1).bit_length(), max_len)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def batch(self, i: int) -> Pair:
+        return pair_batch(self.pairs, self.rows[self.order[i]], self.fixed)
+
+
+class PairBatches:
+    rows = usual = 0
+
+    def __init__(self, pairs: EncodedPairs, budget: int, max_len: int, fixed: bool):
+        if budget < 2 * max_len:
+            raise UsageError(
+                f"batches.budget {budget} is smaller than two sequences of batches.length {max_len}: raise it or shorten them"
+            )
+        self.pairs, self.budget, self.max_len, self.fixed = pairs, budget, max_len, fixed
+
+    def plan(self, seed: int, epoch: int) -> Plan:
+        return PairPlan(self.pairs, self.budget, self.max_len, self.fixed, seed, epoch)

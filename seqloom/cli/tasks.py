@@ -1,0 +1,212 @@
+"""train, translate and metric: what is learnt from labelled examples, used, and scored."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqloom.cli import app
+from seqloom.cli.training import show
+
+TRAIN_EXAMPLES = """Examples:
+
+seqloom train transformer-small --task translate --train train.en train.de --valid val.en val.de --out runs/en-de
+
+seqloom train bahdanau-tiny --task translate --train pairs.tsv --valid dev.tsv --out runs/small --vocab-size 2000
+
+seqloom train transformer-small --task translate --train train.en train.de --valid val.en val.de --out runs/en-de --resume
+"""
+
+
+@app.command(epilog=TRAIN_EXAMPLES)
+def train(
+    recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
+    task: Annotated[str, typer.Option(help="translate.")],
+    train_files: Annotated[
+        list[Path],
+        typer.Option(
+            "--train", metavar="FILE [FILE]", help="Two aligned files, a .tsv, or a .jsonl with source and target."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    valid: Annotated[
+        list[Path] | None,
+        typer.Option("--valid", metavar="FILE [FILE]", help="To choose the best weights by, in the same form."),
+    ] = None,
+    test: Annotated[
+        list[Path] | None,
+        typer.Option("--test", metavar="FILE [FILE]", help="Translated and scored once, at the end."),
+    ] = None,
+    tokenizer: Annotated[
+        str, typer.Option(help="bpe, wordpiece, unigram, word, char or byte, for both sides.")
+    ] = "bpe",
+    vocab_size: Annotated[int | None, typer.Option(help="Entries of the one vocabulary of both sides.")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Read and write in lower case.")] = False,
+    from_tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer.json to use instead of learning one.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe; repeatable."),
+    ] = None,
+    tokens: Annotated[float | None, typer.Option(help="Stop after this many target tokens.")] = None,
+    flops: Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the first weights, the order of the data and dropout.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, bit for bit.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits on a GPU too; slower.")] = False,
+    country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
+) -> None:
+    """Train a task from its own examples, from scratch."""
+    from seqloom.report import write_translation_report
+    from seqloom.supervise import train as run_train
+
+    budgets = {"tokens": tokens, "flops": flops, "minutes": minutes}
+    given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
+    overrides = (settings or []) + (["budget={" + ", ".join(given) + "}"] if given else [])
+    run = run_train(
+        recipe,
+        task,
+        train_files,
+        out,
+        valid=valid or (),
+        test=test or (),
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        lowercase=lowercase,
+        from_tokenizer=from_tokenizer,
+        settings=overrides,
+        seed=seed,
+        resume=resume,
+        overwrite=overwrite,
+        device=device,
+        deterministic=deterministic,
+        country=country,
+    )
+    metrics = json.loads((run.folder / "metrics.json").read_text())
+    page = write_translation_report(run, valid or train_files)
+    scores = [
+        f", {name} BLEU {metrics[f'{name}_scores']['bleu']:.2f}"
+        for name in ("valid", "test")
+        if f"{name}_scores" in metrics
+    ]
+    print(
+        f"{out}: {metrics['step']:,} steps, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{''.join(scores)}"
+    )
+    print(f"report: {page}")
+
+
+TRANSLATE_EXAMPLES = """Examples:
+
+seqloom translate runs/en-de news.en > news.de
+
+echo "A man rides a bicycle." | seqloom translate runs/en-de --beam 5 --n-best 3
+
+seqloom translate runs/seed0 runs/seed1 runs/seed2 news.en --length-penalty 0.6 --length-form gnmt
+
+seqloom translate runs/en-de news.en --align > alignments.jsonl
+"""
+
+
+@app.command(epilog=TRANSLATE_EXAMPLES)
+def translate(
+    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several for an ensemble; then a file of lines.")],
+    beam: Annotated[int, typer.Option(help="Hypotheses that are kept at each step; 1: greedy.")] = 4,
+    length_penalty: Annotated[float, typer.Option(help="0: none; the higher, the longer.")] = 1.0,
+    length_form: Annotated[str, typer.Option(help="mean: |Y|^A; gnmt: ((5 + |Y|) / 6)^A.")] = "mean",
+    coverage_penalty: Annotated[
+        float, typer.Option(help="Above 0: what was not looked at counts against (GNMT).")
+    ] = 0.0,
+    n_best: Annotated[
+        int, typer.Option(help="Translations of each line: number, text and score, with ||| between.")
+    ] = 1,
+    groups: Annotated[int, typer.Option(help="Diverse beams: groups that avoid each other's words.")] = 1,
+    diversity: Annotated[float, typer.Option(help="How much they do.")] = 0.5,
+    min_new: Annotated[int, typer.Option(help="The fewest tokens of a translation.")] = 0,
+    max_new: Annotated[int | None, typer.Option(help="The most; else twice the source's and some.")] = None,
+    no_repeat: Annotated[int, typer.Option(help="No run of this many tokens twice; 0: no such rule.")] = 0,
+    prefix: Annotated[Path | None, typer.Option(help="A file with what each translation must begin with.")] = None,
+    copy_unknown: Annotated[
+        bool, typer.Option("--copy-unknown", help="Unknown words: the source word that is looked at most.")
+    ] = False,
+    align: Annotated[
+        bool, typer.Option("--align", help="JSON lines with the tokens and how much each looks at each of the source.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Translate lines, from a file or from standard input."""
+    from seqloom.cli.using import batches, read_lines
+    from seqloom.errors import DataError
+    from seqloom.runs import translator
+
+    *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
+    models = [translator(folder, device) for folder in folders if folder is not None]
+    options: dict[str, Any] = {
+        "beam": beam, "length_penalty": length_penalty, "length_form": length_form, "n_best": n_best,
+        "coverage_penalty": coverage_penalty, "groups": groups, "diversity": diversity, "min_new": min_new,
+        "max_new": max_new, "no_repeat": no_repeat,
+    }  # fmt: skip
+    begun: Iterator[str] | None = None if prefix is None else read_lines(prefix)
+    number = 0
+    for texts in batches(read_lines(file)):
+        starts = None if begun is None else [next(begun, None) for _ in texts]
+        if starts is not None and None in starts:
+            raise DataError(f"{prefix} has fewer lines than there are to translate: give one for each, empty or not")
+        found = models[0].translate(
+            texts, others=models[1:], align=align, copy_unknown=copy_unknown, prefixes=starts, **options
+        )
+        for text, best in zip(texts, found, strict=True):
+            if align:
+                print(json.dumps(aligned(models[0], text, best[0]), ensure_ascii=False))
+            elif n_best == 1:
+                print(best[0].text)
+            else:
+                for each in best:
+                    print(f"{number} ||| {each.text} ||| {each.score:.4f}")
+            number += 1
+        sys.stdout.flush()
+
+
+def aligned(model: Any, text: str, best: Any) -> dict[str, Any]:
+    tokenizer = model.tokenizer
+    return {
+        "source": text,
+        "target": best.text,
+        "source_tokens": [*(tokenizer.token(i) for i in tokenizer.encode(text)), "</s>"],
+        "target_tokens": [tokenizer.token(i) for i in best.tokens],
+        "alignment": [[round(float(value), 5) for value in row] for row in best.alignment],
+        "log_prob": best.log_prob,
+    }
+
+
+METRIC_EXAMPLES = """Examples:
+
+seqloom metric translate test.de translated.de
+
+seqloom metric translate test.ja translated.ja --tokenize char --json
+"""
+
+
+@app.command(epilog=METRIC_EXAMPLES)
+def metric(
+    task: Annotated[str, typer.Argument(help="translate.")],
+    gold: Annotated[Path, typer.Argument(help="What is right: for translation one reference a line.")],
+    predicted: Annotated[Path, typer.Argument(help="What was predicted, line for line.")],
+    tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Case does not count.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Score predictions, made anywhere, by the official rules."""
+    from seqloom.config import unknown_name
+    from seqloom.errors import UsageError
+    from seqloom.metrics.translation import translation_scores
+    from seqloom.text.pairs import lines
+
+    if task != "translate":
+        raise UsageError(unknown_name("metric", task, task, ["translate"]))
+    show(translation_scores(list(lines(predicted)), list(lines(gold)), tokenize, lowercase), as_json)

@@ -1,0 +1,75 @@
+"""Translation: a source is read, its translation written from left to right. Sutskever et al., 2014; Vaswani et al., 2017.
+
+Learnt from true targets, with the targets smoothed (Szegedy et al., 2015) and, if asked for, with own words among what is
+read (scheduled sampling, Bengio et al., 2015). The training loss is that of the smoothed targets; every measurement is
+without smoothing.
+"""
+
+import math
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Pair, State, Task, Vocabulary
+from seqloom.blocks.softmax import Softmax
+from seqloom.config import Config as BaseConfig
+from seqloom.errors import UsageError
+from seqloom.objectives.scheduled import OwnWords, own_words
+
+
+class Translate(Task):
+    backbone: EncoderDecoder
+
+    class Config(BaseConfig):
+        tie: bool = True  # the output layer shares the embeddings of the target (Press & Wolf, 2017)
+        bias: bool = False
+        label_smoothing: float = Field(0.1, ge=0, lt=1)
+        own_words: OwnWords = OwnWords()
+
+    @classmethod
+    def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
+        return issubclass(model, EncoderDecoder)
+
+    def __init__(self, backbone: EncoderDecoder, config: Config):
+        super().__init__()
+        self.backbone, self.smoothing, self.schedule = backbone, config.label_smoothing, config.own_words
+        table = backbone.table if config.tie else None
+        if table is not None and table.embedding_dim != backbone.dim:
+            raise UsageError(
+                f"'task.tie' = true: the embeddings have {table.embedding_dim} numbers, the hidden states {backbone.dim}, so "
+                f"one table cannot serve both: set task.tie = false"
+            )
+        self.softmax = Softmax(backbone.dim, backbone.vocab_size, table, config.bias)
+        self.softmax.init_weights(std=backbone.dim**-0.5, tied=config.tie)
+        self.static = not self.schedule.ever
+        self.advance(0.0)
+
+    def initial_loss(self) -> float:
+        return math.log(self.backbone.vocab_size)
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        """All words are alike to it."""
+
+    def advance(self, spent: float) -> None:
+        self.rate = self.schedule.rate(spent)
+
+    @property
+    def rehearsals(self) -> int:
+        return int(self.rate > 0)
+
+    def forward(self, example: Pair, carry: State | None = None) -> Loss:
+        context = self.backbone.encode(example.source)
+        target = example.target
+        if self.training and self.rate > 0:
+            with torch.no_grad():
+                state = self.backbone.decoder.start(target.num_sequences, target.max_len, context)
+            mixed = own_words(self.backbone.decoder, self.softmax, target, state, self.rate)
+            target = target._replace(ids=mixed)
+        hidden = self.backbone.decoder(target, context=context).hidden
+        total = self.softmax(hidden, example.following, smoothing=self.smoothing if self.training else 0.0)
+        return Loss(total, (example.following != IGNORE).sum())
+
+    def losses(self, example: Pair) -> Tensor:
+        """(T,) −log p of every target, in fp32 at least."""
+        return self.softmax(self.backbone(example).hidden, example.following, each=True)

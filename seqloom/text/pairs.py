@@ -1,0 +1,94 @@
+"""Pairs of texts: two aligned files, one line each; a TSV of two columns; or jsonl with "source" and "target".
+
+Nothing moves against its partner: a line that cannot be read, a row without two columns and files of unequal length are
+errors that name the line. Any of the files may be packed with gz, xz or zst.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from seqloom.errors import DataError, UsageError
+from seqloom.text.read import MAX_DOCUMENT, form_of
+from seqloom.text.stream import COMPRESSED, Opened
+
+
+class TextPair(NamedTuple):
+    source: str
+    target: str
+    place: str  # file:line
+
+
+def read_pairs(paths: Sequence[Path]) -> Iterator[TextPair]:
+    """Every pair in its order, empty ones included: whoever reads decides about them."""
+    if len(paths) == 2:
+        return _aligned(*paths)
+    if len(paths) != 1:
+        raise UsageError(f"{len(paths)} files: give two aligned ones (source, target), one .tsv, or one .jsonl")
+    return _rows(paths[0])
+
+
+def lines(path: Path) -> Iterator[str]:
+    """The lines of a text file without their ends."""
+    with Opened(path) as opened:
+        for number in itertools.count(1):
+            raw = opened.bytes.readline(MAX_DOCUMENT + 1)
+            if not raw:
+                return
+            place = f"{path}:{number}"
+            if len(raw) > MAX_DOCUMENT:
+                raise DataError(f"{place}: a line of more than {MAX_DOCUMENT // 10**6} MB: this is no line of a pair")
+            if number == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+            if b"\0" in raw:
+                raise DataError(f"{place}: a NUL byte: this is no text")
+            try:
+                yield raw.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise DataError(f"{place}: no valid UTF-8 ({error.reason}): convert the file first") from error
+
+
+def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
+    missing = object()
+    left, right = lines(source), lines(target)
+    for number, (a, b) in enumerate(itertools.zip_longest(left, right, fillvalue=missing), 1):
+        if not isinstance(a, str) or not isinstance(b, str):
+            short, long, rest = (source, target, right) if a is missing else (target, source, left)
+            more = number + sum(1 for _ in rest)
+            raise DataError(
+                f"{short} has {number - 1:,} lines, {long} has {more:,}: aligned files have one line for each line of the "
+                f"other; find where they part"
+            )
+        yield TextPair(a, b, f"{source}:{number}")
+
+
+def _rows(path: Path) -> Iterator[TextPair]:
+    form = form_of(path)
+    endings = [
+        ending.lower().lstrip(".") for ending in path.suffixes if ending.lower().lstrip(".") not in COMPRESSED.values()
+    ]
+    if form == "txt" and endings[-1:] != ["tsv"]:
+        raise UsageError(f"{path}: one file alone must be .tsv (source, tab, target) or .jsonl: give two aligned files")
+    for number, line in enumerate(lines(path), 1):
+        place = f"{path}:{number}"
+        if form == "jsonl":
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise DataError(f"{place}: no valid JSON ({error})") from error
+            wanted = [value.get(key) if isinstance(value, dict) else None for key in ("source", "target")]
+            if not all(isinstance(part, str) for part in wanted):
+                raise DataError(f'{place}: no object with the strings "source" and "target"')
+            a, b = (" ".join(str(part).split("\n")) for part in wanted)
+        else:
+            columns = line.split("\t")
+            if len(columns) != 2:
+                raise DataError(f"{place}: {len(columns)} columns: a TSV of pairs has two, source and target")
+            a, b = columns
+            if number == 1 and (a.lower(), b.lower()) == ("source", "target"):
+                continue
+        yield TextPair(a, b, place)

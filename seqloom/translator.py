@@ -1,0 +1,201 @@
+"""A trained translator: lines in, lines out, in their order, by one beam search for every model."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from seqloom.batch import pack, to_device
+from seqloom.batches.pairs import encode_pairs, rounded
+from seqloom.config import build
+from seqloom.decode.search import BeamConfig, Hypothesis, beam_search
+from seqloom.decode.step import Ensemble, Stepper
+from seqloom.errors import DataError, UsageError
+from seqloom.evaluate.translation import pair_loss
+from seqloom.metrics.translation import bleu_by_length, translation_scores
+from seqloom.progress import Progress
+from seqloom.tasks.translate import Translate
+from seqloom.text.pairs import TextPair
+from seqloom.tokens.tokenizer import Tokenizer
+
+CELLS = {"cpu": 4096, "cuda": 65536}  # hypotheses × source places in a batch
+MOST_TOKENS = 2  # for each of the source's, and
+SPARE_TOKENS = 16  # more: a translation may become so long, unless another limit is given
+
+
+class Translation(NamedTuple):
+    text: str
+    tokens: list[int]
+    log_prob: float  # of the tokens and the end
+    score: float  # by which hypotheses are ranked
+    finished: bool  # False: cut at the limit
+    alignment: np.ndarray | None  # (tokens, source places), the last place being the end
+
+
+class Translator:
+    def __init__(
+        self, folder: Path, config: dict[str, Any], learner: Translate, tokenizer: Tokenizer, device: torch.device
+    ):
+        self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        others: Sequence["Translator"] = (),
+        align: bool = False,
+        copy_unknown: bool = False,
+        prefixes: Sequence[str] | None = None,
+        show: bool = True,
+        **options: Any,
+    ) -> list[list[Translation]]:
+        """The n best translations of each text, in the order of the texts; an empty text has an empty one.
+
+        options: those of BeamConfig. others: runs with the same tokenizer, for an ensemble. prefixes: what each translation
+        must begin with. copy_unknown: where a translation has an unknown word, the source word that it looks at most.
+        """
+        config = build(BeamConfig, {"beam": 4, "length_penalty": 1.0} | options, source="translate")
+        self.check_others(others)
+        needs_alignment = align or copy_unknown or config.coverage_penalty > 0
+        models = [self, *others]
+        if needs_alignment and not all(each.learner.backbone.aligned for each in models):
+            what = "--align" if align else "--copy-unknown" if copy_unknown else "--coverage-penalty"
+            raise UsageError(
+                f"{what}: {self.config['recipe']['model']['name']} has no attention that tells where it looks"
+            )
+        if copy_unknown and self.tokenizer.unk_id is None:
+            raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")
+        steppers = [
+            Stepper(each.learner.backbone.decoder, each.learner.softmax, align=needs_alignment) for each in models
+        ]
+        stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
+        encoded = self.tokenizer.encode_batch(list(texts))
+        begun = (
+            [[] for _ in texts] if prefixes is None else [ids.tolist() for ids in self.tokenizer.encode_batch(prefixes)]
+        )
+        self.check_lengths(encoded, texts)
+        found: list[list[Translation]] = [[] for _ in texts]
+        with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
+            for index, limit in self.batches(encoded, config):
+                for i, hypotheses in zip(
+                    index, self.search(stepper, models, encoded, begun, index, limit, config, copy_unknown), strict=True
+                ):
+                    found[i] = [
+                        self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in hypotheses
+                    ]
+                if bar is not None:
+                    bar.advance(len(index))
+        empty = Translation("", [], 0.0, 0.0, True, np.zeros((0, 1), np.float32) if align else None)
+        return [each or [empty] for each in found]
+
+    def check_others(self, others: Sequence["Translator"]) -> None:
+        for other in others:
+            if other.tokenizer.hash != self.tokenizer.hash:
+                raise UsageError(
+                    f"{self.folder} and {other.folder} have different tokenizers: an ensemble needs one; train them with "
+                    f"--from-tokenizer {self.folder / 'tokenizer.json'}"
+                )
+
+    def check_lengths(self, encoded: Sequence[np.ndarray], texts: Sequence[str]) -> None:
+        limit = self.learner.backbone.max_len
+        for number, ids in enumerate(encoded, 1):
+            if limit is not None and len(ids) >= limit:
+                raise DataError(
+                    f"line {number} has {len(ids):,} tokens and the model reads {limit - 1:,} at most: split it into "
+                    f"sentences ({texts[number - 1][:40]!r}…)"
+                )
+
+    def batches(self, encoded: Sequence[np.ndarray], config: BeamConfig) -> Iterator[tuple[list[int], int]]:
+        """Lines of about one length, and the most tokens that their translations may have. The limit follows from a line's
+        own length, so that nobody's translation depends on who is translated beside it."""
+        longest: dict[int, list[int]] = {}
+        for i, ids in enumerate(encoded):
+            if len(ids):
+                longest.setdefault(rounded(len(ids) + 1), []).append(i)
+        limit = self.learner.backbone.max_len
+        for length, members in sorted(longest.items()):
+            most = config.max_new if config.max_new is not None else MOST_TOKENS * length + SPARE_TOKENS
+            most = most if limit is None else min(most, limit)
+            many = max(CELLS[self.device.type] // (length * config.beam), 1)
+            for start in range(0, len(members), many):
+                yield members[start : start + many], most
+
+    @torch.inference_mode()
+    def search(
+        self,
+        stepper: Any,
+        models: list["Translator"],
+        encoded: Sequence[np.ndarray],
+        begun: list[list[int]],
+        index: list[int],
+        limit: int,
+        config: BeamConfig,
+        keep_unknown: bool,
+    ) -> list[list[Hypothesis]]:
+        end = self.tokenizer.end_id
+        source = pack([[*encoded[i].tolist(), end] for i in index])
+        source = to_device(source._replace(max_len=rounded(source.max_len)), self.device)
+        contexts = [each.learner.backbone.encode(source) for each in models]
+        specials = {self.tokenizer.unk_id, *self.tokenizer.special_ids.values()} - {None, end}
+        if keep_unknown:
+            specials.discard(self.tokenizer.unk_id)
+        return beam_search(
+            stepper,
+            [[end, *begun[i]] for i in index],
+            config.model_copy(update={"max_new": limit}),
+            end,
+            sorted(specials),
+            context=contexts[0] if len(contexts) == 1 else tuple(contexts),
+        )
+
+    def finished(
+        self, hypothesis: Hypothesis, source: np.ndarray, text: str, begun: list[int], copy_unknown: bool
+    ) -> Translation:
+        tokens = [*begun, *hypothesis.tokens]
+        alignment = None
+        if hypothesis.alignment is not None:
+            alignment = hypothesis.alignment[: len(hypothesis.tokens), : len(source) + 1]
+        copied = self.copied(tokens, len(begun), source, text, alignment) if copy_unknown else None
+        words = self.tokenizer.decode(tokens) if copied is None else copied
+        return Translation(words, tokens, hypothesis.log_prob, hypothesis.score, hypothesis.finished, alignment)
+
+    def copied(self, tokens: list[int], begun: int, source: np.ndarray, text: str, alignment: Any) -> str:
+        """Unknown words replaced by the source word that they look at most (Luong et al., 2015, arXiv 1410.8206)."""
+        _, offsets = self.tokenizer.encode_with_offsets(text)
+        parts, run = [], []
+        for place, token in enumerate(tokens):
+            if token != self.tokenizer.unk_id or place < begun:
+                run.append(token)
+                continue
+            at = int(np.argmax(alignment[place - begun][: len(source)]))
+            parts += [self.tokenizer.decode(run)] if run else []
+            parts.append(text[slice(*offsets[at])])
+            run = []
+        parts += [self.tokenizer.decode(run)] if run else []
+        return " ".join(parts)
+
+    def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
+        """BLEU and chrF of the translation of the sources, and the loss of the true targets."""
+        started = time.monotonic()
+        sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        was_training = self.learner.training
+        self.learner.eval()
+        found = [best[0].text for best in self.translate(sources, show=False, **options)]
+        self.learner.train(was_training)
+        result = translation_scores(found, references, tokenize)
+        buckets = bleu_by_length(sources, found, references, tokenize)
+        return result | {
+            "by_length": [bucket._asdict() for bucket in buckets],
+            "parameters": self.learner.size(),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
+        limit = self.learner.backbone.max_len
+        result = pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test"), self.device)
+        assert result is not None
+        return result
