@@ -12,7 +12,8 @@ import torch
 from seqloom.batch import pack, to_device
 from seqloom.batches.pairs import encode_pairs, rounded
 from seqloom.config import build
-from seqloom.decode.search import BeamConfig, Hypothesis, beam_search
+from seqloom.decode.rules import BeamConfig
+from seqloom.decode.search import Hypothesis, beam_search
 from seqloom.decode.step import Ensemble, Stepper
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.translation import pair_loss
@@ -50,6 +51,7 @@ class Translator:
         align: bool = False,
         copy_unknown: bool = False,
         prefixes: Sequence[str] | None = None,
+        max_new: int | None = None,
         show: bool = True,
         **options: Any,
     ) -> list[list[Translation]]:
@@ -57,8 +59,9 @@ class Translator:
 
         options: those of BeamConfig. others: runs with the same tokenizer, for an ensemble. prefixes: what each translation
         must begin with. copy_unknown: where a translation has an unknown word, the source word that it looks at most.
+        max_new: the most tokens of a translation; else twice its source's and some.
         """
-        config = build(BeamConfig, {"beam": 4, "length_penalty": 1.0} | options, source="translate")
+        config = build(BeamConfig, options | ({} if max_new is None else {"max_new": max_new}), source="translate")
         self.check_others(others)
         needs_alignment = align or copy_unknown or config.coverage_penalty > 0
         models = [self, *others]
@@ -80,13 +83,12 @@ class Translator:
         self.check_lengths(encoded, texts)
         found: list[list[Translation]] = [[] for _ in texts]
         with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
-            for index, limit in self.batches(encoded, config):
-                for i, hypotheses in zip(
-                    index, self.search(stepper, models, encoded, begun, index, limit, config, copy_unknown), strict=True
-                ):
-                    found[i] = [
-                        self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in hypotheses
-                    ]
+            for index in self.batches(encoded, config.beam):
+                rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
+                sources, starts = [encoded[i] for i in index], [begun[i] for i in index]
+                hypotheses = self.search(stepper, models, sources, starts, rooms, config, copy_unknown)
+                for i, best in zip(index, hypotheses, strict=True):
+                    found[i] = [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
                 if bar is not None:
                     bar.advance(len(index))
         empty = Translation("", [], 0.0, 0.0, True, np.zeros((0, 1), np.float32) if align else None)
@@ -109,47 +111,39 @@ class Translator:
                     f"sentences ({texts[number - 1][:40]!r}…)"
                 )
 
-    def batches(self, encoded: Sequence[np.ndarray], config: BeamConfig) -> Iterator[tuple[list[int], int]]:
-        """Lines of about one length, and the most tokens that their translations may have. The limit follows from a line's
-        own length, so that nobody's translation depends on who is translated beside it."""
-        longest: dict[int, list[int]] = {}
-        for i, ids in enumerate(encoded):
-            if len(ids):
-                longest.setdefault(rounded(len(ids) + 1), []).append(i)
-        limit = self.learner.backbone.max_len
-        for length, members in sorted(longest.items()):
-            most = config.max_new if config.max_new is not None else MOST_TOKENS * length + SPARE_TOKENS
-            most = most if limit is None else min(most, limit)
-            many = max(CELLS[self.device.type] // (length * config.beam), 1)
-            for start in range(0, len(members), many):
-                yield members[start : start + many], most
+    def batches(self, encoded: Sequence[np.ndarray], beam: int) -> Iterator[list[int]]:
+        """Lines of about one length, the longest first: what does not fit into memory shows at once."""
+        order = sorted((i for i, ids in enumerate(encoded) if len(ids)), key=lambda i: -len(encoded[i]))
+        while order:
+            many = max(CELLS[self.device.type] // ((len(encoded[order[0]]) + 1) * beam), 1)
+            yield order[:many]
+            order = order[many:]
 
     @torch.inference_mode()
     def search(
         self,
         stepper: Any,
         models: list["Translator"],
-        encoded: Sequence[np.ndarray],
+        sources: list[np.ndarray],
         begun: list[list[int]],
-        index: list[int],
-        limit: int,
+        rooms: list[int],
         config: BeamConfig,
         keep_unknown: bool,
     ) -> list[list[Hypothesis]]:
         end = self.tokenizer.end_id
-        source = pack([[*encoded[i].tolist(), end] for i in index])
+        source = pack([[*ids.tolist(), end] for ids in sources])
         source = to_device(source._replace(max_len=rounded(source.max_len)), self.device)
         contexts = [each.learner.backbone.encode(source) for each in models]
-        specials = {self.tokenizer.unk_id, *self.tokenizer.special_ids.values()} - {None, end}
-        if keep_unknown:
-            specials.discard(self.tokenizer.unk_id)
+        never = {*self.tokenizer.special_ids.values()} - {end}
+        never |= set() if keep_unknown or self.tokenizer.unk_id is None else {self.tokenizer.unk_id}
         return beam_search(
             stepper,
-            [[end, *begun[i]] for i in index],
-            config.model_copy(update={"max_new": limit}),
+            [[end, *tokens] for tokens in begun],
+            config.model_copy(update={"max_new": max(rooms)}),
             end,
-            sorted(specials),
+            sorted(never),
             context=contexts[0] if len(contexts) == 1 else tuple(contexts),
+            rooms=rooms,
         )
 
     def finished(
@@ -158,7 +152,7 @@ class Translator:
         tokens = [*begun, *hypothesis.tokens]
         alignment = None
         if hypothesis.alignment is not None:
-            alignment = hypothesis.alignment[: len(hypothesis.tokens), : len(source) + 1]
+            alignment = hypothesis.alignment[: len(hypothesis.tokens), : len(source) + 1].float().cpu().numpy()
         copied = self.copied(tokens, len(begun), source, text, alignment) if copy_unknown else None
         words = self.tokenizer.decode(tokens) if copied is None else copied
         return Translation(words, tokens, hypothesis.log_prob, hypothesis.score, hypothesis.finished, alignment)
