@@ -1,48 +1,49 @@
 """Steps on a GPU: small kernels, hundreds of them, each waiting for the host. A CUDA graph launches them all at once."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from seqloom.batch import State
 
-Step = Callable[[Tensor, Tensor, State], tuple[Tensor, State]]
+def tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
 
 
-class GraphedStep:
-    """One step, recorded for n sequences and the size of their state, and replayed.
+class Recorded:
+    """function(given, carried) → (made, carried), recorded for the shapes of its arguments, and replayed.
 
-    Whatever it returns is overwritten by the next call.
+    `carried` is what goes in and comes out, a state: it is taken over, and what is made of it is put back into its place.
+    Whatever a call returns is overwritten by the next one. The function is run once before it is recorded, on the same
+    arguments: it may extend caches, which does no harm when done twice, but change nothing else in place.
     """
 
-    def __init__(self, step: Step, tokens: Tensor, positions: Tensor, state: State):
-        self.tokens, self.positions, self.state = tokens.clone(), positions.clone(), state
-        self.leaves = pytree.tree_leaves(state)
+    def __init__(self, function: Callable[[Any, Any], tuple[Any, Any]], given: Any, carried: Any):
+        self.given, self.carried = pytree.tree_map_only(Tensor, torch.clone, given), carried
+        self.leaves = tensors((self.given, carried))
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # libraries set themselves up in a first call, which no graph may hold
-            step(self.tokens, self.positions, state)
+            function(self.given, carried)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.scores, after = step(self.tokens, self.positions, state)
-            for old, new in zip(self.leaves, pytree.tree_leaves(after), strict=True):
+            self.made, after = function(self.given, carried)
+            for old, new in zip(tensors(carried), tensors(after), strict=True):
                 if new is not old:  # caches are extended in place, recurrent states are new
                     old.copy_(new)
 
-    def takes(self, tokens: Tensor, state: State) -> bool:
-        leaves = pytree.tree_leaves(state)
-        return tokens.shape == self.tokens.shape and all(
+    def takes(self, given: Any, carried: Any) -> bool:
+        leaves = tensors((given, carried))
+        return len(leaves) == len(self.leaves) and all(
             a.shape == b.shape for a, b in zip(leaves, self.leaves, strict=True)
         )
 
-    def __call__(self, tokens: Tensor, positions: Tensor, state: State) -> tuple[Tensor, State]:
-        self.tokens.copy_(tokens)
-        self.positions.copy_(positions)
-        for ours, given in zip(self.leaves, pytree.tree_leaves(state), strict=True):
-            if ours is not given:
-                ours.copy_(given)
+    def __call__(self, given: Any, carried: Any) -> tuple[Any, Any]:
+        for ours, new in zip(self.leaves, tensors((given, carried)), strict=True):
+            if ours is not new:
+                ours.copy_(new)
         self.graph.replay()
-        return self.scores, self.state
+        return self.made, self.carried

@@ -1,7 +1,9 @@
 """What may come next: each rule takes scores (n, V) and returns scores, with −inf where a token is ruled out."""
 
+from typing import Literal, Self
+
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from seqloom.config import Config
@@ -9,16 +11,49 @@ from seqloom.config import Config
 NEVER = float("-inf")
 
 
-class SampleConfig(Config):
+class Limits(Config):
+    """What holds for every way of choosing tokens."""
+
+    max_new: int = Field(200, ge=1, le=1_000_000)
+    min_new: int = Field(0, ge=0)
+    repetition_penalty: float = Field(1.0, ge=1, le=10)  # on tokens that the sequence holds (Keskar et al., 2019)
+    no_repeat: int = Field(0, ge=0, le=100)  # no n-gram of this length twice
+
+
+class SampleConfig(Limits):
     """temperature 0 is greedy. top_p keeps the fewest tokens that have that share of the probability together."""
 
     temperature: float = Field(1.0, ge=0, le=100)
     top_k: int | None = Field(None, ge=1)
     top_p: float | None = Field(None, gt=0, le=1)
-    max_new: int = Field(200, ge=1, le=1_000_000)
-    min_new: int = Field(0, ge=0)
-    repetition_penalty: float = Field(1.0, ge=1, le=10)  # on tokens that the sequence holds (Keskar et al., 2019)
-    no_repeat: int = Field(0, ge=0, le=100)  # no n-gram of this length twice
+
+
+class BeamConfig(Limits):
+    """How hypotheses Y are searched and scored: log P(Y) / lp(Y) + β Σ_i log min(Σ_j p_ij, 1), by default their mean
+    log-probability. |Y| counts the end token, and p_ij is how much the choice of token j looked at source place i.
+
+    stop "exact": a source is done when no running hypothesis can beat the worst of its K finished ones any more;
+    "first": as soon as it has K. groups > 1: diverse beams (Vijayakumar et al., 2016, arXiv 1610.02424).
+    """
+
+    beam: int = Field(4, ge=1, le=100_000)
+    n_best: int = Field(1, ge=1)
+    length_penalty: float = Field(1.0, ge=0, le=100)  # α; 0: the plain sum
+    length_form: Literal["mean", "gnmt"] = "mean"  # |Y|^α, or ((5 + |Y|) / 6)^α (Wu et al., 2016, arXiv 1609.08144)
+    coverage_penalty: float = Field(0.0, ge=0, le=100)  # β of the same paper
+    groups: int = Field(1, ge=1)
+    diversity: float = Field(0.5, ge=0, le=1000)  # what a token costs for each earlier group's hypothesis that takes it
+    stop: Literal["exact", "first"] = "exact"
+
+    @model_validator(mode="after")
+    def sizes_fit(self) -> Self:
+        if self.n_best > self.beam:
+            raise ValueError(
+                f"n_best = {self.n_best} is more than a beam of {self.beam} finds: ask for fewer, or widen it"
+            )
+        if self.beam % self.groups:
+            raise ValueError(f"a beam of {self.beam} cannot be shared out among {self.groups} groups equally")
+        return self
 
 
 def keep_top_k(scores: Tensor, k: int) -> Tensor:
@@ -38,6 +73,15 @@ def keep_top_p(scores: Tensor, p: float) -> Tensor:
 
 
 NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence holds, behind its length
+
+
+def restrain(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits) -> Tensor:
+    """The rules about what was said before, for those that look at it."""
+    if limits.repetition_penalty > 1:
+        scores = penalise_repetition(scores, seen, limits.repetition_penalty)
+    if limits.no_repeat:
+        scores = forbid_repeats(scores, seen, lengths, limits.no_repeat)
+    return scores
 
 
 def penalise_repetition(scores: Tensor, seen: Tensor, penalty: float) -> Tensor:

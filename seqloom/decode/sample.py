@@ -6,23 +6,15 @@ others are drawn beside it. A Transformer that has filled its context goes on fr
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqloom.batch import select
 from seqloom.batches.loader import mix
-from seqloom.decode.rules import (
-    NEVER,
-    NOTHING,
-    SampleConfig,
-    forbid_repeats,
-    keep_top_k,
-    keep_top_p,
-    penalise_repetition,
-)
-from seqloom.decode.step import Stepper
+from seqloom.decode.rules import NEVER, NOTHING, SampleConfig, keep_top_k, keep_top_p, restrain
+from seqloom.decode.step import Steps
 
 
 class Drawn(NamedTuple):
@@ -53,21 +45,31 @@ class Texts:
 
 @torch.inference_mode()
 def sample(
-    stepper: Stepper, prompts: list[list[int]], config: SampleConfig, seed: int, end_id: int, banned: list[int]
+    stepper: Steps,
+    prompts: list[list[int]],
+    config: SampleConfig,
+    seed: int,
+    end_id: int,
+    banned: list[int],
+    context: Any = None,
 ) -> Iterator[Drawn]:
     """Continues the prompts, token by token; `banned` are never drawn. The end token is given, and ends its sample.
 
+    With a context, of one source for each prompt, a sample that has filled the model's length ends there.
+
     On a GPU the next step is on its way before the host has read the tokens of this one: neither waits for the other.
     """
-    limit, device = stepper.backbone.max_len, stepper.device
+    limit, device = stepper.limit, stepper.device
     texts = [list(prompt) for prompt in prompts]
     alive: list[int | None] = list(range(len(prompts)))  # the sample in each row; None: it has ended
     capacity = max(len(text) for text in texts) + config.max_new
     read = Texts(texts, config.max_new, device) if config.repetition_penalty > 1 or config.no_repeat else None
     never = torch.tensor(banned, dtype=torch.long, device=device)
     too_early = torch.tensor([*banned, end_id], device=device)
-    scores, state = stepper.start([clipped(text, limit) for text in texts], min(capacity, limit or capacity))
-    held = torch.tensor([len(clipped(text, limit)) for text in texts], device=device)  # tokens in the state
+    slides = limit if context is None else None
+    begin = [clipped(text, slides) for text in texts]
+    scores, state, _ = stepper.start(begin, min(capacity, limit or capacity), context)
+    held = torch.tensor([len(text) for text in begin], device=device)  # tokens in the state
     most = int(held.max())
     for made in range(config.max_new):
         last = made + 1 == config.max_new
@@ -82,15 +84,19 @@ def sample(
             drawn = drawn.to("cpu", non_blocking=True)
             arrived = torch.cuda.Event()
             arrived.record()
-            scores, state = stepper.step(chosen, held, state)
+            scores, state, _ = stepper.step(chosen, held, state)
             arrived.synchronize()
         numbers, log_probs = drawn.tolist()
-        tokens = [int(number) for number in numbers]
-        for i, token, log_prob in zip(alive, tokens, log_probs, strict=True):
+        ended = []
+        for i, token, log_prob in zip(alive, map(int, numbers), log_probs, strict=True):
             if i is not None:
                 texts[i].append(token)
-                yield Drawn(i, token, log_prob, last or token == end_id)
-        alive = [i if token != end_id else None for i, token in zip(alive, tokens, strict=True)]
+                full = context is not None and limit is not None and len(texts[i]) > limit
+                ended.append(last or full or token == end_id)
+                yield Drawn(i, token, log_prob, ended[-1])
+            else:
+                ended.append(True)
+        alive = [None if over else i for i, over in zip(alive, ended, strict=True)]
         going = [row for row, i in enumerate(alive) if i is not None]
         if not going or last:
             return
@@ -100,15 +106,17 @@ def sample(
             alive = [alive[row] for row in going]
             if read is not None:
                 read.keep(index)
-        if limit is not None and most >= limit:
-            kept = [clipped(texts[i], limit) if i is not None else [end_id] for i in alive]
-            scores, state = stepper.start(kept, limit)
+        if slides is not None and most >= slides:
+            kept = [clipped(texts[i], slides) if i is not None else [end_id] for i in alive]
+            scores, state, _ = stepper.start(kept, slides)
             held = torch.tensor([len(text) for text in kept], device=device)
             most = int(held.max())
             continue
         if not ahead:
-            scores, state = stepper.step(chosen, held, state)
-        held = held + 1
+            scores, state, _ = stepper.step(chosen, held, state)
+        held = (
+            held + 1 if limit is None else (held + 1).clamp(max=limit - 1)
+        )  # those that have ended may still be there
         most += 1
 
 
@@ -134,10 +142,8 @@ def clipped(text: list[int], limit: int | None) -> list[int]:
 
 def choose(scores: Tensor, read: Texts | None, config: SampleConfig, points: Tensor | None) -> Tensor:
     """(n,) the next tokens: the likeliest ones, or those at the points (n,) of the distribution."""
-    if read is not None and config.repetition_penalty > 1:
-        scores = penalise_repetition(scores, read.seen, config.repetition_penalty)
-    if read is not None and config.no_repeat:
-        scores = forbid_repeats(scores, read.seen, read.lengths, config.no_repeat)
+    if read is not None:
+        scores = restrain(scores, read.seen, read.lengths, config)
     if points is None:
         return scores.argmax(1)
     scores = scores / config.temperature

@@ -3,13 +3,14 @@
 Everything that decodes goes through it: keys and values in static caches, recurrent states, whatever a model carries.
 """
 
-from typing import Any, Protocol
+import math
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from seqloom.batch import Backbone, Ragged, State, ragged
-from seqloom.decode.graph import GraphedStep
+from seqloom.batch import Backbone, Context, Output, Ragged, State, ragged
+from seqloom.decode.graph import Recorded
 from seqloom.decode.linear import fast_linear, for_steps
 
 
@@ -21,43 +22,122 @@ class OutputLayer(Protocol):
     def __call__(self, hidden: Tensor) -> Tensor: ...
 
 
-class Stepper:
-    """n sequences of one model, in step. Scores are (n, V), in fp32, and hold until the next step."""
+class Next(NamedTuple):
+    """What comes after n sequences. It holds until the next step."""
 
-    def __init__(self, backbone: Backbone, softmax: OutputLayer):
-        self.backbone, self.softmax = backbone, softmax
+    scores: Tensor  # (n, V) of the next token, in fp32: log-probabilities up to a number for each row
+    state: State
+    looked: Any = ()  # (n, S) how much each place of the source has to do with it, where that was asked for and is known
+
+
+class Steps(Protocol):
+    """What a decoder drives: one model, or several as one."""
+
+    device: torch.device
+    graphed: bool  # steps are recorded as CUDA graphs
+    limit: int | None  # the longest sequence that it can read
+
+    @property
+    def worth_keeping(self) -> float: ...  # finished sequences are dropped when less than this share is left
+    def start(self, prompts: list[list[int]], capacity: int, context: Any = None) -> Next: ...
+    def step(self, tokens: Tensor, positions: Tensor, state: State) -> Next: ...
+    def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next: ...
+
+
+class GraphedSteps:
+    """Steps that are recorded where they are worth it; `plain` is what a step does."""
+
+    device: torch.device
+    graphed: bool
+    graph: Recorded | None = None
+
+    def step(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
+        """One more token (n,) for every sequence, at its position (n,)."""
+        if not self.graphed:
+            return self.plain(tokens, positions, state)
+        given = (tokens, positions)
+        if self.graph is None or not self.graph.takes(given, state):
+            self.graph = Recorded(self._recorded, given, state)
+        (scores, looked), state = self.graph(given, state)
+        return Next(scores, state, looked)
+
+    def _recorded(self, given: tuple[Tensor, Tensor], state: State) -> tuple[tuple[Tensor, Any], State]:
+        scores, after, looked = self.plain(*given, state)
+        return (scores, looked), after
+
+    def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
+        raise NotImplementedError
+
+    @property
+    def worth_keeping(self) -> float:
+        """At once, or rarely where a smaller batch means a new graph."""
+        return 0.5 if self.graphed else 1.0
+
+
+class Stepper(GraphedSteps):
+    """n sequences of one model, in step. align: where a model looks at a source, tell where with every step."""
+
+    def __init__(self, backbone: Backbone, softmax: OutputLayer, align: bool = False):
+        self.backbone, self.softmax, self.align = backbone, softmax, align
         self.characters: Tensor | None = None  # (T, C) of the prompts end to end, for a model that reads them
-        self.device = softmax.device
+        self.device, self.limit = softmax.device, backbone.max_len
         self.graphed = self.device.type == "cuda" and not backbone.counted  # a graph has fixed shapes, counts have none
-        # finished sequences are dropped when less than this share is left: at once, or rarely where that means a new graph
-        self.worth_keeping = 0.5 if self.graphed else 1.0
         self.body: Any = backbone
         self.head: Any = softmax
         linear = None if backbone.counted else fast_linear(next(backbone.parameters()))
         if linear is not None:
             self.body, self.head = for_steps(backbone, linear), for_steps(self.head, linear)
-        self.graph: GraphedStep | None = None
 
-    def start(self, prompts: list[list[int]], capacity: int) -> tuple[Tensor, State]:
-        """Reads the prompts (none of them empty); no sequence will be longer than `capacity` tokens."""
+    def start(self, prompts: list[list[int]], capacity: int, context: Context | None = None) -> Next:
+        """Reads the prompts (none of them empty, one for each source); no sequence will be longer than `capacity`."""
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         ids = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
         batch = ragged(ids, lengths)._replace(chars=self.characters)
-        output = self.backbone(batch, state=self.backbone.start(len(prompts), capacity))
+        state = self.backbone.start(len(prompts), capacity, context)
+        output = self.backbone(batch, state=state, maps=self.shows(state))
+        ends = lengths.cumsum(0) - 1
         assert output.state is not None
-        return self.softmax(output.hidden[lengths.cumsum(0) - 1]).float(), output.state
+        return Next(self.softmax(output.hidden[ends]).float(), output.state, alignment(output, ends))
 
-    def step(self, tokens: Tensor, positions: Tensor, state: State) -> tuple[Tensor, State]:
-        """One more token (n,) for every sequence, at its position (n,)."""
-        if not self.graphed:
-            return self.plain(tokens, positions, state)
-        if self.graph is None or not self.graph.takes(tokens, state):
-            self.graph = GraphedStep(self.plain, tokens, positions, state)
-        return self.graph(tokens, positions, state)
-
-    def plain(self, tokens: Tensor, positions: Tensor, state: State) -> tuple[Tensor, State]:
+    def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
         rows = torch.arange(tokens.shape[0] + 1, device=self.device)
         reach = None if self.device.type == "cuda" else int(positions.max())
         batch = Ragged(tokens, positions, rows[:-1], rows.int(), max_len=1, reach=reach)
-        output = self.body(batch, state=state)
-        return self.head(output.hidden).float(), output.state
+        output = self.body(batch, state=state, maps=self.shows(state))
+        return Next(self.head(output.hidden).float(), output.state, alignment(output))
+
+    def shows(self, state: State) -> bool:
+        return self.align and state.shared != ()
+
+
+def alignment(output: Output, places: Tensor | None = None) -> Any:
+    """(n, S) where the top layer looks, its heads taken together; () where the model does not tell."""
+    if not output.cross:
+        return ()
+    weights = output.cross[-1] if places is None else output.cross[-1][places]
+    return weights.float().mean(1)
+
+
+class Ensemble(GraphedSteps):
+    """Several models with one vocabulary as one: the mean of their probabilities. `context` is a list, one for each."""
+
+    def __init__(self, members: list[Stepper]):
+        self.members = members
+        self.device = members[0].device
+        self.graphed = all(member.graphed for member in members)
+        self.limit = min((member.limit for member in members if member.limit is not None), default=None)
+
+    def start(self, prompts: list[list[int]], capacity: int, context: list[Context] | None = None) -> Next:
+        contexts = [None] * len(self.members) if context is None else context
+        return joined([m.start(prompts, capacity, c) for m, c in zip(self.members, contexts, strict=True)])
+
+    def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
+        states = [State(own, shared) for own, shared in zip(state.own, state.shared, strict=True)]
+        return joined([m.plain(tokens, positions, s) for m, s in zip(self.members, states, strict=True)])
+
+
+def joined(each: list[Next]) -> Next:
+    scores = torch.stack([one.scores.log_softmax(1) for one in each]).logsumexp(0) - math.log(len(each))
+    known = [one.looked for one in each if isinstance(one.looked, Tensor)]
+    state = State(tuple(one.state.own for one in each), tuple(one.state.shared for one in each))
+    return Next(scores, state, torch.stack(known).mean(0) if known else ())

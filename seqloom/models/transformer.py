@@ -111,6 +111,7 @@ class Transformer(EncoderDecoder):
 
         self.encoder = Encoder(embedding(), stack(decoder=False), config.dim)
         self.decoder = Decoder(embedding(), stack(decoder=True), config.dim)
+        self.encoder.max_len = self.decoder.max_len = config.max_len
         if config.share_embeddings:
             self.encoder.embedding.token = self.decoder.embedding.token
         self.init_weights()
