@@ -147,8 +147,8 @@ def slope(
     d_right = (right.exp() / mass - 1) * kept
     if smoothing:
         spread = smoothing / scores.shape[1]
-        d_scores -= spread * kept
-        d_right += (smoothing - spread) * kept
+        d_scores -= spread * kept.to(wide)
+        d_right += (smoothing - spread) * kept.to(wide)
     return loss, d_scores.to(narrow), index, d_right.to(narrow)
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -154,8 +155,8 @@ def translate(
     begun: Iterator[str] | None = None if prefix is None else read_lines(prefix)
     number = 0
     for texts in batches(read_lines(file)):
-        starts = None if begun is None else [next(begun, None) for _ in texts]
-        if starts is not None and None in starts:
+        starts = None if begun is None else list(islice(begun, len(texts)))
+        if starts is not None and len(starts) < len(texts):
             raise DataError(f"{prefix} has fewer lines than there are to translate: give one for each, empty or not")
         found = models[0].translate(
             texts, others=models[1:], align=align, copy_unknown=copy_unknown, prefixes=starts, **options

@@ -31,7 +31,7 @@ def take(count, cursor=Cursor(), **options):
 
 def key(item):
     excerpt, noise = item.example
-    return excerpt.batch.ids.tolist(), excerpt.following.tolist(), noise.item(), item.tokens, item.fresh, item.next
+    return excerpt.batch.ids.tolist(), excerpt.following.tolist(), noise.item(), item.sizes.tokens, item.fresh, item.next
 
 
 @pytest.mark.parametrize("workers", [0, 2, 5])
@@ -58,7 +58,7 @@ def test_ranks_share_an_epoch(world):
 
 def test_tokens_are_those_to_be_predicted():
     for item in take(40):
-        assert item.tokens == int((item.example[0].following != IGNORE).sum())
+        assert item.sizes.tokens == int((item.example[0].following != IGNORE).sum())
 
 
 def test_too_many_ranks():

@@ -119,7 +119,7 @@ def test_schedules():
     for spent, rate in ((0, 0.1), (0.25, 0.2), (1, 0.5), (7, 0.5)):
         ours.advance(spent)
         assert ours.rate == pytest.approx(rate)
-    ours.shape = "inverse_sigmoid"
+    ours.schedule = ours.schedule.model_copy(update={"shape": "inverse_sigmoid"})
     found = []
     for i in range(11):
         ours.advance(i / 10)
