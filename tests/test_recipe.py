@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from seqloom.batch import EncoderDecoder
 from seqloom.cli import lineage, run
 from seqloom.errors import UsageError
 from seqloom.models import MODELS
@@ -41,11 +42,12 @@ def test_a_built_in_recipe_builds(name: str) -> None:
     assert "vocab_size" not in recipe.model  # it is the tokenizer's
     with torch.device("meta"):
         learner = recipe.learner(8192)
-    if recipe.objective["name"] == "counts":
+    if recipe.learns == "counts":
         assert learner.initial_loss() == math.log(8192) and recipe.budget.epochs == 1
         return
     assert learner.backbone.vocab_size == 8192
-    assert recipe.batches.kind == ("streams" if learner.backbone.recurrent else "packed")
+    kind = "pairs" if isinstance(learner.backbone, EncoderDecoder) else "packed"
+    assert recipe.batches.kind == ("streams" if learner.backbone.recurrent else kind)
     assert learner.backbone.max_len is None or recipe.batches.length <= learner.backbone.max_len
 
 

@@ -31,7 +31,14 @@ def take(count, cursor=Cursor(), **options):
 
 def key(item):
     excerpt, noise = item.example
-    return excerpt.batch.ids.tolist(), excerpt.following.tolist(), noise.item(), item.sizes.tokens, item.fresh, item.next
+    return (
+        excerpt.batch.ids.tolist(),
+        excerpt.following.tolist(),
+        noise.item(),
+        item.sizes.tokens,
+        item.fresh,
+        item.next,
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 2, 5])

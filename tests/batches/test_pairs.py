@@ -49,7 +49,9 @@ def holds_all_pairs(fixed):
                 continue
             number = source[0] - 1
             seen.append(number)
-            assert source == [number + 1] * (len(source) - 1) + [END] and len(source) == pairs.source.lengths[number] + 1
+            assert (
+                source == [number + 1] * (len(source) - 1) + [END] and len(source) == pairs.source.lengths[number] + 1
+            )
             assert target == [END] + [number + 1001] * (len(target) - 1)
             assert following == [*target[1:], END] and len(target) == pairs.target.lengths[number] + 1
     assert sorted(seen) == list(range(len(pairs)))
