@@ -21,6 +21,7 @@ MODELS = {
     "big-lstm": "big_lstm:BigLstm",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
+    "luong": "luong:Luong",
     "transformer": "transformer:Transformer",
 }
 OWN = {"cell": "own_cell:OwnCell"}  # made of code that the user brings: no paper, no presets
