@@ -208,6 +208,9 @@ class LstmCell(TorchCell):
         return (h, c), (i, f, g, o, c)
 
 
+CELLS: dict[str, Callable[[int, int], TorchCell]] = {"gru": GruCell, "lstm": LstmCell}
+
+
 def takes_gated(cell: Any, batch: Ragged) -> bool:
     """LSTM and GRU without projection, over more than one step: a single one is no loop."""
     plain = isinstance(cell, TorchCell) and cell.kernel_name in STEPS and len(cell.weights()) == 4
