@@ -69,6 +69,7 @@ def scan(
 
 @cache
 def compiled_step(kind: type[Cell]) -> Callable[..., Any]:
+    torch._dynamo.config.allow_rnn = True  # a step reads the weights of a torch.nn module, and never calls it
     return torch.compile(kind.step)
 
 
