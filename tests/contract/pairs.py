@@ -90,7 +90,8 @@ def batch_order(model: EncoderDecoder, seed: int) -> None:
     pairs = texts(seed)
     first = dict(zip([str(pair) for pair in pairs], parts(model(joined(pairs)).hidden, pairs), strict=True))
     mixed = [pairs[i] for i in torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed)).tolist()]
-    mixed = mixed[2:] + texts(seed + 9, (40,), (23,))
+    # without the longest, beside which all others end early
+    mixed = [(x, y) for x, y in mixed if max(len(x), len(y)) < max(LENGTHS)] + texts(seed + 9, (40,), (23,))
     for pair, hidden in zip(mixed, parts(model(joined(mixed)).hidden, mixed), strict=True):
         if str(pair) in first:
             close(hidden, first[str(pair)], 1e-12)
