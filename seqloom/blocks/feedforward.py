@@ -1,7 +1,8 @@
-"""The position-wise network between two mixers."""
+"""Position-wise networks: the one between two mixers, and the one below an output layer."""
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,3 +23,15 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.up(x)))
+
+
+class Maxout(nn.Module):
+    """Of two linear units the larger one. Goodfellow et al., 2013 (arXiv 1302.4389)."""
+
+    def __init__(self, input_dim: int, dim: int):
+        super().__init__()
+        self.pieces = nn.Linear(input_dim, 2 * dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = self.pieces(x).chunk(2, dim=-1)
+        return torch.maximum(first, second)

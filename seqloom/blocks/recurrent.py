@@ -35,18 +35,28 @@ class Cell(Protocol):
 
 
 def scan(
-    cell: Cell, x: Tensor, batch: Ragged, state: CellState | None = None, gates: bool = False
+    cell: Cell,
+    x: Tensor,
+    batch: Ragged,
+    state: CellState | None = None,
+    gates: bool = False,
+    memory: tuple[Tensor, ...] = (),
 ) -> tuple[Tensor, CellState, Tensor | None]:
-    """x (T, D) → h (T, D), the state after the last token of each sequence, and with gates=True all gates (T, G, D)."""
+    """x (T, D) → h (T, D), the state after the last token of each sequence, and with gates=True all gates (T, G, D).
+
+    memory: what every step gets beside its input and its state, for a cell that looks at another sequence.
+    """
     cell = cell.drawn() if isinstance(cell, TorchCell) else cell
     grid = to_grid(cell.inputs(x), batch).transpose(0, 1)  # (L, N, ·)
     state = cell.start(batch.num_sequences) if state is None else state
     alive = None if batch.is_full else torch.arange(batch.max_len, device=x.device)[:, None] < lengths(batch)
     outputs, seen = [], []
     # a training loop on a GPU is worth the compiling of one step; the loop itself would be unrolled
-    step = partial(compiled_step(type(cell)), cell) if x.is_cuda and torch.is_grad_enabled() else cell.step
+    step: Callable[..., Any] = cell.step
+    if x.is_cuda and torch.is_grad_enabled():
+        step = partial(compiled_step(type(cell)), cell)
     for t, now in enumerate(grid.unbind(0)):
-        new, values = step(now, state)
+        new, values = step(now, state, *memory)
         if alive is not None:  # a sequence that has ended keeps its state
             new = tuple(torch.where(alive[t, :, None], n, o) for n, o in zip(new, state, strict=True))
         state = new
@@ -59,6 +69,7 @@ def scan(
 
 @cache
 def compiled_step(kind: type[Cell]) -> Callable[..., Any]:
+    torch._dynamo.config.allow_rnn = True  # a step reads the weights of a torch.nn module, and never calls it
     return torch.compile(kind.step)
 
 
@@ -196,6 +207,9 @@ class LstmCell(TorchCell):
         if self.kernel.proj_size:
             h = nn.functional.linear(h, self.kernel.weight_hr_l0)
         return (h, c), (i, f, g, o, c)
+
+
+CELLS: dict[str, Callable[[int, int], TorchCell]] = {"gru": GruCell, "lstm": LstmCell}
 
 
 def takes_gated(cell: Any, batch: Ragged) -> bool:

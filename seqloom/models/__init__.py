@@ -21,6 +21,10 @@ MODELS = {
     "big-lstm": "big_lstm:BigLstm",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
+    "seq2seq": "seq2seq:Seq2seq",
+    "bahdanau": "bahdanau:Bahdanau",
+    "luong": "luong:Luong",
+    "gnmt": "gnmt:Gnmt",
     "transformer": "transformer:Transformer",
 }
 OWN = {"cell": "own_cell:OwnCell"}  # made of code that the user brings: no paper, no presets

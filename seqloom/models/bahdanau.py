@@ -1,0 +1,110 @@
+"""Attention before the step. Bahdanau et al., 2015, Neural machine translation by jointly learning to align and translate.
+
+(arXiv 1409.0473.) The encoder reads in both directions; the decoder looks at all of it with the state of the step before,
+and what it sees enters the step: s = f(y, c, s′). A maxout layer over s, y and c predicts.
+
+Departures: the output layer reads the new state s where the appendix has the one before; the reset gate stands after the
+matrix, as kernels have it; encoders narrower than the paper's, dim/2 a direction, so that every score fits; embeddings as
+wide as what predicts, so that an output layer may share them; `cell = "lstm"` (its memory cell starts at 0) and scores
+other than additive are not the paper's. bahdanau-2015 is RNNsearch-50.
+"""
+
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from seqloom.batch import Context, Ragged
+from seqloom.blocks.alignment import AlignedCell, AlignedDecoder, Alignment, Memory, ScoreName
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
+from seqloom.blocks.feedforward import Maxout
+from seqloom.blocks.recurrent import CELLS, Bidirectional, CellState, scan
+from seqloom.blocks.stack import Stack
+from seqloom.config import Config as BaseConfig
+
+
+class Decoder(AlignedDecoder):
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        cell: AlignedCell,
+        encoder_dim: int,
+        readout_dim: int,
+        dropout: float,
+        max_len: int | None,
+    ):
+        super().__init__()
+        self.embedding, self.cell, self.dim, self.max_len = embedding, cell, readout_dim, max_len
+        self.first = nn.Linear(encoder_dim, cell.dim)
+        reads = cell.dim + cell.alignment.hidden_dim + embedding.token.embedding_dim
+        self.readout, self.dropout = Maxout(reads, readout_dim), nn.Dropout(dropout)
+
+    def begin(self, context: Context) -> CellState:
+        """With what the backward half of the encoder knows at the first token."""
+        assert context.final is not None
+        ((_, backward),) = context.final.own
+        both, *rest = self.cell.start(context.num_sequences)
+        h = torch.tanh(self.first(backward[0]))
+        return torch.cat((h, both[:, self.cell.dim :].to(h.dtype)), dim=1), *rest
+
+    def write(
+        self, x: Tensor, batch: Ragged, own: CellState, memory: Memory, maps: bool
+    ) -> tuple[Tensor, CellState, Tensor | None]:
+        both, own, weights = scan(self.cell, x, batch, own, maps, memory)
+        return self.dropout(self.readout(torch.cat((both, x), dim=1))), own, weights
+
+
+class Bahdanau(RecurrentEncoderDecoder):
+    """A bidirectional encoder, additive scores, a gated unit that reads what it sees."""
+
+    paper, year = "Bahdanau et al., Neural machine translation by jointly learning to align and translate", 2015
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(30000, gt=0)
+        embedding_dim: int = Field(620, gt=0)
+        dim: int = Field(1000, gt=0)
+        encoder_dim: int | None = Field(None, gt=0, description="of each direction; dim/2 unless given")
+        readout_dim: int | None = Field(None, gt=0, description="of what predicts; embedding_dim unless given")
+        cell: Literal["gru", "lstm"] = "gru"
+        score: ScoreName = "additive"
+        max_len: int = Field(256, gt=0, description="of a source; the location score alone has a limit")
+        dropout: float = Field(0.0, ge=0, lt=1)
+        share_embeddings: bool = Field(True, description="one table for both languages")
+
+        @model_validator(mode="after")
+        def halves(self) -> Self:
+            if self.encoder_dim is None and self.dim % 2:
+                raise ValueError(f"dim {self.dim} has no half: give an even one, or encoder_dim, too")
+            return self
+
+    presets = {  # noqa: RUF012
+        "tiny": {"embedding_dim": 96, "dim": 128},
+        "small": {"embedding_dim": 256, "dim": 512, "dropout": 0.3},
+        "bahdanau-2015": {
+            "vocab_size": 30000,
+            "encoder_dim": 1000,
+            "readout_dim": 500,
+            "share_embeddings": False,
+        },
+    }
+
+    def __init__(self, config: Config):
+        half, make = config.encoder_dim or config.dim // 2, CELLS[config.cell]
+
+        def embedding() -> TokenEmbedding:
+            return TokenEmbedding(config.vocab_size, config.embedding_dim, config.dropout)
+
+        both = Bidirectional(make(config.embedding_dim, half), make(config.embedding_dim, half))
+        alignment = Alignment(config.score, config.dim, 2 * half, config.max_len)
+        decoder = Decoder(
+            embedding(),
+            AlignedCell(make(config.embedding_dim, config.dim), alignment),
+            half,
+            config.readout_dim or config.embedding_dim,
+            config.dropout,
+            config.max_len if config.score == "location" else None,
+        )
+        encoder = RecurrentEncoder(embedding(), Stack([both], top=nn.Dropout(config.dropout)))
+        super().__init__(encoder, decoder, config.share_embeddings, config.cell)

@@ -1,0 +1,98 @@
+"""A deep residual stack with attention. Wu et al., 2016, Google's neural machine translation system (arXiv 1609.08144).
+
+The bottom encoder layer reads in both directions. The bottom decoder layer looks at the encoder with its state of the step
+before (which is Bahdanau's cell), and every decoder layer reads what it saw; so only that one layer waits for itself, and
+all others run through whole targets. From the third layer on a layer's input is added to its output.
+
+Departures: the decoder begins with zeros, of which the paper says nothing; no quantisation, no clipping of states; dropout
+on what each layer reads and on what predicts (Zaremba et al., 2014).
+"""
+
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import Context, Ragged, State
+from seqloom.blocks.alignment import AlignedCell, AlignedDecoder, Alignment, Memory, ScoreName
+from seqloom.blocks.connections import Residual
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
+from seqloom.blocks.layers import Mixed
+from seqloom.blocks.recurrent import Bidirectional, LstmCell, RecurrentLayer, scan
+from seqloom.blocks.stack import Stack
+from seqloom.config import Config as BaseConfig
+
+
+class Upper(Residual):
+    lets_through = False  # two layers lie between it and the embedding
+
+
+class RemindedLayer(RecurrentLayer):
+    """Reads x and what the bottom layer saw, side by side."""
+
+    def forward(self, x: Tensor, batch: Ragged, state: Any = None, context: Any = None, maps: bool = False) -> Mixed:
+        return super().forward(torch.cat((x, context), dim=1), batch, state, None, maps)
+
+
+class Decoder(AlignedDecoder):
+    def __init__(self, embedding: nn.Module, cell: AlignedCell, upper: Stack, dropout: float, max_len: int | None):
+        super().__init__()
+        self.embedding, self.cell, self.upper, self.dropout = embedding, cell, upper, nn.Dropout(dropout)
+        self.dim, self.max_len = cell.dim, max_len
+
+    def begin(self, context: Context) -> tuple[Any, ...]:
+        return self.cell.start(context.num_sequences), *self.upper.start(context.num_sequences, 0).own
+
+    def write(
+        self, x: Tensor, batch: Ragged, own: tuple[Any, ...], memory: Memory, maps: bool
+    ) -> tuple[Tensor, tuple[Any, ...], Tensor | None]:
+        both, bottom, weights = scan(self.cell, self.dropout(x), batch, own[0], maps, memory)
+        hidden, seen = both[:, : self.dim], both[:, self.dim :]
+        output = self.upper(hidden, batch, State(own[1:]), seen)
+        return output.hidden, (bottom, *output.state.own), weights
+
+
+class Gnmt(RecurrentEncoderDecoder):
+    """Eight LSTM layers on either side."""
+
+    paper, year = "Wu et al., Google's neural machine translation system", 2016
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(32000, gt=0)
+        dim: int = Field(1024, gt=0)
+        num_layers: int = Field(8, ge=2, description="of the encoder, and of the decoder")
+        score: ScoreName = "additive"
+        max_len: int = Field(256, gt=0, description="of a source; the location score alone has a limit")
+        dropout: float = Field(0.2, ge=0, lt=1)
+        share_embeddings: bool = Field(True, description="one table for both languages")
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 64, "num_layers": 3, "dropout": 0.0},
+        "small": {"dim": 256, "num_layers": 4, "dropout": 0.3},
+        "gnmt": {"vocab_size": 32000},
+    }
+
+    def __init__(self, config: Config):
+        dim, dropout = config.dim, config.dropout
+
+        def embedding() -> TokenEmbedding:
+            return TokenEmbedding(config.vocab_size, dim, dropout=0.0)  # the layer above drops what it reads
+
+        def past(layer: nn.Module, i: int) -> nn.Module:
+            return Upper(layer, dim) if i >= 2 else layer
+
+        layers: list[nn.Module] = [Bidirectional(LstmCell(dim, dim), LstmCell(dim, dim), dropout)]
+        reminded: list[nn.Module] = []
+        for i in range(1, config.num_layers):
+            layers.append(past(RecurrentLayer(LstmCell(2 * dim if i == 1 else dim, dim), dropout), i))
+            reminded.append(past(RemindedLayer(LstmCell(2 * dim, dim), dropout), i))
+        cell = AlignedCell(LstmCell(dim, dim), Alignment(config.score, dim, dim, config.max_len))
+        upper = Stack(reminded, top=nn.Dropout(dropout))
+        limit = config.max_len if config.score == "location" else None
+        super().__init__(
+            RecurrentEncoder(embedding(), Stack(layers)),
+            Decoder(embedding(), cell, upper, dropout, limit),
+            config.share_embeddings,
+        )
