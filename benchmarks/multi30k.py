@@ -1,0 +1,208 @@
+"""Translation, from the vector of a whole sentence to the Transformer: BLEU on Multi30k, and English–Japanese.
+
+    python benchmarks/multi30k.py MULTI30K ENJA OUT [--rows NAME ...] [--jobs 8] [--seeds 3] [--minutes 9] [--epochs N]
+
+MULTI30K: a folder with train.en.txt.gz, val…, test_2016_flickr… in en and de. ENJA: one with train.en.txt.gz, dev.en.txt,
+test.en.txt and ja, its words parted by blanks, by which BLEU counts them. One vocabulary of 8,000 pieces a language pair,
+learnt from the training text. Several runs at once, each a process of its own; what is finished stays finished, so the
+script can be called again. OUT/results.jsonl has a line a run, OUT/table.md the table, OUT/by-length.svg BLEU by the length
+of the source.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+RECURRENT = ["budget={epochs=16}", "train.eval_every=250", "train.save_every=100000"]
+ATTENTIVE = ["budget={epochs=60}", "train.eval_every=500", "train.save_every=250", "train.compile=false"]
+# name: recipe, settings, direction, how many seeds
+ROWS: dict[str, tuple[str, list[str], str, bool]] = {
+    "seq2seq": ("seq2seq-small", RECURRENT, "en-de", True),
+    "additive": ("bahdanau-small", RECURRENT, "en-de", True),
+    "dot": ("luong-small", [*RECURRENT, "model.score=dot"], "en-de", True),
+    "transformer": ("transformer-small", ATTENTIVE, "en-de", True),
+    "general": ("luong-small", [*RECURRENT, "model.score=general"], "en-de", False),
+    "location": ("luong-small", [*RECURRENT, "model.score=location"], "en-de", False),
+    "cosine": ("luong-small", [*RECURRENT, "model.score=cosine"], "en-de", False),
+    "scaled-dot": ("luong-small", [*RECURRENT, "model.score=scaled-dot"], "en-de", False),
+    "gnmt": ("gnmt-small", RECURRENT, "en-de", False),
+    "additive de-en": ("bahdanau-small", RECURRENT, "de-en", False),
+    "transformer de-en": ("transformer-small", ATTENTIVE, "de-en", False),
+    "additive en-ja": ("bahdanau-small", RECURRENT, "en-ja", False),
+    "transformer en-ja": ("transformer-small", ATTENTIVE, "en-ja", False),
+}
+
+
+def files(folders: dict[str, Path], direction: str, split: str) -> list[Path]:
+    source, _, target = direction.partition("-")
+    if target == "ja":
+        name = {"valid": "dev"}.get(split, split)
+        folder = folders["enja"]
+    else:
+        name = {"valid": "val", "test": "test_2016_flickr"}.get(split, split)
+        folder = folders["multi30k"]
+    found = [next(path for path in folder.glob(f"{name}.{side}.txt*")) for side in (source, target)]
+    return found
+
+
+def one(name: str, seed: int, folders: dict[str, Path], out: Path, extra: list[str], device: str) -> None:
+    import torch
+
+    from seqloom.supervise import read_all, train
+    from seqloom.train import checkpoint as checkpoints
+    from seqloom.weights import fill
+
+    torch.set_num_threads(1)
+    recipe, settings, direction, _ = ROWS[name]
+    folder = out / f"{name.replace(' ', '-')}-{seed}"
+    pieces = out / f"{direction}.json"
+    train_files, valid, test = (files(folders, direction, split) for split in ("train", "valid", "test"))
+    started = time.monotonic()
+    run = train(
+        recipe, "translate", train_files, folder, valid=valid, from_tokenizer=pieces, settings=[*settings, *extra], seed=seed,
+        device=device, resume=(folder / "config.json").exists(),
+    )  # fmt: skip
+    metrics = json.loads((folder / "metrics.json").read_text())
+    pairs, tokenize = read_all(test), "none" if direction.endswith("ja") else "13a"
+    beam = run.evaluate(pairs, tokenize, beam=5)
+    row = {
+        "name": name, "seed": seed, "recipe": recipe, "settings": [*settings, *extra], "direction": direction,
+        "bleu": beam["bleu"], "chrf": beam["chrf"], "signature": beam["bleu_signature"], "by_length": beam["by_length"],
+        "greedy": run.evaluate(pairs, tokenize, beam=1)["bleu"], "valid_loss": metrics["valid_loss"],
+        "valid_bleu": metrics["valid_scores"]["bleu"], "step": metrics["step"], "tokens": metrics["tokens"],
+        "parameters": metrics["parameters"], "seconds": metrics["seconds"], "flops": metrics["flops"],
+        "tokens_per_second": metrics["tokens_per_second"], "peak_memory_mb": metrics["peak_memory_mb"],
+    }  # fmt: skip
+    if "averaged" in metrics:  # what the last weights alone would have given
+        last = checkpoints.load_latest(folder / "checkpoints")
+        assert last is not None
+        fill(run.learner, last.tensors["model"], folder)
+        row["last"] = run.evaluate(pairs, tokenize, beam=5)["bleu"]
+        row["averaged_loss"] = metrics["averaged"]["loss"]
+    row["all_seconds"] = time.monotonic() - started
+    (folder / "result.json").write_text(json.dumps(row))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| model | recipe | direction | parameters | seeds | BLEU, beam 5 | greedy | last weights alone | chrF | valid loss | "
+        "tokens/s | FLOPs |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(row["name"] for row in rows):
+        same = [row for row in rows if row["name"] == name]
+
+        def shown(key: str, digits: int = 2, same: list[dict[str, Any]] = same) -> str:
+            values = [row[key] for row in same if key in row]
+            if not values:
+                return "–"
+            spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+            return f"{statistics.mean(values):.{digits}f}{spread}"
+
+        first = same[0]
+        speed = statistics.mean(row["tokens_per_second"] for row in same)
+        lines.append(
+            f"| {name} | {first['recipe']} | {first['direction']} | {first['parameters']:,} | {len(same)} | {shown('bleu')} | "
+            f"{shown('greedy')} | {shown('last')} | {shown('chrf')} | {shown('valid_loss', 3)} | {speed:,.0f} | "
+            f"{first['flops']:.2e} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def by_length(rows: list[dict[str, Any]]) -> str:
+    from seqloom.charts import COLOURS, Curve, chart
+
+    curves = []
+    for name in ("seq2seq", "additive", "dot", "transformer"):
+        same = [row["by_length"] for row in rows if row["name"] == name]
+        if same:
+            middles = [(part["shortest"] + part["longest"]) / 2 for part in same[0]]
+            means = [statistics.mean(parts[i]["bleu"] for parts in same) for i in range(len(middles))]
+            curves.append(Curve(name, list(zip(middles, means, strict=True))))
+    colour = {curve.name: COLOURS[i] for i, curve in enumerate(curves)}
+    return chart("words of the source", "BLEU", curves, colour)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("multi30k", type=Path)
+    parser.add_argument("enja", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=ROWS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", dest="extra", action="append", default=[])
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    folders, out = {"multi30k": arguments.multi30k, "enja": arguments.enja}, arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    if arguments.one:
+        one(arguments.one, arguments.seed, folders, out, arguments.extra, arguments.device)
+        return
+    from seqloom.supervise import shared_tokenizer
+
+    for direction in {ROWS[name][2] for name in arguments.rows}:
+        if not (out / f"{direction}.json").exists():
+            texts = files(folders, direction, "train")
+            shared_tokenizer(texts, "bpe", arguments.vocab_size, False, None).save(out / f"{direction}.json")
+    jobs = [(name, 0) for name in arguments.rows]
+    jobs += [(name, seed) for seed in range(1, arguments.seeds) for name in arguments.rows if ROWS[name][3]]
+    jobs = [job for job in jobs if not (out / f"{job[0].replace(' ', '-')}-{job[1]}" / "result.json").exists()]
+    running: dict[tuple[str, int], tuple[subprocess.Popen[bytes], float]] = {}
+    until = time.monotonic() + 60 * arguments.minutes
+    kept = [sys.executable, __file__, str(arguments.multi30k), str(arguments.enja), str(out)]
+    kept += [f"--device={arguments.device}", *(f"--set={each}" for each in arguments.extra)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    while (jobs or running) and time.monotonic() < until:
+        while jobs and len(running) < arguments.jobs:
+            name, seed = jobs.pop(0)
+            log = (out / f"{name.replace(' ', '-')}-{seed}.log").open("wb")
+            command = [*kept, f"--one={name}", f"--seed={seed}"]
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            running[name, seed] = process, time.monotonic()
+        time.sleep(0.5)
+        for (name, seed), (process, started) in list(running.items()):
+            if process.poll() is None:
+                continue
+            del running[name, seed]
+            path = out / f"{name.replace(' ', '-')}-{seed}"
+            seconds = time.monotonic() - started
+            if process.returncode:
+                tail = (out / f"{path.name}.log").read_text(errors="replace").splitlines()[-1:]
+                print(
+                    f"{name} seed {seed}: exit {process.returncode} after {seconds:.0f} s: {' '.join(tail)}", flush=True
+                )
+                continue
+            row = json.loads((path / "result.json").read_text())
+            print(
+                f"{name:18} seed {seed}  BLEU {row['bleu']:.2f} (greedy {row['greedy']:.2f}, last {row.get('last', 0):.2f})  "
+                f"valid {row['valid_loss']:.3f}  {row['parameters'] / 1e6:.1f}M  {row['step']} steps  "
+                f"{row['tokens_per_second']:,.0f} tokens/s  {row['seconds']:.0f} s training, {seconds:.0f} s in all",
+                flush=True,
+            )
+    for (name, seed), (process, _) in running.items():  # they save their state, and go on when called again
+        process.terminate()
+        print(f"{name} seed {seed}: not finished", flush=True)
+    for process, _ in running.values():
+        process.wait()
+    rows = [json.loads(path.read_text()) for path in sorted(out.glob("*/result.json"))]
+    order = {name: i for i, name in enumerate(ROWS)}
+    rows.sort(key=lambda row: (order[row["name"]], row["seed"]))
+    (out / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (out / "table.md").write_text(table(rows))
+    (out / "by-length.svg").write_text(by_length(rows))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
