@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.train.material import write_text
+from tests.train.material import write_pairs, write_text
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -17,11 +17,15 @@ def blocks(language: str) -> list[str]:
 
 def test_commands_and_python(tmp_path):
     write_text(tmp_path / "corpus.txt", 6000)
+    for name, count, seed in (("train", 1000, 0), ("val", 10, 1)):
+        for path in write_pairs(tmp_path, count, seed, name):
+            path.rename(path.with_suffix({".en": ".en", ".xx": ".de"}[path.suffix]))
     bin_ = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]
     assert len(commands) > 10
-    small = {"--out data ": "--out data --vocab-size 300 "}  # the test's text is too small for the default
+    # the test's text is too small for the default
+    small = {"--out data ": "--out data --vocab-size 300 ", "--task translate": "--task translate --vocab-size 300"}
     for command in commands:
         for plain, changed in small.items():
             command = command.replace(plain, changed)

@@ -83,9 +83,9 @@ def test_unknown_words_are_copied_from_where_the_translation_looks(run):
     tokens = [run.tokenizer.id("da"), unk, run.tokenizer.id("TODAY")]
     assert run.copied(tokens, 0, ids, source, looks) == "da zebra TODAY"
     with pytest.raises(UsageError, match="--copy-unknown"):
-        Translator(
-            run.folder, run.config, run.learner, type(run.tokenizer).train("byte", ["a"]), run.device
-        ).translate(["a"], copy_unknown=True)
+        Translator(run.folder, run.config, run.learner, type(run.tokenizer).train("byte", ["a"]), run.device).translate(
+            ["a"], copy_unknown=True
+        )
 
 
 def test_alignments_are_shares_of_the_source(run):
@@ -143,7 +143,9 @@ def test_the_mean_of_checkpoints_is_their_mean(run, folder):
 
 
 def test_bleu_can_decide_which_weights_are_kept(folder):
-    found = made(folder, "luong-tiny", ["train.watch=bleu", "budget={steps=40}", "train.eval_every=20"], out="watched", test=())
+    found = made(
+        folder, "luong-tiny", ["train.watch=bleu", "budget={steps=40}", "train.eval_every=20"], out="watched", test=()
+    )
     lines = [json.loads(line) for line in (found.folder / "metrics.jsonl").read_text().splitlines()]
     scores = [line["bleu"] for line in lines if "bleu" in line]
     assert len(scores) == 2

@@ -87,12 +87,14 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(out)
     assert list(found) == list(MODELS)
     for row in found.values():
-        assert row.keys() >= {"paper", "year", "kind", "objectives", "presets", "config"}
+        assert row.keys() >= {"paper", "year", "kind", "objectives", "tasks", "presets", "config"}
         if row["kind"] == "counts":
             assert row["objectives"] == ["counts"] and row["presets"] == {"tiny": 0, "small": 0}
             continue
         recurrent = [] if row["kind"] == "transformer" else ["scheduled-sampling", "regularized"]
-        assert row["objectives"] == ["next-token", *recurrent]
+        paired = row["kind"] == "encoder–decoder"
+        assert row["objectives"] == ([] if paired else ["next-token", *recurrent])
+        assert row["tasks"] == (["translate"] if paired else [])
         assert 0 < row["presets"]["tiny"] <= 1_000_000 and row["presets"]["small"] > row["presets"]["tiny"]
     assert found["gpt2"]["presets"]["small"] == 124_439_808  # as published
     code, out, _ = call(capsys, "models", "gpt2", "--json")
