@@ -27,6 +27,7 @@ ORDER = [
     "models",
     "objectives",
     "decode",
+    "convert",
     "cost",
     "train",
     "evaluate",
