@@ -112,6 +112,12 @@ class State(NamedTuple):
     shared: Any = ()  # what all hypotheses of one source share: what is looked at, made ready once
 
 
+class Cache(NamedTuple):
+    """Of a State: what is kept of every token that was read, at its position. Dim 1 is how many there is room for."""
+
+    kept: Tensor  # (n, capacity, …)
+
+
 class Context(NamedTuple):
     """What a decoder looks at: encoder states, image regions, or another model's memory."""
 
@@ -320,6 +326,18 @@ class Task(Learner):
 def select(state: Tree, index: Tensor) -> Tree:
     """Reorders, repeats or drops the sequences of a state."""
     return pytree.tree_map_only(Tensor, lambda t: t.index_select(0, index), state)
+
+
+def widen(state: Tree, capacity: int) -> Tree:
+    """Makes room for more tokens in the caches of a state."""
+
+    def wider(part: Any) -> Any:
+        if not isinstance(part, Cache):
+            return part
+        n, held, *rest = part.kept.shape
+        return Cache(torch.cat((part.kept, part.kept.new_zeros(n, capacity - held, *rest)), 1))
+
+    return pytree.tree_map(wider, state, is_leaf=lambda part: isinstance(part, Cache))
 
 
 def detach(state: Tree) -> Tree:

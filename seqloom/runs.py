@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 import torch
@@ -16,11 +16,12 @@ from seqloom.batches.loader import Loader, mix
 from seqloom.batches.store import Split, Store
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import build, unknown_name
-from seqloom.decode.rules import SampleConfig
-from seqloom.decode.sample import Drawn
+from seqloom.decode.rules import BeamConfig, SampleConfig
+from seqloom.decode.sample import Drawn, clipped
 from seqloom.decode.sample import sample as draw
+from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
-from seqloom.decode.stream import TextStream
+from seqloom.decode.stream import Continuation, Sample, TextStream
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.cache import cached
 from seqloom.evaluate.mix import Part
@@ -200,12 +201,6 @@ def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: 
     return tensors
 
 
-class Sample(NamedTuple):
-    text: str  # the prompt and what follows it
-    tokens: list[int]  # the new ones
-    log_probs: list[float]  # of those, under the model
-
-
 class Run:
     """A trained model with its tokenizer."""
 
@@ -302,25 +297,11 @@ class Run:
             raise UsageError(f"n = {n}: between 1 and 10,000 samples can be drawn at once")
         config = build(SampleConfig, options, source="generate")
         tokenizer = self.tokenizer
-        ids, unknown = self.read(prompt)
-        if unknown and not self.characters:
-            say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")
-        limit = self.learner.backbone.max_len
-        if limit is not None and len(ids) >= limit:
-            say(
-                f"warning: the prompt has {len(ids)} tokens, the model reads {limit}: only its last {limit // 2} are used"
-            )
-        banned = [
-            i for i in {tokenizer.unk_id, *tokenizer.special_ids.values()} if i is not None and i != tokenizer.end_id
-        ]
-        if self.stepper is None:  # kept: what it sets up for steps serves the next call, too
-            self.stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
-        rows = self.spell(ids, unknown)
-        self.stepper.characters = None if rows is None else torch.from_numpy(rows).repeat(n, 1).to(self.device)
+        stepper, ids, banned = self.begin(prompt, n)
         streams = [TextStream(tokenizer) for _ in range(n)]
         pieces: list[list[str]] = [[prompt] for _ in range(n)]
         made: list[list[Drawn]] = [[] for _ in range(n)]
-        for drawn in draw(self.stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
+        for drawn in draw(stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
             piece = "" if drawn.token == tokenizer.end_id else streams[drawn.sample].push(drawn.token)
             piece += streams[drawn.sample].close() if drawn.last else ""
             pieces[drawn.sample].append(piece)
@@ -331,6 +312,37 @@ class Run:
             Sample("".join(text), [d.token for d in tokens], [d.log_prob for d in tokens])
             for text, tokens in zip(pieces, made, strict=True)
         ]
+
+    def search(self, prompt: str = "", *, n: int = 1, **options: Any) -> list[Continuation]:
+        """The n best continuations of a prompt that a beam search finds, best first. Options are those of BeamConfig.
+
+        A context does not slide here: hypotheses would be compared that have read different things. It ends them.
+        """
+        config = build(BeamConfig, options | {"n_best": n}, source="generate")
+        stepper, ids, banned = self.begin(prompt, 1)
+        ids = clipped(ids, stepper.limit)
+        if stepper.limit is not None and len(ids) + config.max_new > stepper.limit + 1:
+            room = stepper.limit + 1 - len(ids)
+            say(f"warning: the model reads {stepper.limit} tokens, a beam ends there: at most {room} new ones")
+        (found,) = beam_search(stepper, [ids], config, self.tokenizer.end_id, banned)
+        return [Continuation(prompt + self.tokenizer.decode(h.tokens), *h[:4]) for h in found]
+
+    def begin(self, prompt: str, n: int) -> tuple[Stepper, list[int], list[int]]:
+        """What continues a text n times: the stepper, the tokens of the prompt, and those that must not come."""
+        ids, unknown = self.read(prompt)
+        if unknown and not self.characters:
+            say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")
+        limit = self.learner.backbone.max_len
+        if limit is not None and len(ids) >= limit:
+            half = f"only its last {limit // 2} are used"
+            say(f"warning: the prompt has {len(ids)} tokens, the model reads {limit}: {half}")
+        special = {self.tokenizer.unk_id, *self.tokenizer.special_ids.values()}
+        banned = [i for i in special if i is not None and i != self.tokenizer.end_id]
+        if self.stepper is None:  # kept: what it sets up for steps serves the next call, too
+            self.stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
+        rows = self.spell(ids, unknown)
+        self.stepper.characters = None if rows is None else torch.from_numpy(rows).repeat(n, 1).to(self.device)
+        return self.stepper, ids, banned
 
     def read(self, text: str) -> tuple[list[int], list[str]]:
         """The tokens of a text, the end token before them, and what of it is unknown."""

@@ -29,6 +29,7 @@ ORDER = [
     "decode",
     "metrics",
     "tasks",
+    "convert",
     "cost",
     "train",
     "evaluate",

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged
+from seqloom.batch import Cache, Context, Ragged
 from seqloom.blocks import kernels
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 
@@ -28,12 +28,12 @@ class SelfAttention(nn.Module):
         elif maps:
             raise ValueError("attention weights are given for whole sequences: call without a state")
         else:
-            mixed = kernels.cached(qkv, batch, state)
+            mixed = kernels.cached(qkv, batch, state.kept)
         return self.out(mixed.reshape(x.shape)), state, weights
 
-    def start(self, n: int, max_len: int) -> Tensor:
+    def start(self, n: int, max_len: int) -> Cache:
         """Room for the keys and values of max_len tokens."""
-        return self.out.weight.new_zeros(n, max_len, 2, self.num_heads, self.head_dim)
+        return Cache(self.out.weight.new_zeros(n, max_len, 2, self.num_heads, self.head_dim))
 
 
 class Memory(NamedTuple):

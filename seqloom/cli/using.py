@@ -16,6 +16,8 @@ GENERATE_EXAMPLES = """Examples:
 seqloom generate runs/gpt --prompt "Once upon a time"
 
 seqloom generate runs/lstm --temperature 0.8 --top-p 0.9 --n 3 --seed 7 --json
+
+seqloom generate runs/gpt --prompt "Once upon a time" --beam 5 --n 3 --no-repeat 3
 """
 
 
@@ -28,11 +30,18 @@ def generate(
     top_p: Annotated[
         float | None, typer.Option(help="Draw from the fewest tokens that have this share together.")
     ] = None,
+    beam: Annotated[
+        int | None, typer.Option(help="Draw nothing: search the best texts with a beam of this many.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(help="Of --beam: log P / length^A ranks texts; 1 (the default) is their mean, 0 the sum."),
+    ] = None,
     max_new: Annotated[int, typer.Option(help="The most new tokens.")] = 200,
     min_new: Annotated[int, typer.Option(help="The fewest; the text cannot end before.")] = 0,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1: what was said becomes less likely.")] = 1.0,
     no_repeat: Annotated[int, typer.Option(help="No run of this many tokens twice; 0: no such rule.")] = 0,
-    n: Annotated[int, typer.Option("--n", help="How many samples.")] = 1,
+    n: Annotated[int, typer.Option("--n", help="How many samples, or how many of the best that --beam finds.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     plugin: Annotated[
@@ -41,17 +50,29 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Continue a text."""
+    from seqloom.errors import UsageError
     from seqloom.runs import language_model
 
-    options = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
+    options: dict[str, Any] = {
         "max_new": max_new,
         "min_new": min_new,
         "repetition_penalty": repetition_penalty,
         "no_repeat": no_repeat,
     }
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    if beam is not None:
+        if drawing != {"temperature": 1.0, "top_k": None, "top_p": None}:
+            raise UsageError("--beam searches, --temperature, --top-k and --top-p draw: use one or the other")
+        options |= {"beam": beam, "length_penalty": 1.0 if length_penalty is None else length_penalty}
+        found = language_model(run, device, plugin).search(prompt, n=n, **options)
+        if as_json:
+            print(json.dumps({"samples": [each._asdict() for each in found], **options}))
+        else:
+            show([each.text for each in found])
+        return
+    if length_penalty is not None:
+        raise UsageError("--length-penalty belongs to --beam: give that, too")
+    options |= drawing
     loaded = language_model(run, device, plugin)
     live = n == 1 and not as_json
     if live:
@@ -66,8 +87,12 @@ def generate(
         ]
         print(json.dumps({"samples": rows, "seed": seed, **options}))
     else:
-        for number, each in enumerate(samples, 1):
-            print(f"--- {number}\n{each.text}")
+        show([each.text for each in samples])
+
+
+def show(texts: list[str]) -> None:
+    for number, text in enumerate(texts, 1):
+        print(f"--- {number}\n{text}" if len(texts) > 1 else text)
 
 
 def write(text: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.batch import Context, State, select
+from seqloom.batch import Context, State, select, widen
 from seqloom.decode.graph import Recorded
 from seqloom.decode.rules import NEVER, NOTHING, BeamConfig, restrain
 from seqloom.decode.sample import Texts
@@ -52,7 +52,6 @@ class Beams(NamedTuple):
     finished: Finished
 
 
-@torch.inference_mode()
 def beam_search(
     stepper: Steps,
     prompts: list[list[int]],
@@ -68,54 +67,76 @@ def beam_search(
     A hypothesis has at most max_new tokens, where given at most its source's `rooms`, and no more than the model can
     read. What is found for a source does not depend on the others. Equal candidates are taken by the lower id.
     """
-    search = Search(stepper, config, end_id, banned)
-    beams, state = search.start(prompts, context, rooms)
-    found: list[list[Hypothesis]] = [[] for _ in prompts]
-    there = list(range(len(prompts)))  # the source in each row
-    recorded: Recorded | None = None
-    for made in range(1, int(beams.room.max())):
-        if not stepper.graphed or made % LOOK_EVERY == 0:
-            done = beams.done.all(1).tolist()
-            going = [row for row, over in enumerate(done) if not over]
-            if not going:
-                break
-            if len(going) < stepper.worth_keeping * len(there):  # finished sources leave the batch
-                search.read(beams, [row for row, over in enumerate(done) if over], there, found)
-                beams, state = leave(beams, state, torch.tensor(going, device=stepper.device))
-                there = [there[row] for row in going]
-        if stepper.graphed:
-            if recorded is None or not recorded.takes((), (beams, state)):
-                recorded = Recorded(lambda given, carried: ((), search.step(*carried)), (), (beams, state))
-            _, (beams, state) = recorded((), (beams, state))
-        else:
-            beams, state = search.step(beams, state)
-    search.read(beams, list(range(len(there))), there, found)
-    return found
+    return Search(stepper, config, end_id, banned).run(prompts, context, rooms)
 
 
 LOOK_EVERY = 8  # steps on a GPU until the host waits to see which sources are done
+FIRST_ROOM = {True: 64, False: 32}  # new tokens that caches begin with; on a GPU more room means a new graph
+KEPT_GRAPHS = 4
 
 
 class Search:
-    """What stays the same in a search, and the step."""
+    """Beam search with one model and one config. Kept for many calls, it records its steps on a GPU only once a shape."""
 
     def __init__(self, stepper: Steps, config: BeamConfig, end_id: int, banned: list[int]):
         self.stepper, self.config, self.end_id = stepper, config, end_id
         self.banned = torch.tensor(banned, dtype=torch.long, device=stepper.device)
-        self.capacity = 0
+        self.recorded: list[Recorded] = []
 
-    def start(self, prompts: list[list[int]], context: Any, rooms: list[int] | None) -> tuple[Beams, State]:
-        """The prompts read, and the first tokens chosen."""
-        config, limit, device = self.config, self.stepper.limit, self.stepper.device
-        longest = max(map(len, prompts))
+    @torch.inference_mode()
+    def run(self, prompts: list[list[int]], context: Any, rooms: list[int] | None) -> list[list[Hypothesis]]:
+        """As beam_search."""
+        stepper, limit = self.stepper, self.stepper.limit
+        longest, most = max(map(len, prompts)), self.rooms(prompts, rooms)
+        capacity = self.bounded(longest + FIRST_ROOM[stepper.graphed])
+        beams, state = self.start(prompts, context, most, capacity)
+        found: list[list[Hypothesis]] = [[] for _ in prompts]
+        there = list(range(len(prompts)))  # the source in each row
+        for made in range(1, max(most)):
+            if not stepper.graphed or made % LOOK_EVERY == 0:
+                done = beams.done.all(1).tolist()
+                going = [row for row, over in enumerate(done) if not over]
+                if not going:
+                    break
+                if len(going) < stepper.worth_keeping * len(there):  # finished sources leave the batch
+                    self.read(beams, [row for row, over in enumerate(done) if over], there, found)
+                    beams, state = leave(beams, state, torch.tensor(going, device=stepper.device))
+                    there = [there[row] for row in going]
+            if longest + made > capacity and capacity != limit:
+                capacity = self.bounded(2 * capacity)
+                state = state._replace(own=widen(state.own, capacity))
+            beams, state = self.recorded_step(beams, state) if stepper.graphed else self.step(beams, state)
+        self.read(beams, list(range(len(there))), there, found)
+        return found
+
+    def bounded(self, capacity: int) -> int:
+        return capacity if self.stepper.limit is None else min(capacity, self.stepper.limit)
+
+    def rooms(self, prompts: list[list[int]], rooms: list[int] | None) -> list[int]:
+        """How many new tokens each may have."""
+        limit, longest = self.stepper.limit, max(map(len, prompts))
         if limit is not None and longest > limit:
             raise UsageError(f"a prompt has {longest} tokens, the model reads at most {limit}: shorten it")
-        most = [config.max_new] * len(prompts) if rooms is None else [min(config.max_new, room) for room in rooms]
-        if limit is not None:  # the last token need not be read
-            most = [min(room, limit + 1 - len(prompt)) for room, prompt in zip(most, prompts, strict=True)]
-        length = max(most)
-        self.capacity = longest + length if limit is None else min(longest + length, limit)
-        first = self.stepper.start(prompts, self.capacity, context)
+        most = [self.config.max_new] * len(prompts) if rooms is None else [min(self.config.max_new, r) for r in rooms]
+        if limit is None:
+            return most
+        return [
+            min(room, limit + 1 - len(prompt)) for room, prompt in zip(most, prompts, strict=True)
+        ]  # the last is not read
+
+    def recorded_step(self, beams: Beams, state: State) -> tuple[Beams, State]:
+        carried = (beams, state)
+        graph = next((graph for graph in self.recorded if graph.takes((), carried)), None)
+        if graph is None:
+            graph = Recorded(lambda _, carried: ((), self.step(*carried)), (), carried)
+            self.recorded = [*self.recorded[1 - KEPT_GRAPHS :], graph]
+        return graph((), carried)[1]
+
+    def start(self, prompts: list[list[int]], context: Any, most: list[int], capacity: int) -> tuple[Beams, State]:
+        """The prompts read, and the first tokens chosen."""
+        config, device = self.config, self.stepper.device
+        first = self.stepper.start(prompts, capacity, context)
+        length = -(-max(most) // 16) * 16  # few shapes, few graphs
         aligned = isinstance(first.looked, Tensor)
         if config.coverage_penalty and not aligned:
             raise UsageError(
@@ -150,8 +171,9 @@ class Search:
             state = state._replace(own=select(state.own, rows))
         last = beams.prompt + beams.made - 1  # where the token that was chosen stands
         tokens = beams.seen.gather(3, spread(last, beams.seen)).flatten()
-        places = last.clamp(max=self.capacity - 1).repeat_interleave(self.config.beam)  # sources that are done go on
-        after = self.stepper.plain(tokens.clamp(min=0), places, state)
+        limit = self.stepper.limit
+        places = last if limit is None else last.clamp(max=limit - 1)  # sources that are done may still go on
+        after = self.stepper.plain(tokens, places.repeat_interleave(self.config.beam), state)
         return self.choose(beams, after.scores, after.looked), after.state
 
     def moves(self, rows: Tensor) -> bool:
@@ -165,7 +187,7 @@ class Search:
 
         Of each group the 2B best candidates are taken, of which at most B end: those of the first B that end are finished,
         and the first B that do not end go on."""
-        n, groups, each, width = beams.seen.shape
+        n, groups, each, _ = beams.seen.shape
         log_probs = self.allowed(beams, scores).view(n, groups, each, -1)
         vocab = log_probs.shape[3]
         made = beams.made + 1
@@ -191,8 +213,8 @@ class Search:
         if isinstance(looks, Tensor):  # what led to this token is the same for all of its candidates
             row = looked.view(n, groups, each, 1, -1)
             place = beams.made[:, None, None, None, None].expand(-1, groups, each, 1, row.shape[-1])
-            looks = looks.scatter(3, place.clamp(max=looks.shape[3] - 1), row)
-        place = spread(beams.prompt + beams.made, beams.seen).clamp(max=width - 1)
+            looks = looks.scatter(3, place, row)
+        place = spread(beams.prompt + beams.made, beams.seen)
 
         def taken(which: Tensor) -> tuple[Tensor, Tensor, Any]:
             """(N, G, B) of the candidates: their sums, texts and looks."""
@@ -220,7 +242,7 @@ class Search:
         config = self.config
         log_probs = scores.log_softmax(1)
         if config.repetition_penalty > 1 or config.no_repeat:
-            lengths = (beams.prompt + beams.made).clamp(max=beams.seen.shape[3]).repeat_interleave(config.beam)
+            lengths = (beams.prompt + beams.made).repeat_interleave(config.beam)
             log_probs = restrain(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config)
         log_probs.index_fill_(1, self.banned, NEVER)
         if config.min_new:

@@ -1,8 +1,28 @@
 """Tokens to text as they come: pieces that concatenate to the text, and never split a character."""
 
+from typing import NamedTuple
+
 from seqloom.tokens.tokenizer import Tokenizer
 
 TORN = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for the bytes of an unfinished character
+
+
+class Sample(NamedTuple):
+    """What was drawn."""
+
+    text: str  # the prompt and what follows it
+    tokens: list[int]  # the new ones
+    log_probs: list[float]  # of those, under the model
+
+
+class Continuation(NamedTuple):
+    """What a search has found."""
+
+    text: str  # the prompt and what follows it
+    tokens: list[int]  # the new ones, without the end token
+    log_prob: float  # of those, and of the end
+    score: float  # what they are ranked by
+    finished: bool  # False: cut off at the greatest length
 
 
 class TextStream:

@@ -75,13 +75,45 @@ def test_odd_prompts_go_on(runs, recipe, prompt, capsys):
         ("--top-k", 0),
         ("--max-new", 0),
         ("--repetition-penalty", 0.5),
+        ("--beam", 0),
+        ("--beam", 2, "--n", 3),
+        ("--length-penalty", -1, "--beam", 2),
+        ("--beam", 2, "--temperature", 0.5),
+        ("--length-penalty", 1),
     ],
 )
 def test_impossible_options_are_named(runs, wrong, capsys):
     code, out, err = call(capsys, "generate", runs["lstm-tiny"], *wrong)
     assert code == 2 and out == ""
     (line,) = err.splitlines()
-    assert line.startswith("seqloom: error: ") and wrong[0].strip("-").replace("-", "_") in line
+    assert line.startswith("seqloom: error: ") and wrong[0].strip("-").replace("-", "_") in line.replace("-", "_")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_beam(runs, recipe, capsys):
+    asked = ("generate", runs[recipe], "--prompt", "the cat", "--max-new", 12, "--beam")
+    code, out, _ = call(capsys, *asked, 4)
+    assert code == 0 and out.startswith("the cat") and "---" not in out
+    code, several, _ = call(capsys, *asked, 4, "--n", 3)
+    assert code == 0 and several.startswith("--- 1\n" + out) and "--- 3\n" in several
+    code, again, _ = call(capsys, *asked, 4, "--n", 3, "--json")
+    found = json.loads(again)["samples"]
+    assert [each["text"] for each in found] == [part[2:-1] for part in several.split("--- ")[1:]]
+    assert found[0]["score"] >= found[1]["score"] >= found[2]["score"]
+    for each in found:
+        (scored,) = load(runs[recipe]).score([each["text"]])
+        total = sum(scored.log_probs[len("the cat") :]) + each["finished"] * scored.end
+        assert each["log_prob"] == pytest.approx(total, abs=1e-3)
+        assert each["score"] == pytest.approx(total / (len(each["tokens"]) + each["finished"]), abs=1e-3)
+    greedy = call(capsys, *asked[:-1], "--temperature", 0)[1]
+    assert call(capsys, *asked, 1)[1] == greedy
+
+
+def test_a_beam_ends_with_the_context(runs, capsys):
+    code, out, err = call(capsys, "generate", runs["gpt2-tiny"], "--beam", 2, "--prompt", "the cat", "--max-new", 99)
+    assert code == 0 and "reads 32 tokens, a beam ends there: at most 25 new ones" in err
+    code, out, err = call(capsys, "generate", runs["gpt2-tiny"], "--beam", 2, "--prompt", "x" * 500, "--max-new", 5)
+    assert code == 0 and "only its last 16 are used" in err and len(out) > 500
 
 
 def test_temperature_zero_is_greedy(runs, capsys):

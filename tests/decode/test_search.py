@@ -249,12 +249,14 @@ def test_the_best_places(m):
 
 
 def sharpened(name):
-    learner = learner_of(build(name, dtype=torch.float32), tie=False)
+    """An untrained model is nearly uniform; this one has opinions, and likes to end."""
+    learner = learner_of(build(name, dtype=torch.float32), tie=False, bias=True)
     with torch.no_grad():
         for parameter in learner.backbone.parameters():
             if parameter.ndim > 1:
                 parameter.mul_(3)
         learner.softmax.weight.copy_(0.7 * torch.randn(learner.softmax.weight.shape, generator=seeded(1)))
+        learner.softmax.bias.zero_()[END] = 2.0 if name in ("lstm", "nnlm") else 7.0
     return learner
 
 
@@ -277,8 +279,10 @@ def test_a_beam_of_one_is_greedy(name):
 def test_log_probs_equal_an_independent_scoring(name):
     learner, prompts = sharpened(name), [[END, 5, 6], [END, 7], [END, 9, 8, 7, 6, 5]]
     stepper = Stepper(learner.backbone, learner.softmax)
-    config = BeamConfig(beam=4, n_best=4, max_new=12, length_penalty=1.0)
-    for prompt, found in zip(prompts, beam_search(stepper, prompts, config, END, []), strict=True):
+    config = BeamConfig(beam=4, n_best=4, max_new=70, length_penalty=1.0)  # more than caches have room for at first
+    results = beam_search(stepper, prompts, config, END, [])
+    assert len({len(h.tokens) for found in results for h in found}) > 3, "they should end at different times"
+    for prompt, found in zip(prompts, results, strict=True):
         assert len(found) == 4 and len({tuple(h.tokens) for h in found}) == 4
         for h in found:
             (scored,) = score(learner, [prompt[1:] + h.tokens], END, torch.device("cpu"))
@@ -319,6 +323,7 @@ def translator(seed=0, norm="post"):
             parameter.mul_(1.5 if parameter.ndim > 1 else 1.0).add_(0.1 * torch.randn_like(parameter))
         softmax.weight.normal_(std=0.7)
         softmax.bias.normal_()
+        softmax.bias[END] = 8.0
     return model.eval(), softmax.eval()
 
 
@@ -504,6 +509,17 @@ def test_planted_sources_that_leave_with_the_wrong_state(monkeypatch):
 
     monkeypatch.setattr(search_module, "leave", wrong)
     noticed()
+
+
+def test_planted_cache_that_is_lost_when_it_grows(monkeypatch):
+    right = search_module.widen
+    monkeypatch.setattr(search_module, "widen", lambda own, capacity: right(select_zeros(own), capacity))
+    with pytest.raises(AssertionError):
+        test_log_probs_equal_an_independent_scoring("gpt2")
+
+
+def select_zeros(own):
+    return torch.utils._pytree.tree_map(torch.zeros_like, own)
 
 
 def test_planted_stop_too_early(monkeypatch):

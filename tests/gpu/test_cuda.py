@@ -178,6 +178,46 @@ def test_graphed_steps_equal_full_forwards(name):
         assert len(made[0]) < 6 * 60, "no sample ended early: the test says less than it should"
 
 
+@pytest.mark.parametrize("name", ["gpt2", "lstm", "translation", "ensemble"])
+def test_recorded_beams_equal_those_of_the_cpu(name):
+    """Model, choice and bookkeeping in one graph; sources that leave, caches that grow, a second call with other shapes."""
+    from seqloom.decode.rules import BeamConfig
+    from seqloom.decode.search import Search
+    from seqloom.decode.step import Ensemble, Stepper
+    from tests.decode.test_search import sharpened, translator
+
+    config = BeamConfig(beam=4, n_best=3, max_new=80, no_repeat=3, min_new=2, length_penalty=0.6, groups=2)
+    results = []
+    for device in ("cpu", "cuda"):
+        if name in ("gpt2", "lstm"):
+            learner = sharpened(name).double().to(device)
+            stepper, encode = Stepper(learner.backbone, learner.softmax), lambda texts: None
+        else:
+            models = [translator(seed) for seed in (range(2) if name == "ensemble" else range(1))]
+            models = [(model.double().to(device), softmax.double().to(device)) for model, softmax in models]
+            steppers = [Stepper(model.decoder, softmax, align=True) for model, softmax in models]
+            stepper = steppers[0] if name == "translation" else Ensemble(steppers)
+
+            def encode(texts, models=models, device=device):
+                with torch.inference_mode():
+                    contexts = [model.encode(to_device(pack(texts), torch.device(device))) for model, _ in models]
+                return contexts[0] if len(contexts) == 1 else contexts
+
+        search, found = Search(stepper, config, 0, [1]), []
+        for lengths in ((5, 12, 3, 3, 9, 1), (4, 2), (5, 12, 3, 3, 9, 1)):
+            texts = p.sequences(sum(lengths), lengths)
+            context = encode(texts)
+            found += search.run(texts if context is None else [[1]] * len(texts), context, None)
+        results.append(found)
+    for ours, theirs in zip(*results, strict=True):
+        assert [h.tokens for h in ours] == [h.tokens for h in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.score == pytest.approx(b.score, rel=1e-4)
+            if a.alignment is not None:
+                torch.testing.assert_close(a.alignment, b.alignment, rtol=1e-3, atol=1e-4)
+    assert len({len(h.tokens) for hypotheses in results[0] for h in hypotheses}) > 2
+
+
 def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
     from seqloom.runs import load, pretrain
     from tests.train.material import prepared
