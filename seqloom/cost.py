@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from seqloom.batch import Learner, Sizes
+from seqloom.blocks.alignment import Alignment
 from seqloom.blocks.attention import CrossAttention, SelfAttention
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.recurrent import TorchCell
@@ -64,6 +65,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
     SelfAttention: ("attention", lambda m: Flops(pair=4 * m.num_heads * m.head_dim)),  # QKᵀ and weights · V
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
+    Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),
     CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
     Softmax: ("softmax", lambda m: Flops(target=2 * m.multiplied)),  # and what is built on it
@@ -73,9 +75,15 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
 def count(learner: nn.Module) -> dict[str, Flops]:
     """By operation, summed over the modules of a learner."""
     found: dict[str, Flops] = {}
-    parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, "over_source", ())]
-    over_source = {module for part in parts for module in part.modules()}
+
+    def named(place: str) -> set[nn.Module]:
+        parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, place, ())]
+        return {module for part in parts for module in part.modules()}
+
+    over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
     for module in learner.modules():
+        if module in once:
+            continue
         for kind, (name, measure) in PARTS.items():
             if isinstance(module, kind):
                 part, before = measure(module), found.get(name, Flops())

@@ -1,16 +1,31 @@
 """A recurrent decoder's look at its source: weights over the source's places, and the mean of its states by them."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from seqloom.batch import Backbone, Context, Output, Ragged, State
 from seqloom.blocks.grid import lengths, to_grid
 from seqloom.blocks.recurrent import CellState, TorchCell
 from seqloom.blocks.scores import SCORES
+from seqloom.config import Config
 
 ScoreName = Literal["dot", "general", "additive", "location", "cosine", "scaled-dot"]
+
+
+class AlignedConfig(Config):
+    score: ScoreName = "additive"
+    max_len: int | None = Field(
+        None, gt=0, multiple_of=8, description="of a source; the location score alone has to know it"
+    )
+
+    @model_validator(mode="after")
+    def places_are_known(self) -> Self:
+        if self.score == "location" and self.max_len is None:
+            raise ValueError('the score "location" knows sources by their places: give max_len, a multiple of 8')
+        return self
 
 
 class Memory(NamedTuple):
@@ -22,9 +37,9 @@ class Memory(NamedTuple):
 
 
 class Alignment(nn.Module):
-    def __init__(self, score: str, query_dim: int, hidden_dim: int, max_len: int):
+    def __init__(self, config: AlignedConfig, query_dim: int, hidden_dim: int):
         super().__init__()
-        self.score: Any = SCORES[score](query_dim, hidden_dim, max_len)
+        self.score: Any = SCORES[config.score](query_dim, hidden_dim, config.max_len or 0)
         self.hidden_dim = hidden_dim
 
     def read(self, context: Context) -> Memory:

@@ -29,7 +29,7 @@ class RecurrentEncoderDecoder(EncoderDecoder):
 
     def __init__(self, encoder: nn.Module, decoder: Backbone, share_embeddings: bool, cell: str = "lstm"):
         super().__init__()
-        self.encoder, self.decoder, self.dim, self.max_len = encoder, decoder, decoder.dim, decoder.max_len
+        self.encoder, self.decoder, self.dim = encoder, decoder, decoder.dim
         self.initialise = init_lstm if cell == "lstm" else init_recurrent
         if share_embeddings:
             encoder.embedding.token = decoder.embedding.token  # type: ignore[union-attr]

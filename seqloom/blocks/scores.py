@@ -21,8 +21,11 @@ from seqloom.errors import UsageError
 
 
 class Score(nn.Module):
+    over_source: tuple[str, ...] = ()
+
     def __init__(self, query_dim: int, hidden_dim: int, max_len: int):
         super().__init__()
+        self.multiplied = query_dim  # products for each pair of a query and a key
 
     def keys(self, hidden: Tensor) -> Tensor:
         """(S, D) → (S, ·)"""
@@ -71,6 +74,8 @@ class Cosine(Dot):
 
 
 class General(Score):
+    over_source = ("key",)
+
     def __init__(self, query_dim: int, hidden_dim: int, max_len: int):
         super().__init__(query_dim, hidden_dim, max_len)
         self.key = nn.Linear(hidden_dim, query_dim, bias=False)
@@ -83,17 +88,24 @@ class General(Score):
 
 
 class Additive(Score):
+    over_source = ("key",)
+
     def __init__(self, query_dim: int, hidden_dim: int, max_len: int):
         super().__init__(query_dim, hidden_dim, max_len)
         self.query = nn.Linear(query_dim, query_dim, bias=False)
         self.key = nn.Linear(hidden_dim, query_dim, bias=False)
-        self.weigh = nn.Linear(query_dim, 1, bias=False)
+        self.weigh = nn.Parameter(torch.empty(query_dim))
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        nn.init.uniform_(self.weigh, -(len(self.weigh) ** -0.5), len(self.weigh) ** -0.5)
 
     def keys(self, hidden: Tensor) -> Tensor:
         return self.key(hidden)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return self.weigh(torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1))).squeeze(3)
+        mixed = torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1))  # (N, K, S, Q)
+        return F.linear(mixed, self.weigh[None]).squeeze(3)
 
 
 class Location(Score):
@@ -101,18 +113,22 @@ class Location(Score):
 
     def __init__(self, query_dim: int, hidden_dim: int, max_len: int):
         super().__init__(query_dim, hidden_dim, max_len)
-        self.place = nn.Linear(query_dim, max_len, bias=False)
+        self.places = nn.Parameter(torch.empty(max_len, query_dim))
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        nn.init.uniform_(self.places, -(self.multiplied**-0.5), self.multiplied**-0.5)
 
     def keys(self, hidden: Tensor) -> Tensor:
         return hidden[:, :0]
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        if keys.shape[1] > self.place.out_features:
+        if keys.shape[1] > len(self.places):
             raise UsageError(
-                f"a source of up to {keys.shape[1]} tokens, but the location score knows {self.place.out_features} "
+                f"a source of up to {keys.shape[1]} tokens, but the location score knows {len(self.places)} "
                 "places: shorten the source, or train with a larger 'model.max_len'"
             )
-        return F.linear(query, self.place.weight[: keys.shape[1]])
+        return F.linear(query, self.places[: keys.shape[1]])
 
 
 SCORES: dict[str, type[Score]] = {

@@ -16,16 +16,17 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Ragged
-from seqloom.blocks.alignment import AlignedCell, AlignedDecoder, Alignment, Memory, ScoreName
+from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import CELLS, Bidirectional, CellState, scan
 from seqloom.blocks.stack import Stack
-from seqloom.config import Config as BaseConfig
 
 
 class Decoder(AlignedDecoder):
+    once = ("first",)
+
     def __init__(
         self,
         embedding: TokenEmbedding,
@@ -33,10 +34,9 @@ class Decoder(AlignedDecoder):
         encoder_dim: int,
         readout_dim: int,
         dropout: float,
-        max_len: int | None,
     ):
         super().__init__()
-        self.embedding, self.cell, self.dim, self.max_len = embedding, cell, readout_dim, max_len
+        self.embedding, self.cell, self.dim = embedding, cell, readout_dim
         self.first = nn.Linear(encoder_dim, cell.dim)
         reads = cell.dim + cell.alignment.hidden_dim + embedding.token.embedding_dim
         self.readout, self.dropout = Maxout(reads, readout_dim), nn.Dropout(dropout)
@@ -61,15 +61,13 @@ class Bahdanau(RecurrentEncoderDecoder):
 
     paper, year = "Bahdanau et al., Neural machine translation by jointly learning to align and translate", 2015
 
-    class Config(BaseConfig):
+    class Config(AlignedConfig):
         vocab_size: int = Field(30000, gt=0)
         embedding_dim: int = Field(620, gt=0)
         dim: int = Field(1000, gt=0)
         encoder_dim: int | None = Field(None, gt=0, description="of each direction; dim/2 unless given")
         readout_dim: int | None = Field(None, gt=0, description="of what predicts; embedding_dim unless given")
         cell: Literal["gru", "lstm"] = "gru"
-        score: ScoreName = "additive"
-        max_len: int = Field(256, gt=0, description="of a source; the location score alone has a limit")
         dropout: float = Field(0.0, ge=0, lt=1)
         share_embeddings: bool = Field(True, description="one table for both languages")
 
@@ -97,14 +95,14 @@ class Bahdanau(RecurrentEncoderDecoder):
             return TokenEmbedding(config.vocab_size, config.embedding_dim, config.dropout)
 
         both = Bidirectional(make(config.embedding_dim, half), make(config.embedding_dim, half))
-        alignment = Alignment(config.score, config.dim, 2 * half, config.max_len)
+        alignment = Alignment(config, config.dim, 2 * half)
         decoder = Decoder(
             embedding(),
             AlignedCell(make(config.embedding_dim, config.dim), alignment),
             half,
             config.readout_dim or config.embedding_dim,
             config.dropout,
-            config.max_len if config.score == "location" else None,
         )
         encoder = RecurrentEncoder(embedding(), Stack([both], top=nn.Dropout(config.dropout)))
         super().__init__(encoder, decoder, config.share_embeddings, config.cell)
+        self.max_len = config.max_len

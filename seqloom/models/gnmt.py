@@ -15,14 +15,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Ragged, State
-from seqloom.blocks.alignment import AlignedCell, AlignedDecoder, Alignment, Memory, ScoreName
+from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
 from seqloom.blocks.connections import Residual
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, RecurrentLayer, scan
 from seqloom.blocks.stack import Stack
-from seqloom.config import Config as BaseConfig
 
 
 class Upper(Residual):
@@ -37,10 +36,10 @@ class RemindedLayer(RecurrentLayer):
 
 
 class Decoder(AlignedDecoder):
-    def __init__(self, embedding: nn.Module, cell: AlignedCell, upper: Stack, dropout: float, max_len: int | None):
+    def __init__(self, embedding: nn.Module, cell: AlignedCell, upper: Stack, dropout: float):
         super().__init__()
         self.embedding, self.cell, self.upper, self.dropout = embedding, cell, upper, nn.Dropout(dropout)
-        self.dim, self.max_len = cell.dim, max_len
+        self.dim = cell.dim
 
     def begin(self, context: Context) -> tuple[Any, ...]:
         return self.cell.start(context.num_sequences), *self.upper.start(context.num_sequences, 0).own
@@ -59,12 +58,10 @@ class Gnmt(RecurrentEncoderDecoder):
 
     paper, year = "Wu et al., Google's neural machine translation system", 2016
 
-    class Config(BaseConfig):
+    class Config(AlignedConfig):
         vocab_size: int = Field(32000, gt=0)
         dim: int = Field(1024, gt=0)
         num_layers: int = Field(8, ge=2, description="of the encoder, and of the decoder")
-        score: ScoreName = "additive"
-        max_len: int = Field(256, gt=0, description="of a source; the location score alone has a limit")
         dropout: float = Field(0.2, ge=0, lt=1)
         share_embeddings: bool = Field(True, description="one table for both languages")
 
@@ -88,11 +85,11 @@ class Gnmt(RecurrentEncoderDecoder):
         for i in range(1, config.num_layers):
             layers.append(past(RecurrentLayer(LstmCell(2 * dim if i == 1 else dim, dim), dropout), i))
             reminded.append(past(RemindedLayer(LstmCell(2 * dim, dim), dropout), i))
-        cell = AlignedCell(LstmCell(dim, dim), Alignment(config.score, dim, dim, config.max_len))
+        cell = AlignedCell(LstmCell(dim, dim), Alignment(config, dim, dim))
         upper = Stack(reminded, top=nn.Dropout(dropout))
-        limit = config.max_len if config.score == "location" else None
         super().__init__(
             RecurrentEncoder(embedding(), Stack(layers)),
-            Decoder(embedding(), cell, upper, dropout, limit),
+            Decoder(embedding(), cell, upper, dropout),
             config.share_embeddings,
         )
+        self.max_len = config.max_len

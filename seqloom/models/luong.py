@@ -14,14 +14,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Ragged, State
-from seqloom.blocks.alignment import AlignedDecoder, Alignment, Memory, ScoreName
+from seqloom.blocks.alignment import AlignedConfig, AlignedDecoder, Alignment, Memory, ScoreName
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.grid import from_grid, to_grid
 from seqloom.blocks.recurrent import CellState, LstmCell, scan
 from seqloom.blocks.stack import Stack
-from seqloom.config import Config as BaseConfig
 
 
 class AttentionalCell(nn.Module):
@@ -60,10 +59,9 @@ class AttentionalCell(nn.Module):
 class Decoder(AlignedDecoder):
     cell: AttentionalCell
 
-    def __init__(self, embedding: nn.Module, cell: AttentionalCell, dropout: float, max_len: int | None):
+    def __init__(self, embedding: nn.Module, cell: AttentionalCell, dropout: float):
         super().__init__()
-        self.embedding, self.cell, self.dropout = embedding, cell, nn.Dropout(dropout)
-        self.dim, self.max_len = cell.dim, max_len
+        self.embedding, self.cell, self.dim, self.dropout = embedding, cell, cell.dim, nn.Dropout(dropout)
 
     def begin(self, context: Context) -> CellState:
         assert context.final is not None
@@ -91,13 +89,12 @@ class Luong(RecurrentEncoderDecoder):
 
     paper, year = "Luong et al., Effective approaches to attention-based neural machine translation", 2015
 
-    class Config(BaseConfig):
+    class Config(AlignedConfig):
         vocab_size: int = Field(50000, gt=0)
         dim: int = Field(1000, gt=0)
         num_layers: int = Field(4, gt=0, description="of the encoder, and of the decoder")
         score: ScoreName = "general"
         input_feeding: bool = True
-        max_len: int = Field(256, gt=0, description="of a source; the location score alone has a limit")
         dropout: float = Field(0.2, ge=0, lt=1)
         share_embeddings: bool = Field(True, description="one table for both languages")
 
@@ -108,7 +105,7 @@ class Luong(RecurrentEncoderDecoder):
     }
 
     def __init__(self, config: Config):
-        dim, dropout, limit = config.dim, config.dropout, config.max_len if config.score == "location" else None
+        dim, dropout = config.dim, config.dropout
 
         def embedding() -> TokenEmbedding:
             return TokenEmbedding(config.vocab_size, dim, dropout=0.0)  # the layer above drops what it reads
@@ -118,10 +115,10 @@ class Luong(RecurrentEncoderDecoder):
             layers.top = None  # nothing predicts from it; what looks at it does so undropped
             return layers
 
-        alignment = Alignment(config.score, dim, dim, config.max_len)
-        cell = AttentionalCell(stack(), alignment, dim, config.input_feeding)
+        cell = AttentionalCell(stack(), Alignment(config, dim, dim), dim, config.input_feeding)
         super().__init__(
             RecurrentEncoder(embedding(), stack(), reverse=True),
-            Decoder(embedding(), cell, dropout, limit),
+            Decoder(embedding(), cell, dropout),
             config.share_embeddings,
         )
+        self.max_len = config.max_len

@@ -72,7 +72,7 @@ class ReminderDecoder(Decoder):
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         own = super().start(n, max_len, context).own
-        return State(own, (own[-1][0],))
+        return State(own, (own[-1][0].clone(),))  # the state's own tensors may be written into
 
 
 class Seq2seq(RecurrentEncoderDecoder):

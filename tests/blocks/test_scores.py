@@ -8,14 +8,14 @@ from torch import Tensor
 
 from seqloom.batch import Context, pack
 from seqloom.blocks import recurrent
-from seqloom.blocks.alignment import AlignedCell, Alignment
+from seqloom.blocks.alignment import AlignedCell, AlignedConfig, Alignment
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.recurrent import GruCell, LstmCell, compiled_step, scan
 from seqloom.blocks.scores import SCORES
 from seqloom.errors import UsageError
 from seqloom.models.luong import AttentionalCell
 
-D, PLACES = 3, 7
+D, PLACES = 3, 8
 
 
 def score_of(name: str) -> torch.nn.Module:
@@ -39,10 +39,10 @@ FORMULAS = {
     ),
     "general": lambda score, q, h, place: dot(q, times(score.key.weight, h)),
     "additive": lambda score, q, h, place: dot(
-        score.weigh.weight[0].tolist(),
+        score.weigh.tolist(),
         [math.tanh(a + b) for a, b in zip(times(score.query.weight, q), times(score.key.weight, h), strict=True)],
     ),
-    "location": lambda score, q, h, place: times(score.place.weight, q)[place],
+    "location": lambda score, q, h, place: times(score.places, q)[place],
 }
 
 
@@ -71,7 +71,7 @@ def context_of(lengths: list[int], dim: int = D) -> Context:
 @pytest.mark.parametrize("name", SCORES)
 def test_softmax_stays_within_its_source(name):
     torch.manual_seed(1)
-    look, context = Alignment(name, D, D, PLACES).double(), context_of([4, 1, 0, 6])
+    look, context = Alignment(AlignedConfig(score=name, max_len=PLACES), D, D).double(), context_of([4, 1, 0, 6])
     query = torch.randn(8, D, dtype=torch.float64)  # two of each source
     seen, weights = look(query, *look.read(context))
     for row in range(8):
@@ -90,7 +90,7 @@ def test_softmax_stays_within_its_source(name):
 @pytest.mark.parametrize("name", SCORES)
 def test_gradcheck_of_scores(name):
     torch.manual_seed(2)
-    look, context = Alignment(name, D, D, PLACES).double(), context_of([3, 1, 2])
+    look, context = Alignment(AlignedConfig(score=name, max_len=PLACES), D, D).double(), context_of([3, 1, 2])
     query = torch.randn(6, D, dtype=torch.float64, requires_grad=True)
     hidden = context.hidden.requires_grad_()
 
@@ -103,7 +103,7 @@ def test_gradcheck_of_scores(name):
 def cell_of(kind: str):
     """A cell that looks at a source, and a state for it."""
     torch.manual_seed(3)
-    look = Alignment("additive", 2, 2, PLACES)
+    look = Alignment(AlignedConfig(), 2, 2)
     if kind == "fed":
         cell = AttentionalCell(recurrent_stack(lambda width: LstmCell(width, 2), 2, 2, 0.0, "none"), look, 2, True)
         return cell.double(), tuple(torch.randn(3, 2).double() for _ in range(5))
@@ -156,8 +156,13 @@ def test_vectors_of_different_widths():
 
 def test_more_places_than_the_location_score_knows():
     score = score_of("location")
-    with pytest.raises(UsageError, match=f"up to 8 tokens.*{PLACES} places.*max_len"):
-        score(torch.randn(1, 1, D).double(), torch.zeros(1, 8, 0).double())
+    with pytest.raises(UsageError, match=f"up to 9 tokens.*{PLACES} places.*max_len"):
+        score(torch.randn(1, 1, D).double(), torch.zeros(1, 9, 0).double())
+
+
+def test_places_must_be_known():
+    with pytest.raises(ValueError, match="give max_len"):
+        AlignedConfig(score="location")
 
 
 def test_planted_wrong_scale_is_noticed(monkeypatch):

@@ -39,7 +39,7 @@ def zeros(dim, parts):
 
 
 def additive(score, query, hidden):
-    weigh, q, k = score.weigh.weight[0], score.query.weight, score.key.weight
+    weigh, q, k = score.weigh, score.query.weight, score.key.weight
     return torch.softmax(torch.stack([weigh @ torch.tanh(q @ query + k @ h) for h in hidden]), 0)
 
 
