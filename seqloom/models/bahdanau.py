@@ -78,7 +78,7 @@ class Bahdanau(RecurrentEncoderDecoder):
             return self
 
     presets = {  # noqa: RUF012
-        "tiny": {"embedding_dim": 96, "dim": 128},
+        "tiny": {"embedding_dim": 80, "dim": 96},
         "small": {"embedding_dim": 256, "dim": 512, "dropout": 0.3},
         "bahdanau-2015": {
             "vocab_size": 30000,

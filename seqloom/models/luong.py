@@ -99,7 +99,7 @@ class Luong(RecurrentEncoderDecoder):
         share_embeddings: bool = Field(True, description="one table for both languages")
 
     presets = {  # noqa: RUF012
-        "tiny": {"dim": 96, "num_layers": 2, "dropout": 0.0},
+        "tiny": {"dim": 80, "num_layers": 2, "dropout": 0.0},
         "small": {"dim": 384, "num_layers": 2, "dropout": 0.3},
         "luong-2015": {"vocab_size": 50000, "share_embeddings": False},
     }

@@ -93,7 +93,7 @@ class Seq2seq(RecurrentEncoderDecoder):
         share_embeddings: bool = Field(True, description="one table for both languages")
 
     presets = {  # noqa: RUF012
-        "tiny": {"dim": 96, "num_layers": 2},
+        "tiny": {"dim": 80, "num_layers": 2},
         "small": {"dim": 512, "num_layers": 2, "dropout": 0.3},
         "sutskever-2014": {"vocab_size": 160000, "share_embeddings": False},
         "cho-2014": {
