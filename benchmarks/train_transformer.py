@@ -77,7 +77,8 @@ def peer(n: int, length: int) -> Callable[[], Tensor]:
         count += 1
         rows = batches[count % 4]
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            source, read, wanted = rows[:, :length], rows[:, length:-1], rows[:, length + 1 :]
+            parts = (rows[:, :length], rows[:, length:-1], rows[:, length + 1 :])
+            source, read, wanted = (part.contiguous() for part in parts)
             loss = compiled(input_ids=source, decoder_input_ids=read, labels=wanted).loss
         loss.backward()
         optimizer.step()

@@ -36,8 +36,8 @@ class BatchesConfig(Config):
             return Packed(split, self.budget, self.length)
         return Streams(split, self.streams, self.length, self.vary)
 
-    def build_pairs(self, pairs: EncodedPairs, fixed: bool) -> PairBatches:
-        return PairBatches(pairs, self.budget, self.length, fixed)
+    def build_pairs(self, pairs: EncodedPairs, shapes: str) -> PairBatches:
+        return PairBatches(pairs, self.budget, self.length, shapes)
 
 
 class BudgetConfig(Config):

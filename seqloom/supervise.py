@@ -80,23 +80,24 @@ def train(
         "fingerprint": "-".join(part.fingerprint[:16] for part in encoded.values()),
     }
     with torch.device("meta"):
-        fixed = where.type == "cuda" and recipe.learner(words.vocab_size).static
-        fixed = fixed and worth_compiling(recipe.learner(words.vocab_size), where)
-    batches = recipe.batches.build_pairs(pairs, fixed)  # what cannot work is refused before the folder is touched
+        learner = recipe.learner(words.vocab_size)
+    shapes = "free"
+    if where.type == "cuda" and learner.static:
+        shapes = "row" if worth_compiling(learner, where) else "grid"
+    batches = recipe.batches.build_pairs(pairs, shapes)  # what cannot work is refused before the folder is touched
     with sole_owner(folder), deterministic_algorithms(deterministic):
         config = describe(recipe, words.vocab_size, words.hash, data, seed)
         begin_folder(folder, config, words, resume, overwrite)
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
             learner = recipe.learner(words.vocab_size).to(where)
-        translator = Translator(folder, config, learner, words, where)
         texts = [] if held_out is None else list(read_pairs(given["valid"]))
 
         def validate(stop: Callable[[], bool]) -> dict[str, float] | None:
             assert held_out is not None
             result = pair_loss(learner, held_out, where, stop=stop)
             if result is not None and recipe.train.watch == "bleu":
-                result["bleu"] = translator.evaluate(texts)["bleu"]
+                result["bleu"] = Translator(folder, config, learner, words, where).evaluate(texts)["bleu"]
             return result
 
         loader = Loader(batches, learner, seed, recipe.train.workers)

@@ -42,6 +42,14 @@ class Translator:
         self, folder: Path, config: dict[str, Any], learner: Translate, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        self.steppers: dict[bool, Stepper] = {}  # kept: what they set up for steps serves the next call, too
+
+    def stepper(self, align: bool) -> Stepper:
+        """Its steps, with where it looks if that is asked for. They may hold copies of the weights: a translator is of
+        weights as they are, and one of a model that learns on is made anew."""
+        if align not in self.steppers:
+            self.steppers[align] = Stepper(self.learner.backbone.decoder, self.learner.softmax, align=align)
+        return self.steppers[align]
 
     def translate(
         self,
@@ -72,9 +80,7 @@ class Translator:
             )
         if copy_unknown and self.tokenizer.unk_id is None:
             raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")
-        steppers = [
-            Stepper(each.learner.backbone.decoder, each.learner.softmax, align=needs_alignment) for each in models
-        ]
+        steppers = [each.stepper(needs_alignment) for each in models]
         stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
         encoded = self.tokenizer.encode_batch(list(texts))
         begun = (
@@ -176,10 +182,7 @@ class Translator:
         """BLEU and chrF of the translation of the sources, and the loss of the true targets."""
         started = time.monotonic()
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        was_training = self.learner.training
-        self.learner.eval()
         found = [best[0].text for best in self.translate(sources, show=False, **options)]
-        self.learner.train(was_training)
         result = translation_scores(found, references, tokenize)
         buckets = bleu_by_length(sources, found, references, tokenize)
         return result | {

@@ -174,3 +174,11 @@ def test_scores_are_sacrebleus_own():
 def test_evaluation_by_length_covers_every_line(run, folder):
     result = run.evaluate(read_all([folder / "test.en", folder / "test.xx"]))
     assert sum(bucket["lines"] for bucket in result["by_length"]) == result["lines"] == 40
+
+
+def test_bleu_while_learning_is_that_of_the_weights_of_the_moment(folder, monkeypatch):
+    """Steps on a CPU hold packed copies of the weights: those of the first measurement must not serve the second."""
+    made(folder, settings=["train.watch=bleu", "budget={steps=120}"], out="moment", test=())
+    lines = [json.loads(line) for line in (folder / "moment" / "metrics.jsonl").read_text().splitlines()]
+    scores = [line["bleu"] for line in lines if "bleu" in line]
+    assert len(set(scores)) == len(scores) == 2 and scores[1] > scores[0]

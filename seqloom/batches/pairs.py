@@ -115,7 +115,30 @@ def rounded(length: int) -> int:
     return -(-length // 8) * 8
 
 
-def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: "Fixed | None" = None) -> Pair:
+class Fixed(NamedTuple):
+    """One shape for many batches, filled up: what a compiler and a recorded step want. Filler is cut into sequences of at
+    most max_len, and none of its targets is without a source."""
+
+    source: int  # tokens
+    target: int
+    sequences: int
+    max_len: int
+
+    def cuts(self, pairs: int, source: int, target: int) -> list[np.ndarray] | None:
+        """The lengths of the filler of either side, empty sequences behind it; None: so much does not fit."""
+        fill = (self.source - source, self.target - target)
+        pieces = max(-(-size // self.max_len) for size in fill)
+        rest = self.sequences - pairs - pieces
+        if min(fill) < pieces or rest < 0:
+            return None
+        parts = [
+            np.diff(np.linspace(0, size, pieces + 1).astype(np.int64)) if pieces else np.zeros(0, np.int64)
+            for size in fill
+        ]
+        return [np.concatenate((part, np.zeros(rest, np.int64))) for part in parts]
+
+
+def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = None) -> Pair:
     """Sources end with the end token; targets are read from it on and predicted up to it."""
     source, source_lengths = gathered(pairs.source, index)
     target, target_lengths = gathered(pairs.target, index)
@@ -123,71 +146,98 @@ def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: "Fixed | None" = N
     read = with_end(target, target_lengths, pairs.end_id, before=True)
     following = with_end(target, target_lengths, pairs.end_id, before=False)
     source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
-    if fixed is None:
+    cuts = None if fixed is None else fixed.cuts(len(index), len(source), len(read))
+    if fixed is None or cuts is None:
         longest = [rounded(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
     else:
         longest = [fixed.max_len] * 2
-        fill = [fixed.budget - len(row) for row in (source, read)]
-        pieces = max(-(-size // fixed.max_len) for size in fill)
-        source, read = (
-            np.concatenate((row, np.zeros(size, np.int64))) for row, size in zip((source, read), fill, strict=True)
-        )
-        following = np.concatenate((following, np.full(fill[1], IGNORE, np.int64)))
-        rest = fixed.sequences - len(index) - pieces
-        cuts = [np.diff(np.linspace(0, size, pieces + 1).astype(np.int64)) for size in fill]
+        source, read = (np.pad(row, (0, int(cut.sum()))) for row, cut in zip((source, read), cuts, strict=True))
+        following = np.pad(following, (0, int(cuts[1].sum())), constant_values=IGNORE)
         source_lengths, target_lengths = (
-            np.concatenate((lengths, cut, np.zeros(rest, np.int64)))
-            for lengths, cut in zip((source_lengths, target_lengths), cuts, strict=True)
+            np.concatenate(part) for part in zip((source_lengths, target_lengths), cuts, strict=True)
         )
     return Pair(
         laid(source, source_lengths, longest[0]), laid(read, target_lengths, longest[1]), torch.from_numpy(following)
     )
 
 
-class Fixed(NamedTuple):
-    """One shape for every batch, filled up: what a compiler and a recorded step want. No filler target without a source."""
-
-    budget: int
-    sequences: int
-    max_len: int
+def cut(order: np.ndarray, sizes: list[np.ndarray], most: list[int], rows: int) -> list[np.ndarray]:
+    """Pairs in their order in batches of at most `most` tokens on each side and `rows` pairs."""
+    ends = [np.concatenate(([0], np.cumsum(size[order]))) for size in sizes]
+    borders = [0]
+    while borders[-1] < len(order):
+        start = borders[-1]
+        room = [
+            int(np.searchsorted(end, end[start] + limit, side="right")) - 1
+            for end, limit in zip(ends, most, strict=True)
+        ]
+        borders.append(max(min(*room, start + rows), start + 1))
+    return [order[a:b] for a, b in pairwise(borders)]
 
 
 class PairPlan:
-    def __init__(self, pairs: EncodedPairs, budget: int, max_len: int, fixed: bool, seed: int, epoch: int):
-        rng = generator(seed, epoch)
-        self.pairs = pairs
-        sizes = [side.lengths + 1 for side in (pairs.source, pairs.target)]
-        order = rng.permutation(len(pairs))
-        order = order[np.lexsort((sizes[0][order], sizes[1][order]))]
-        ends = [np.concatenate(([0], np.cumsum(size[order]))) for size in sizes]
-        spare = -(-budget // max_len) if fixed else 0  # every piece of filler has a token on either side
-        borders = [0]
-        while borders[-1] < len(order):
-            room = [np.searchsorted(end, end[borders[-1]] + budget - spare, side="right") - 1 for end in ends]
-            borders.append(int(max(min(room), borders[-1] + 1)))
-        self.rows = [order[a:b] for a, b in pairwise(borders)]
-        self.order = rng.permutation(len(self.rows))
-        self.fixed = None
-        if fixed:
-            most = max(len(row) for row in self.rows) + spare
-            self.fixed = Fixed(budget, 1 << (most - 1).bit_length(), max_len)
+    """Batches and their shapes, in random order."""
+
+    def __init__(self, pairs: EncodedPairs, rows: list[tuple[np.ndarray, Fixed | None]], rng: np.random.Generator):
+        self.pairs, self.rows, self.order = pairs, rows, rng.permutation(len(rows))
 
     def __len__(self) -> int:
         return len(self.order)
 
     def batch(self, i: int) -> Pair:
-        return pair_batch(self.pairs, self.rows[self.order[i]], self.fixed)
+        return pair_batch(self.pairs, *self.rows[self.order[i]])
+
+
+LENGTHS = (8, 16, 24, 32, 48, 64, 96)  # of grids; longer ones by doubling
 
 
 class PairBatches:
+    """shapes "free": batches as they come, pairs of about one length together; "row": the same, filled up to one number of
+    tokens and sequences, for kernels that see no grid; "grid": a few grids, each for pairs of some length, filled up."""
+
     rows = usual = 0
 
-    def __init__(self, pairs: EncodedPairs, budget: int, max_len: int, fixed: bool):
+    def __init__(self, pairs: EncodedPairs, budget: int, max_len: int, shapes: str):
         if budget < 2 * max_len:
             raise UsageError(
                 f"batches.budget {budget} is smaller than two sequences of batches.length {max_len}: raise it or shorten them"
             )
-        self.pairs, self.budget, self.max_len, self.fixed = pairs, budget, max_len, fixed
+        self.pairs, self.budget, self.max_len, self.shapes = pairs, budget, max_len, shapes
+        self.sizes = [side.lengths + 1 for side in (pairs.source, pairs.target)]
 
     def plan(self, seed: int, epoch: int) -> Plan:
-        return PairPlan(self.pairs, self.budget, self.max_len, self.fixed, seed, epoch)
+        rng = generator(seed, epoch)
+        order = rng.permutation(len(self.pairs))
+        rows = self.grids(order) if self.shapes == "grid" else self.alike(order)
+        return PairPlan(self.pairs, rows, rng)
+
+    def alike(self, order: np.ndarray) -> list[tuple[np.ndarray, Fixed | None]]:
+        order = order[np.lexsort((self.sizes[0][order], self.sizes[1][order]))]
+        spare = (
+            -(-self.budget // self.max_len) if self.shapes == "row" else 0
+        )  # every piece of filler has a token on either side
+        rows = cut(order, self.sizes, [self.budget - spare] * 2, self.budget)
+        if self.shapes == "free":
+            return [(row, None) for row in rows]
+        most = max(len(row) for row in rows) + spare
+        fixed = Fixed(self.budget, self.budget, 1 << (most - 1).bit_length(), self.max_len)
+        return [(row, fixed) for row in rows]
+
+    def grids(self, order: np.ndarray) -> list[tuple[np.ndarray, Fixed | None]]:
+        """Shapes follow from all pairs, not from an epoch's batches: they must be the same in the next one. A batch that
+        does not fit, the last of its length as a rule, has a shape of its own."""
+        longest = np.maximum(*self.sizes)
+        limits = [length for length in LENGTHS if length < self.max_len] + [self.max_len]
+        found: list[tuple[np.ndarray, Fixed | None]] = []
+        for low, high in pairwise([0, *limits]):
+            members = order[(longest[order] > low) & (longest[order] <= high)]
+            if not len(members):
+                continue
+            rows = max(self.budget // high, 1)
+            likely = [float(size[members].mean()) * rows for size in self.sizes]
+            spread = [4.0 * float(size[members].std()) * rows**0.5 for size in self.sizes]
+            filler = 2 + int(max(2 * each for each in spread) // high)  # sequences
+            most = [min(int(mean + wide), rows * high) for mean, wide in zip(likely, spread, strict=True)]
+            fixed = Fixed(most[0] + filler, most[1] + filler, rows + filler, high)
+            found += [(row, fixed) for row in cut(members, self.sizes, most, rows)]
+        return found

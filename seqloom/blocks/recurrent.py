@@ -212,28 +212,40 @@ class LstmCell(TorchCell):
 CELLS: dict[str, Callable[[int, int], TorchCell]] = {"gru": GruCell, "lstm": LstmCell}
 
 
-def takes_gated(cell: Any, batch: Ragged) -> bool:
-    """LSTM and GRU without projection, over more than one step: a single one is no loop."""
-    plain = isinstance(cell, TorchCell) and cell.kernel_name in STEPS and len(cell.weights()) == 4
-    return plain and batch.is_full and batch.max_len > 1
+def has_gates(cell: Any) -> bool:
+    """LSTM and GRU without projection: `gated` runs them."""
+    return isinstance(cell, TorchCell) and cell.kernel_name in STEPS and len(cell.weights()) == 4
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def gated(
     cell: TorchCell, x: Tensor, batch: Ragged, state: CellState | None
 ) -> tuple[Tensor, CellState, Tensor | None]:
-    """What `scan` gives with gates=True, for an LSTM or GRU and sequences of one length."""
+    """What `scan` gives with gates=True, for an LSTM or GRU. Nothing in it asks the host, whatever the lengths are: the grid
+    is gone through to its end, and each sequence's state is taken where it ends."""
     cell = cell.drawn()
-    h, *rest = cell.start(batch.num_sequences) if state is None else state
+    given = cell.start(batch.num_sequences) if state is None else state
+    h, *rest = given
     _, weight, _, bias = cell.weights()
     grid = to_grid(cell.inputs(x), batch).transpose(0, 1)  # (L, N, ·)
     hidden, gates, *after = GatedScan.apply(cell.kernel_name, grid, weight, bias, h, rest[0] if rest else h)
     final = tuple(after) if rest else (after[0],)
+    if not batch.is_full:
+        sizes = lengths(batch)
+        last, row = (sizes - 1).clamp(min=0), torch.arange(batch.num_sequences, device=x.device)
+        ends = (hidden[last, row], *([gates[last, row, -1]] if rest else []))  # the last of an LSTM's gates is its cell
+        # an empty sequence has read nothing
+        final = tuple(torch.where((sizes > 0)[:, None], a.to(b.dtype), b) for a, b in zip(ends, given, strict=True))
     return from_grid(hidden.transpose(0, 1), batch), final, from_grid(gates.transpose(0, 1), batch)
 
 
 def has_kernel(cell: Any) -> bool:
     return isinstance(cell, TorchCell) and bool(cell.kernel_name)
+
+
+def waits(cell: TorchCell, batch: Ragged) -> bool:
+    """Whether the kernel of a cell would have to ask a GPU for the lengths, and there is a way without."""
+    return batch.owner.is_cuda and not batch.is_full and batch.max_len > 1 and has_gates(cell)
 
 
 class RecurrentLayer(nn.Module):
@@ -251,11 +263,12 @@ class RecurrentLayer(nn.Module):
         self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
     ) -> tuple[Tensor, CellState, Tensor | None]:
         x = self.read(x, batch)
-        if has_kernel(self.cell) and not maps:
+        if has_kernel(self.cell) and not maps and not waits(self.cell, batch):
             hidden, (after,) = fused([self.cell], x, batch, [state])
             return hidden, after, None
-        if maps and takes_gated(self.cell, batch):
-            return gated(self.cell, x, batch, state)
+        if has_gates(self.cell) and batch.max_len > 1:  # a single step is no loop
+            hidden, after, gates = gated(self.cell, x, batch, state)
+            return hidden, after, gates if maps else None
         return scan(self.cell, x, batch, state, gates=maps)
 
     def start(self, n: int, max_len: int) -> CellState:
@@ -279,7 +292,8 @@ class RecurrentStack(Stack):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        if layers or maps or not self.is_plain():
+        waiting = any(waits(layer.cell, batch) for layer in self.layers if isinstance(layer, RecurrentLayer))
+        if layers or maps or waiting or not self.is_plain():
             return super().forward(x, batch, state, context, layers, maps)
         before = state.own if state is not None else [None] * len(self.layers)
         x, after = fused([layer.cell for layer in self.layers], x, batch, before)

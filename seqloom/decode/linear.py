@@ -38,7 +38,7 @@ class FewRowsLinear(StepLinear):
     ROWS = range(16, 257)  # for fewer PyTorch's matrix-vector kernels are as fast, for more its matrix kernels
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.shape[0] in self.ROWS:
+        if x.ndim == 2 and x.shape[0] in self.ROWS:
             return few_rows_kernel()(x, self.weight, self.bias)
         return nn.functional.linear(x, self.weight, self.bias)
 

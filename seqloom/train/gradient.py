@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from seqloom.batch import Learner, Loss, State
-from seqloom.blocks.recurrent import RecurrentLayer, has_kernel
+from seqloom.blocks.recurrent import RecurrentLayer, has_gates, has_kernel
 from seqloom.errors import UsageError
 from seqloom.train.precision import autocast
 
@@ -28,9 +28,9 @@ def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
 
 
 def worth_recording(learner: Learner, device: torch.device, carries: bool) -> bool:
-    """On a GPU, where nothing in a step asks the host: recurrent kernels do, for sequences of unequal lengths."""
-    unequal = not carries and any(has_kernel(module) for module in learner.modules())
-    return device.type == "cuda" and learner.static and not unequal
+    """On a GPU, where nothing in a step asks the host: some recurrent kernels do, for sequences of unequal lengths."""
+    asks = not carries and any(has_kernel(module) and not has_gates(module) for module in learner.modules())
+    return device.type == "cuda" and learner.static and not asks
 
 
 class Gradient:
@@ -40,6 +40,7 @@ class Gradient:
         self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
         self.precision, self.device, self.recorded = precision, device, recorded
         self.parameters = list(learner.parameters())
+        self.seen: set[Any] = set()
         self.graphs: dict[Any, Recorded] = {}
 
     def plain(self, example: Any, carry: State | None) -> Loss:
@@ -54,7 +55,8 @@ class Gradient:
         leaves, shape = pytree.tree_flatten((example, carry))
         key = tuple((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
         if key not in self.graphs:
-            if len(self.graphs) == MOST_GRAPHS:
+            if key not in self.seen or len(self.graphs) == MOST_GRAPHS:  # a shape that comes once is not worth a graph
+                self.seen.add(key)
                 return self.plain(example, carry)
             self.graphs[key] = Recorded(self.plain, leaves, shape, self.parameters)
         return self.graphs[key](leaves)

@@ -30,13 +30,13 @@ def rows_of(batch, ids):
     return [ids[a:b].tolist() for a, b in zip(batch.offsets[:-1], batch.offsets[1:], strict=True)]
 
 
-def holds_all_pairs(fixed):
+def holds_all_pairs(shapes):
     pairs = some_pairs()
-    plan = PairBatches(pairs, 256, 40, fixed).plan(1, 0)
+    plan = PairBatches(pairs, 256, 40, shapes).plan(1, 0)
     seen = []
     for i in range(len(plan)):
         pair = plan.batch(i)
-        assert max(len(pair.source.ids), len(pair.target.ids)) <= 256
+        assert max(len(pair.source.ids), len(pair.target.ids)) <= 256 + (20 if shapes == "grid" else 0)
         rows = zip(
             rows_of(pair.source, pair.source.ids),
             rows_of(pair.target, pair.target.ids),
@@ -57,9 +57,9 @@ def holds_all_pairs(fixed):
     assert sorted(seen) == list(range(len(pairs)))
 
 
-@pytest.mark.parametrize("fixed", [False, True])
-def test_every_pair_comes_once(fixed):
-    holds_all_pairs(fixed)
+@pytest.mark.parametrize("shapes", ["free", "row", "grid"])
+def test_every_pair_comes_once(shapes):
+    holds_all_pairs(shapes)
 
 
 def test_planted_shift_between_the_sides_is_noticed(monkeypatch):
@@ -68,37 +68,62 @@ def test_planted_shift_between_the_sides_is_noticed(monkeypatch):
         module, "gathered", lambda s, index: true(s, np.roll(index, 1) if s.ids.max() > 1000 else index)
     )
     with pytest.raises(AssertionError):
-        holds_all_pairs(False)
+        holds_all_pairs("free")
 
 
 def test_planted_missing_filler_source_is_noticed(monkeypatch):
-    true = module.Fixed
-    monkeypatch.setattr(module, "Fixed", lambda budget, sequences, max_len: true(budget, sequences, 3))
-    with pytest.raises((AssertionError, ValueError)):
-        holds_all_pairs(True)
+    """All of a side's filler in one sequence, whose partner on the other side is empty."""
+    true = module.Fixed.cuts
+
+    def lopsided(self, *given):
+        cuts = true(self, *given)
+        return cuts and [cuts[0], np.roll(cuts[1], 1)]
+
+    monkeypatch.setattr(module.Fixed, "cuts", lopsided)
+    with pytest.raises(AssertionError):
+        holds_all_pairs("row")
 
 
-def test_fixed_batches_have_one_shape():
-    plan = PairBatches(some_pairs(), 256, 40, True).plan(1, 0)
-    shapes = {
-        (*pair.source.ids.shape, *pair.target.ids.shape, *pair.source.offsets.shape, *pair.target.offsets.shape)
-        for pair in (plan.batch(i) for i in range(len(plan)))
-    }
-    assert shapes == {(256, 256, plan.fixed.sequences + 1, plan.fixed.sequences + 1)}
+def shapes_of(kind, pairs, budget=256, epoch=0):
+    plan = PairBatches(pairs, budget, 40, kind).plan(1, epoch)
+    found = [plan.batch(i) for i in range(len(plan))]
+    return [
+        (
+            *pair.source.ids.shape,
+            *pair.target.ids.shape,
+            pair.source.num_sequences,
+            pair.source.max_len,
+            pair.target.max_len,
+        )
+        for pair in found
+    ]
+
+
+def test_rows_have_one_shape():
+    assert len(set(shapes_of("row", some_pairs()))) == 1
+
+
+def test_grids_have_few_shapes_which_come_again_and_are_well_filled():
+    pairs = some_pairs(6000)
+    first, second = (shapes_of("grid", pairs, 1024, epoch) for epoch in (0, 1))
+    usual = {shape for shape in first if first.count(shape) > 1}
+    assert len(usual) <= 6 and sum(shape in usual for shape in second) >= len(second) - 6
+    cells = sum(n * length for *_, n, length, _ in first)
+    assert pairs.num_tokens / cells > 0.4  # sources and targets of random lengths; the longer one decides
 
 
 def test_an_epoch_follows_from_seed_and_number():
-    batches = PairBatches(some_pairs(), 256, 40, False)
+    batches = PairBatches(some_pairs(), 256, 40, "free")
     first, again, other, later = (batches.plan(*key) for key in ((1, 0), (1, 0), (2, 0), (1, 1)))
     same = [torch.equal(first.batch(i).source.ids, again.batch(i).source.ids) for i in range(len(first))]
     assert all(same) and len(first) == len(again)
     for changed in (other, later):
-        assert any(not np.array_equal(a, b) for a, b in zip(first.rows, changed.rows, strict=False))
+        assert any(not np.array_equal(a[0], b[0]) for a, b in zip(first.rows, changed.rows, strict=False))
 
 
 def test_batches_have_pairs_of_about_one_length():
     pairs = some_pairs(2000)
-    plan = PairBatches(pairs, 512, 40, False).plan(1, 0)
+    plan = PairBatches(pairs, 512, 40, "free").plan(1, 0)
     real = sum(plan.batch(i).target.ids.shape[0] for i in range(len(plan)))
     cells = sum(plan.batch(i).target.num_sequences * plan.batch(i).target.max_len for i in range(len(plan)))
     assert real / cells > 0.75
@@ -106,7 +131,7 @@ def test_batches_have_pairs_of_about_one_length():
 
 def test_sizes_count_what_is_real():
     pairs = some_pairs(20)
-    free, filled = (PairBatches(pairs, 4096, 40, fixed).plan(0, 0).batch(0).sizes() for fixed in (False, True))
+    free, filled = (PairBatches(pairs, 4096, 40, kind).plan(0, 0).batch(0).sizes() for kind in ("free", "row"))
     s, t = pairs.source.lengths + 1, pairs.target.lengths + 1
     assert free == filled == (t.sum(), (t * t).sum(), s.sum(), (s * s).sum(), (s * t).sum())
 
@@ -124,7 +149,7 @@ def test_empty_and_long_pairs_are_left_out_and_said(capsys):
 
 def test_a_budget_below_two_sequences_is_refused():
     with pytest.raises(UsageError, match=r"batches.budget 70"):
-        PairBatches(some_pairs(), 70, 40, False)
+        PairBatches(some_pairs(), 70, 40, "free")
 
 
 def test_a_batch_of_any_choice():
