@@ -22,7 +22,7 @@ def noticed(check, *arguments):
 def off_by_one_mask(monkeypatch):
     """A query sees one key too many."""
 
-    def padded(q, k, v, batch, *, causal, dropout=0.0):
+    def padded(q, k, v, batch, *, causal, dropout=0.0, keys=None):
         q, k, v = (grid.to_grid(x, batch).transpose(1, 2) for x in (q, k, v))
         mask = torch.ones(batch.max_len, batch.max_len, dtype=torch.bool).tril(1)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -50,7 +50,7 @@ def borders_forgotten(monkeypatch):
     padded, fused = kernels.padded, recurrent.fused
 
     def merged(q, k, v, batch, **options):
-        return padded(q, k, v, one(batch), **options)
+        return padded(q, k, v, one(batch), **options | {"keys": one(batch)})
 
     def merged_fused(cells, x, batch, states):
         hidden, after = fused(cells, x, one(batch), [None] * len(cells))
