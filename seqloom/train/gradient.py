@@ -17,7 +17,6 @@ from seqloom.errors import UsageError
 from seqloom.train.precision import autocast
 
 MOST_GRAPHS = 8  # shapes of examples; later ones are computed as they come
-MOST_LENGTHS = 40  # the same where lengths vary on purpose, around a usual one
 
 Differentiate = Callable[[Any, State | None], Loss]
 
@@ -37,21 +36,11 @@ def worth_recording(learner: Learner, device: torch.device, carries: bool) -> bo
 class Gradient:
     """Called with an example and a carried state it sets every parameter's .grad, and returns the loss, detached."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        precision: str,
-        device: torch.device,
-        compiled: bool,
-        recorded: bool,
-        most: int = MOST_GRAPHS,
-    ):
+    def __init__(self, learner: Learner, precision: str, device: torch.device, compiled: bool, recorded: bool):
         self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
-        self.precision, self.device, self.recorded, self.most = precision, device, recorded, most
+        self.precision, self.device, self.recorded = precision, device, recorded
         self.parameters = list(learner.parameters())
         self.graphs: dict[Any, Recorded] = {}
-        if recorded:  # one after the other is replayed: they may compute in the same memory
-            self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
 
     def plain(self, example: Any, carry: State | None) -> Loss:
         with autocast(self.precision, self.device):
@@ -65,30 +54,24 @@ class Gradient:
         leaves, shape = pytree.tree_flatten((example, carry))
         key = tuple((leaf.shape, leaf.dtype) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
         if key not in self.graphs:
-            if len(self.graphs) == self.most:
+            if len(self.graphs) == MOST_GRAPHS:
                 return self.plain(example, carry)
-            self.graphs[key] = Recorded(self.plain, leaves, shape, self.parameters, self.stream, self.pool)
+            self.graphs[key] = Recorded(self.plain, leaves, shape, self.parameters)
         return self.graphs[key](leaves)
 
 
 class Recorded:
-    """Forward and backward pass for examples of one shape. What it returns is overwritten by the next call, of whichever
-    of those that share its pool of memory."""
+    """Forward and backward pass for examples of one shape. What it returns is overwritten by the next call."""
 
     def __init__(
-        self,
-        differentiate: Differentiate,
-        leaves: Sequence[Any],
-        shape: Any,
-        parameters: Sequence[nn.Parameter],
-        side: torch.cuda.Stream,
-        pool: Any,
+        self, differentiate: Differentiate, leaves: Sequence[Any], shape: Any, parameters: Sequence[nn.Parameter]
     ):
         self.inputs = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self.parameters = parameters
         given = pytree.tree_unflatten(self.inputs, shape)
         device = next(leaf.device for leaf in leaves if isinstance(leaf, Tensor))
         with torch.random.fork_rng([device]):  # the step's own draws come when it is replayed
+            side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):  # compilers and libraries set themselves up in first calls
                 for _ in range(2):
@@ -98,7 +81,7 @@ class Recorded:
             self.graph = torch.cuda.CUDAGraph()
             # on the stream of the first calls: gradients are added up where their parameter was first used
             try:
-                with torch.cuda.graph(self.graph, pool=pool, stream=side, capture_error_mode="thread_local"):
+                with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
                     self.loss = differentiate(*given)
             except RuntimeError as error:
                 raise UsageError(

@@ -25,7 +25,7 @@ from seqloom.progress import Progress, human, say
 from seqloom.train import checkpoint as checkpoints
 from seqloom.train.average import Averages, is_time
 from seqloom.train.checkpoint import Checkpoint
-from seqloom.train.gradient import MOST_GRAPHS, MOST_LENGTHS, Gradient, worth_compiling, worth_recording
+from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.train.interrupt import Interruption
 from seqloom.train.log import MetricsLog
 from seqloom.train.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
@@ -128,10 +128,10 @@ class Fit:
         self.precision = choose_precision(config.precision, device)
         compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
         # replayed gradients replace each other: several batches a step would have to be added up
-        single = config.accumulate == 1
-        recorded = config.record and single and worth_recording(learner, device, loader.batches.rows > 0)
-        most = MOST_LENGTHS if loader.batches.usual else MOST_GRAPHS
-        self.differentiate = Gradient(learner, self.precision, device, compiled, recorded, most)
+        # and where lengths vary, hardly any shape comes twice
+        alike = config.accumulate == 1 and not loader.batches.usual
+        recorded = config.record and alike and worth_recording(learner, device, loader.batches.rows > 0)
+        self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner)
         self.cost = cost.total(learner)
         self.state = Progressed(average_from=0 if config.optim.average == "start" else None)
