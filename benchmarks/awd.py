@@ -7,7 +7,7 @@ plain LSTM has dropout between its layers (Zaremba et al., 2014) and AdamW with 
 has the published dropout times a factor, AR, TAR, lengths that vary, SGD at a constant rate for two thirds of the passes and
 then, as its authors go on, SGD whose weights are averaged from the start of the last third. Rows are chosen by their validation
 perplexity, and only the two best are tested. --rows: train these and no more, for several processes at once; rows that are
-done are not done again.
+done are not done again, and one that was stopped goes on.
 """
 
 import argparse
@@ -58,7 +58,15 @@ def trained(name: str, data: Path, out: Path, arguments: argparse.Namespace) -> 
         settings += [f"train.eval_every={arguments.every}", "train.save_every=1000000", "valid.limit=0"]
         settings += ["train.optim.average=start"] if before else []
         if not (folder / "card.md").exists():
-            pretrain(recipe, data, folder, settings=settings, device=arguments.device, start=before, overwrite=True)
+            pretrain(
+                recipe,
+                data,
+                folder,
+                settings=settings,
+                device=arguments.device,
+                start=before,
+                resume=(folder / "config.json").exists(),
+            )
         before = folder
     return load(folder, arguments.device)
 
