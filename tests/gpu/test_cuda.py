@@ -200,7 +200,7 @@ def test_recorded_steps_equal_plain_ones(name):
     extra = {"dropout": 0.3} if base != "ngram" else {}
     model = p.build(name, dtype=torch.float32, **extra)
     learner = p.learner_of(model, tie=False, softmax=layer or "full", samples=20).to(CUDA).train()
-    with torch.no_grad():  # a sum that forgets nothing grows, and recurrent kernels' gradients are in fp16 (autocast)
+    with torch.no_grad():  # the gradients of a sum that forgets nothing overflowed in the recurrent kernel otherwise
         learner.softmax.weight.mul_(0.1)
     results = []
     for recorded in (False, True):
