@@ -1,11 +1,12 @@
 """Brown, as the paper of the NNLM has it: n-grams, the network and both mixed.
 
-    python benchmarks/brown.py brown.tsv.xz OUT [--epochs 20] [--seeds 3] [--device auto]
+    python benchmarks/brown.py brown.tsv.xz OUT [--epochs 20] [--seeds 3] [--rows h200-dropout ...] [--device auto]
 
 Bengio et al., 2003: the first 800,000 words to train on, the next 200,000 to choose by, the rest to test; words seen
 three times or less are one. Whole texts are kept together, so the borders lie at the next end of a text. The rows of the
 search are trained with one seed and chosen by their validation loss; the best one is then trained with all seeds. Rows
-that are done are not done again: a broken script goes on where it was.
+that are done are not done again: a broken script goes on where it was. --rows: train these of the search and no more, for
+several processes at once.
 """
 
 import argparse
@@ -27,7 +28,11 @@ SEARCH: dict[str, list[str]] = {
     "h200-dropout": ["model.dim=200", "model.dropout=0.3"],
     "h400-dropout": ["model.dim=400", "model.embedding_dim=100", "model.dropout=0.5"],
     "h400-order8": ["model.dim=400", "model.embedding_dim=100", "model.dropout=0.5", "model.order=8"],
-}
+    "h800-order5": ["model.dim=800", "model.embedding_dim=150", "model.dropout=0.6"],
+    "h800-order8": ["model.dim=800", "model.embedding_dim=150", "model.dropout=0.6", "model.order=8"],
+    "h800-order8-slower": ["model.dim=800", "model.embedding_dim=150", "model.dropout=0.6", "model.order=8",
+                           "train.optim.lr=1e-3"],
+}  # fmt: skip
 
 
 def write_splits(source: Path, folder: Path) -> list[Path]:
@@ -58,6 +63,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--epochs", type=float, default=20)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", nargs="*", default=[], choices=SEARCH)
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     out, device = arguments.out, arguments.device
@@ -80,17 +86,21 @@ def main() -> None:
         (out / "results.json").write_text(json.dumps(results, indent=1))
         return found["perplexity"]
 
-    grams = {
-        order: trained("ngram-small", data, out / f"kn{order}", [f"model.order={order}"], 0, device) for order in (3, 5)
-    }
-    for order, run in grams.items():
-        keep(f"kneser-ney order {order}", run)
     common = [
         f"budget={{epochs={arguments.epochs}}}", "batches.streams=64", "batches.length=64", "train.optim.lr=2e-3",
         "train.schedule.warmup=100", "train.eval_every=195", "train.save_every=100000", "train.patience=4",
         "train.compile=false", "valid.limit=0",
         "model.order=5", "model.embedding_dim=60", "model.direct=false",
     ]  # fmt: skip
+    for name in arguments.rows:
+        trained("nnlm-bengio-brown", data, out / f"search-{name}", [*common, *SEARCH[name]], 0, device)
+    if arguments.rows:
+        return
+    grams = {
+        order: trained("ngram-small", data, out / f"kn{order}", [f"model.order={order}"], 0, device) for order in (3, 5)
+    }
+    for order, run in grams.items():
+        keep(f"kneser-ney order {order}", run)
     scores = {}
     for name, settings in SEARCH.items():
         try:

@@ -2,9 +2,10 @@
 
     python benchmarks/train_gpu.py [ROW ...] [--steps 15] [--out results.jsonl]
 
-Forward, backward and optimizer step on random tokens, bf16 autocast over fp32 weights, fused AdamW, dropout 0; the median
-of 15 steps after 6 warm-ups; ours and the peer take turns twice. Ours is what `pretrain` runs: the learner compiled or
-recorded as a CUDA graph, the step that measures and clips the gradient, the carried state; the peers do not clip.
+Forward, backward and optimizer step on random tokens, bf16 autocast over fp32 weights, fused AdamW, dropout 0 (awd rows
+have their recipe's); the median of 15 steps after 6 warm-ups; ours and the peer take turns twice. Ours is what `pretrain`
+runs: the learner compiled or recorded as a CUDA graph, the step that measures and clips the gradient, the carried state; the
+peers do not clip.
 
     gpt2        GPT-2 124M, V 50,304, 32 × 1024, against nanoGPT's published model shape, compiled
     lstm-650    LSTM 650 × 2, V 10k, 128 × 70, against torch.nn.LSTM, Linear and cross_entropy
@@ -13,6 +14,9 @@ recorded as a CUDA graph, the step that measures and clips the gradient, the car
     lstm-gates  lstm-650 with every gate of every step returned, against the same peer, which returns none
     gru-gates   the same for a GRU, against torch.nn.GRU
     own-cell    lstm-650 with the LayerNorm-LSTM of examples/ as a user's cell, against torch.nn.LSTM
+    awd-ptb     recipe awd-lstm-ptb (400 – 1150 – 1150 – 400, V 10k, 20 × 70) with all its dropout, AR, TAR and SGD, not
+                recorded, as its varying lengths have it, against three torch.nn.LSTM without weight drop, tied, SGD
+    awd-wt2     recipe awd-lstm-wt2, V 33,278, 80 × 70
 """
 
 import argparse
@@ -37,6 +41,7 @@ from seqloom.models.lstm import Lstm
 from seqloom.models.own_cell import OwnCell
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import open_plugin
+from seqloom.recipes import find_recipe
 from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.train.loop import restored
 from seqloom.train.optim import OptimConfig, build_optimizer, step
@@ -48,6 +53,7 @@ LSTMS = {
     "lstm-2048": (2048, 2, 32_000, 256, 128),
 }
 LSTMS |= dict.fromkeys(("lstm-gates", "gru-gates", "own-cell"), LSTMS["lstm-650"])
+AWDS = {"awd-ptb": (1150, 3, 10_000, 20, 70), "awd-wt2": (1150, 3, 33_278, 80, 70)}
 GPT2 = (768, 12, 50_304, 32, 1024)
 
 Train = Callable[[], Any]
@@ -152,6 +158,46 @@ def peer_lstm(row: str) -> Train:
     return train
 
 
+class PlainAwd(nn.Module):
+    """The shape of AWD-LSTM without any dropout or penalty."""
+
+    def __init__(self, width: int, dim: int, v: int):
+        super().__init__()
+        self.token = nn.Embedding(v, width)
+        self.layers = nn.ModuleList([nn.LSTM(width, dim), nn.LSTM(dim, dim), nn.LSTM(dim, width)])
+        self.head = nn.Linear(width, v)
+        self.head.weight = self.token.weight
+
+    def forward(self, ids: Tensor, targets: Tensor, states: Any) -> tuple[Tensor, Any]:
+        x, after = self.token(ids), []
+        for layer, state in zip(self.layers, states or [None] * 3, strict=True):
+            x, state = layer(x, state)
+            after.append(state)
+        scores = self.head(x)
+        return F.cross_entropy(scores.view(-1, scores.shape[-1]), targets.reshape(-1)), after
+
+
+def peer_awd(row: str) -> Train:
+    dim, _, v, n, length = AWDS[row]
+    model = PlainAwd(400, dim, v).to(CUDA)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, weight_decay=1.2e-6, fused=True)
+    batches = tokens_of(v, n, length)
+    states: Any = None
+
+    def train() -> Tensor:
+        nonlocal states
+        tokens = next(batches).T
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss, after = model(tokens[:-1], tokens[1:], states)
+        loss.backward()
+        states = [tuple(part.detach() for part in state) for state in after]
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    return train
+
+
 class WithGates(NextToken):
     """Language modelling that hands out every gate of every layer and step."""
 
@@ -163,12 +209,17 @@ class WithGates(NextToken):
 
 
 def ours(row: str) -> Train:
+    optim = OptimConfig(lr=1e-4)
     if row == "gpt2":
         dim, layers, v, n, length = GPT2
         model: Any = Gpt2(
             Gpt2.Config(vocab_size=v, dim=dim, num_layers=layers, num_heads=dim // 64, max_len=length, dropout=0)
         )
-        learner = NextToken(model, NextToken.Config()).to(CUDA)
+        learner: Any = NextToken(model, NextToken.Config()).to(CUDA)
+    elif row in AWDS:
+        dim, _, v, n, length = AWDS[row]
+        recipe = find_recipe(f"awd-lstm-{row.removeprefix('awd-')}")
+        learner, optim = recipe.learner(v).to(CUDA).train(), recipe.train.optim
     else:
         dim, layers, v, n, length = LSTMS[row]
         sizes = {"vocab_size": v, "dim": dim, "num_layers": layers}
@@ -179,8 +230,8 @@ def ours(row: str) -> Train:
             model = Gru(Gru.Config(**sizes)) if row == "gru-gates" else Lstm(Lstm.Config(**sizes))
         kind = WithGates if row.endswith("gates") else NextToken
         learner = kind(model, NextToken.Config(tie=False, bias=True)).to(CUDA)
-    optimizer = build_optimizer(OptimConfig(lr=1e-4), learner)
-    recorded = worth_recording(learner, CUDA, carries=row != "gpt2")
+    optimizer = build_optimizer(optim, learner)
+    recorded = row not in AWDS and worth_recording(learner, CUDA, carries=row != "gpt2")
     differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)
     frame = to_device(ragged(torch.zeros(n * length, dtype=torch.long), torch.full((n,), length), length), CUDA)
     tokens = [next(batches) for batches in [tokens_of(v, n, length)] for _ in range(4)]
@@ -192,7 +243,7 @@ def ours(row: str) -> Train:
     def train() -> Tensor:
         nonlocal carry
         loss = differentiate(next(examples), carry)
-        _, broken = step(optimizer, loss.count, clip=1.0)
+        _, broken = step(optimizer, loss.count, optim.clip)
         carry = None if carry is None else restored(loss.carry, carry, broken)
         return loss.total / loss.count
 
@@ -237,15 +288,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    for row in arguments.rows or ["gpt2", *LSTMS]:
-        shape = GPT2 if row == "gpt2" else LSTMS[row]
+    shapes, peers = {"gpt2": GPT2, **LSTMS, **AWDS}, {"gpt2": lambda row: peer_gpt2(), **dict.fromkeys(AWDS, peer_awd)}
+    for row in arguments.rows or shapes:
+        shape = shapes[row]
         count = shape[3] * shape[4]
         found: dict[str, list[dict[str, float]]] = {"seqloom": [], "peer": []}
         for _ in range(arguments.turns):
             found["seqloom"].append(measure(lambda row=row: ours(row), arguments.steps))
-            found["peer"].append(
-                measure(peer_gpt2 if row == "gpt2" else lambda row=row: peer_lstm(row), arguments.steps)
-            )
+            found["peer"].append(measure(lambda row=row: peers.get(row, peer_lstm)(row), arguments.steps))
         best = {name: min(result["seconds"] for result in results) for name, results in found.items()}
         for name, results in found.items():
             print(

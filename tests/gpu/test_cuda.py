@@ -83,7 +83,7 @@ def test_compiled_equals_eager(name):
     assert all(torch.isfinite(x.grad).all() and x.grad.norm() > 0 for x in learner.parameters())
 
 
-@pytest.mark.parametrize("recipe", ["lstm-tiny", "gpt2-tiny"])
+@pytest.mark.parametrize("recipe", ["lstm-tiny", "awd-lstm-tiny", "big-lstm-tiny", "gpt2-tiny"])
 def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
     from seqloom.errors import Interrupted
     from seqloom.runs import pretrain
@@ -240,6 +240,8 @@ def test_recorded_steps_equal_plain_ones(name):
     extra = {"dropout": 0.3} if base != "ngram" else {}
     model = p.build(name, dtype=torch.float32, **extra)
     learner = p.learner_of(model, tie=False, softmax=layer or "full", samples=20).to(CUDA).train()
+    with torch.no_grad():  # the gradients of a sum that forgets nothing overflowed in the recurrent kernel otherwise
+        learner.softmax.weight.mul_(0.1)
     results = []
     for recorded in (False, True):
         learner = copy.deepcopy(learner)  # gradients remember the stream on which a parameter was first used
@@ -284,3 +286,52 @@ def test_gates_on_the_gpu_equal_the_loop_on_the_cpu(make):
     torch.testing.assert_close(gates.cpu(), plain_gates, rtol=1e-4, atol=1e-4)
     for parameter, gradient in zip(cell.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad.cpu(), gradient, rtol=1e-3, atol=1e-3)
+
+
+def test_adaptive_softmax_on_the_gpu_equals_the_one_on_the_cpu():
+    from seqloom.blocks.adaptive import AdaptiveSoftmax
+
+    torch.manual_seed(0)
+    layer = AdaptiveSoftmax(32, p.VOCAB, (10, 30), bias=True).double()
+    layer.init_weights(std=0.5)
+    layer.introduce(p.Words())
+    hidden, targets = torch.randn(200, 32).double(), torch.randint(0, p.VOCAB, (200,))
+    targets[::7] = -100
+    found = []
+    for device in ("cpu", "cuda"):
+        here, states = copy.deepcopy(layer).to(device), hidden.clone().to(device).requires_grad_()
+        total = here(states, targets.to(device))
+        total.backward()
+        gradients = [states.grad, *(parameter.grad for parameter in here.parameters())]
+        assert all(gradient.norm() > 0 for gradient in gradients)
+        with torch.no_grad():
+            others = [here(states), here(states, targets.to(device), each=True)]
+        assert others[0].exp().sum(1).sub(1).abs().max() < 1e-12
+        found.append([x.detach().cpu() for x in (total, *others, *gradients)])
+    for plain, fast in zip(*found, strict=True):
+        torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("awd-lstm-tiny", ["train.optim.name=adamw", "train.optim.lr=4e-3"]),  # a rate of 30 is for thousands of words
+        ("big-lstm-tiny", []),
+        ("big-lstm-tiny", ["objective.softmax=adaptive"]),
+        ("big-lstm-tiny", ["objective.softmax=sampled", "objective.samples=20"]),
+    ],
+)
+def test_large_vocabulary_and_dropped_models_learn_on_the_gpu(recipe, settings, tmp_path):
+    """And what was learnt there says the same on the CPU, whole and step by step."""
+    from seqloom.runs import load, pretrain
+    from tests.train.material import prepared
+
+    data = prepared(tmp_path / "data")
+    settings = ["budget={steps=300}", "train.eval_every=100", "train.schedule.warmup=5", *settings]
+    fast = pretrain(recipe, data, tmp_path / "run", settings=settings, device="cuda")
+    metrics = json.loads((fast.folder / "metrics.json").read_text())
+    assert metrics["valid_loss"] < 0.7 * fast.learner.initial_loss() and not metrics["skipped"]
+    plain = load(tmp_path / "run", "cpu")
+    assert fast.evaluate(data)["loss"] == pytest.approx(plain.evaluate(data)["loss"], rel=1e-3)
+    one, two = (run.generate("the cat", n=3, max_new=12, temperature=0) for run in (fast, plain))
+    assert [sample.text for sample in one] == [sample.text for sample in two]

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from seqloom.batch import pack
+from seqloom.batch import Excerpt, pack
 from seqloom.models.irnn import Irnn
+from seqloom.objectives.next_token import NextToken
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
@@ -18,3 +19,20 @@ def test_it_starts_as_a_sum(scale):
     for word in text:
         state = torch.relu(scale * state + kernel.weight_ih_l0 @ model.table.weight[word])
     torch.testing.assert_close(model(pack([text])).hidden[-1], state)
+
+
+def first_loss(std: float | None = None) -> float:
+    """Of a wide untrained model, in nats above a guess."""
+    torch.manual_seed(0)
+    learner = NextToken(Irnn(Irnn.Config(vocab_size=200, dim=800, num_layers=2, scale=0.9)), NextToken.Config())
+    for name, weight in learner.named_parameters():
+        if std is not None and name.endswith("weight_ih_l0"):
+            torch.nn.init.normal_(weight, std=std)
+    text = torch.randint(0, 200, (65,)).tolist()
+    loss = learner(Excerpt(pack([text[:-1]]), torch.tensor(text[1:])))
+    return (loss.total / loss.count).item() - learner.initial_loss()
+
+
+def test_a_wide_one_starts_as_a_guess():
+    assert first_loss() < 2
+    assert first_loss(std=0.1) > 8, "inputs that do not shrink with the width should be noticed"
