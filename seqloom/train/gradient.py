@@ -16,7 +16,7 @@ from seqloom.blocks.recurrent import RecurrentLayer, has_gates, has_kernel
 from seqloom.errors import UsageError
 from seqloom.train.precision import autocast
 
-MOST_GRAPHS = 8  # shapes of examples; later ones are computed as they come
+MOST_GRAPHS = 40  # shapes of examples; later ones are computed as they come
 
 Differentiate = Callable[[Any, State | None], Loss]
 
@@ -42,6 +42,8 @@ class Gradient:
         self.parameters = list(learner.parameters())
         self.seen: set[Any] = set()
         self.graphs: dict[Any, Recorded] = {}
+        if recorded:  # one after the other is replayed: they may compute in the same memory
+            self.stream, self.pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
 
     def plain(self, example: Any, carry: State | None) -> Loss:
         with autocast(self.precision, self.device):
@@ -58,22 +60,28 @@ class Gradient:
             if key not in self.seen or len(self.graphs) == MOST_GRAPHS:  # a shape that comes once is not worth a graph
                 self.seen.add(key)
                 return self.plain(example, carry)
-            self.graphs[key] = Recorded(self.plain, leaves, shape, self.parameters)
+            self.graphs[key] = Recorded(self.plain, leaves, shape, self.parameters, self.stream, self.pool)
         return self.graphs[key](leaves)
 
 
 class Recorded:
-    """Forward and backward pass for examples of one shape. What it returns is overwritten by the next call."""
+    """Forward and backward pass for examples of one shape. What it returns is overwritten by the next call of any that
+    shares its pool of memory."""
 
     def __init__(
-        self, differentiate: Differentiate, leaves: Sequence[Any], shape: Any, parameters: Sequence[nn.Parameter]
+        self,
+        differentiate: Differentiate,
+        leaves: Sequence[Any],
+        shape: Any,
+        parameters: Sequence[nn.Parameter],
+        side: torch.cuda.Stream,
+        pool: Any,
     ):
         self.inputs = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self.parameters = parameters
         given = pytree.tree_unflatten(self.inputs, shape)
         device = next(leaf.device for leaf in leaves if isinstance(leaf, Tensor))
         with torch.random.fork_rng([device]):  # the step's own draws come when it is replayed
-            side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):  # compilers and libraries set themselves up in first calls
                 for _ in range(2):
@@ -83,7 +91,7 @@ class Recorded:
             self.graph = torch.cuda.CUDAGraph()
             # on the stream of the first calls: gradients are added up where their parameter was first used
             try:
-                with torch.cuda.graph(self.graph, stream=side, capture_error_mode="thread_local"):
+                with torch.cuda.graph(self.graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                     self.loss = differentiate(*given)
             except RuntimeError as error:
                 raise UsageError(

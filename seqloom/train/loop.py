@@ -132,9 +132,8 @@ class Fit:
         self.precision = choose_precision(config.precision, device)
         compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
         # replayed gradients replace each other: several batches a step would have to be added up
-        # and where lengths vary, hardly any shape comes twice
-        alike = config.accumulate == 1 and not loader.batches.usual
-        recorded = config.record and alike and worth_recording(learner, device, loader.batches.rows > 0)
+        single = config.accumulate == 1
+        recorded = config.record and single and worth_recording(learner, device, loader.batches.rows > 0)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner)
         self.cost = cost.total(learner)
