@@ -1,4 +1,6 @@
-"""What may come next: each rule takes scores (n, V) and returns scores, with −inf where a token is ruled out."""
+"""What may come next: each rule takes scores (n, V) and returns scores, with −inf where a token is ruled out.
+
+No number of the host's becomes a tensor on the way (`where` does that, `masked_fill` does not): CUDA graphs hold them."""
 
 from typing import Literal, Self
 
@@ -93,14 +95,14 @@ def forbid_repeats(scores: Tensor, seen: Tensor, lengths: Tensor, size: int) -> 
     if seen.shape[1] < size:
         return scores
     begin = lengths[:, None] + torch.arange(1 - size, 0, device=seen.device)  # where the n-gram to come stands
-    last = seen.gather(1, begin.clamp(min=0)).where(begin >= 0, NOTHING)
+    last = seen.gather(1, begin.clamp(min=0)).masked_fill(begin < 0, NOTHING)
     grams = seen.unfold(1, size, 1)  # (n, L − size + 1, size)
     same = (grams[..., :-1] == last[:, None]).all(2) & (last != NOTHING).all(1, keepdim=True)
-    return scores.masked_fill(holds(grams[..., -1].where(same, NOTHING), scores), NEVER)
+    return scores.masked_fill(holds(grams[..., -1].masked_fill(~same, NOTHING), scores), NEVER)
 
 
 def holds(tokens: Tensor, scores: Tensor) -> Tensor:
     """(n, V) which of the vocabulary are among the tokens (n, L) of a row."""
     n, size = scores.shape
     found = torch.zeros(n, size + 1, dtype=torch.bool, device=scores.device)
-    return found.scatter_(1, tokens.where(tokens != NOTHING, size), True)[:, :size]
+    return found.scatter_(1, tokens.masked_fill(tokens == NOTHING, size), True)[:, :size]

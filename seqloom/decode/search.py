@@ -84,8 +84,12 @@ class Search:
         self.recorded: list[Recorded] = []
 
     @torch.inference_mode()
-    def run(self, prompts: list[list[int]], context: Any, rooms: list[int] | None) -> list[list[Hypothesis]]:
+    def run(
+        self, prompts: list[list[int]], context: Any = None, rooms: list[int] | None = None
+    ) -> list[list[Hypothesis]]:
         """As beam_search."""
+        if not prompts:
+            return []
         stepper, limit = self.stepper, self.stepper.limit
         longest, most = max(map(len, prompts)), self.rooms(prompts, rooms)
         capacity = self.bounded(longest + FIRST_ROOM[stepper.graphed])
@@ -117,12 +121,12 @@ class Search:
         limit, longest = self.stepper.limit, max(map(len, prompts))
         if limit is not None and longest > limit:
             raise UsageError(f"a prompt has {longest} tokens, the model reads at most {limit}: shorten it")
-        most = [self.config.max_new] * len(prompts) if rooms is None else [min(self.config.max_new, r) for r in rooms]
-        if limit is None:
-            return most
-        return [
-            min(room, limit + 1 - len(prompt)) for room, prompt in zip(most, prompts, strict=True)
-        ]  # the last is not read
+        most = [self.config.max_new] * len(prompts)
+        if rooms is not None:
+            most = [max(1, min(room, given)) for room, given in zip(most, rooms, strict=True)]
+        if limit is not None:  # the last token need not be read
+            most = [min(room, limit + 1 - len(prompt)) for room, prompt in zip(most, prompts, strict=True)]
+        return most
 
     def recorded_step(self, beams: Beams, state: State) -> tuple[Beams, State]:
         carried = (beams, state)
@@ -160,7 +164,7 @@ class Search:
             done=torch.zeros(n, groups, dtype=torch.bool, device=device),
             finished=Finished(sums, sums, seen, looks),
         )
-        rows = torch.arange(n, device=device).repeat_interleave(config.beam)
+        rows = self.for_each(torch.arange(n, device=device))
         beams = self.choose(beams, first.scores[rows], first.looked[rows] if aligned else ())
         return beams, first.state._replace(own=select(first.state.own, rows))
 
@@ -173,8 +177,12 @@ class Search:
         tokens = beams.seen.gather(3, spread(last, beams.seen)).flatten()
         limit = self.stepper.limit
         places = last if limit is None else last.clamp(max=limit - 1)  # sources that are done may still go on
-        after = self.stepper.plain(tokens, places.repeat_interleave(self.config.beam), state)
+        after = self.stepper.plain(tokens, self.for_each(places), state)
         return self.choose(beams, after.scores, after.looked), after.state
+
+    def for_each(self, sources: Tensor) -> Tensor:
+        """(N,) → (N·K,)"""
+        return sources[:, None].expand(-1, self.config.beam).flatten()
 
     def moves(self, rows: Tensor) -> bool:
         """Whether any hypothesis goes on from another row than its own; only a CPU is asked."""
@@ -242,11 +250,11 @@ class Search:
         config = self.config
         log_probs = scores.log_softmax(1)
         if config.repetition_penalty > 1 or config.no_repeat:
-            lengths = (beams.prompt + beams.made).repeat_interleave(config.beam)
+            lengths = self.for_each(beams.prompt + beams.made)
             log_probs = restrain(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config)
         log_probs.index_fill_(1, self.banned, NEVER)
         if config.min_new:
-            early = (beams.made < config.min_new).repeat_interleave(config.beam)
+            early = self.for_each(beams.made < config.min_new)
             log_probs[:, self.end_id] = log_probs[:, self.end_id].masked_fill(early, NEVER)
         return log_probs
 
@@ -258,9 +266,9 @@ class Search:
         scores = sums / self.length(made)[:, None, None]
         if self.config.coverage_penalty:
             covered = looks.sum(3).clamp(1e-9, 1.0).log()  # (N, G, B, S)
-            real = torch.arange(covered.shape[3], device=sums.device) < sizes[:, None]
-            scores = scores + self.config.coverage_penalty * covered.where(real[:, None, None], 0.0).sum(3)
-        scores = torch.cat((before.scores, scores.where(over, NEVER)), 2)
+            behind = torch.arange(covered.shape[3], device=sums.device) >= sizes[:, None]
+            scores = scores + self.config.coverage_penalty * covered.masked_fill(behind[:, None, None], 0.0).sum(3)
+        scores = torch.cat((before.scores, scores.masked_fill(~over, NEVER)), 2)
         order = scores.sort(dim=2, descending=True, stable=True).indices[..., : sums.shape[2]]
 
         def kept(old: Any, more: Any) -> Any:
@@ -303,7 +311,7 @@ class Search:
                 found[there[row]].append(Hypothesis(tokens, total[rank], score[rank], ended, alignment))
 
 
-CHUNK = 128
+CHUNK = 32
 
 
 def best(scores: Tensor, k: int) -> Tensor:

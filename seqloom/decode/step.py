@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import Backbone, Context, Output, Ragged, State, ragged
-from seqloom.decode.graph import Recorded
+from seqloom.decode.graph import Recorded, tensors
 from seqloom.decode.linear import fast_linear, for_steps
 
 
@@ -107,7 +107,7 @@ class Stepper(GraphedSteps):
         return Next(self.head(output.hidden).float(), output.state, alignment(output))
 
     def shows(self, state: State) -> bool:
-        return self.align and state.shared != ()
+        return self.align and bool(tensors(state.shared))
 
 
 def alignment(output: Output, places: Tensor | None = None) -> Any:

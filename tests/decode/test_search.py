@@ -10,6 +10,7 @@ import torch
 from seqloom.batch import IGNORE, Pair, State, pack, select
 from seqloom.blocks.softmax import Softmax
 from seqloom.decode import search as search_module
+from seqloom.decode.graph import Recorded, tensors
 from seqloom.decode.rules import BeamConfig, SampleConfig
 from seqloom.decode.sample import sample
 from seqloom.decode.search import Search, beam_search, best
@@ -161,13 +162,13 @@ def narrow(seeds, **fixed):
 
 
 def test_wide_enough_it_is_exhaustive():
-    wide_enough(range(300))
+    wide_enough(range(200))
 
 
 @pytest.mark.parametrize(("vocab", "length"), [(5, 6), (3, 6), (2, 6)])
 def test_longer_texts(vocab, length):
     model = Toy(vocab, 7)
-    for alpha in (0.0, 1.0):
+    for alpha in (0.0, 1.0) if vocab < 5 else (0.6,):
         config = BeamConfig(beam=vocab**length, n_best=5, max_new=length, length_penalty=alpha)
         (found,) = beam_search(model, [[1]], config, END, [])
         agree(found, exhaustive(model, config, (), [1]), config)
@@ -409,6 +410,60 @@ def test_an_ensemble_of_two():
         sources, beam_search(Ensemble(members), [[1]] * 2, config, END, [], contexts), strict=True
     ):
         agree(found, exhaustive(Mean(members), config, source, [1]), config)
+
+
+class Replayed(Recorded):
+    """What a CUDA graph does, without one: buffers of fixed shape, filled before a call and after it."""
+
+    made = 0
+
+    def __init__(self, function, given, carried):
+        self.function, self.given, self.carried = function, given, carried
+        self.leaves = tensors((given, carried))
+        function(given, carried)
+        Replayed.made += 1
+
+    def __call__(self, given, carried):
+        for ours, new in zip(self.leaves, tensors((given, carried)), strict=True):
+            ours.copy_(new)
+        made, after = self.function(self.given, self.carried)
+        for old, new in zip(tensors(self.carried), tensors(after), strict=True):
+            assert old.shape == new.shape and old.dtype == new.dtype
+            old.copy_(new)
+        return made, self.carried
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "lstm", "translation", "ensemble"])
+def test_steps_can_be_recorded(kind, monkeypatch):
+    """The way of the GPU: steps from buffers to buffers, sources that are done go on for a while, calls share graphs."""
+    monkeypatch.setattr(search_module, "Recorded", Replayed)
+    monkeypatch.setattr(search_module, "FIRST_ROOM", {True: 16, False: 32})
+    config = BeamConfig(beam=4, n_best=3, max_new=50, no_repeat=3, min_new=2, length_penalty=0.6, groups=2)
+    if kind in ("gpt2", "lstm"):
+        learner = sharpened(kind)
+        stepper = Stepper(learner.backbone, learner.softmax)
+    else:
+        models = [translator(seed) for seed in ((0, 1) if kind == "ensemble" else (0,))]
+        steppers = [Stepper(model.decoder, softmax, align=True) for model, softmax in models]
+        stepper = Ensemble(steppers) if kind == "ensemble" else steppers[0]
+    results, counts = [], []
+    for graphed in (False, True):
+        stepper.graphed = graphed
+        search = Search(stepper, config, END, [1])
+        for lengths in ((4, 2), (5, 12, 3, 3, 9, 1), (5, 12, 3, 3, 9, 1)):
+            texts, context = sequences(sum(lengths), lengths), None
+            if kind in ("translation", "ensemble"):
+                with torch.inference_mode():
+                    contexts = [model.encode(pack(texts)) for model, _ in models]
+                context, texts = contexts if kind == "ensemble" else contexts[0], [[1]] * len(texts)
+            results.append(search.run(texts, context))
+            counts.append(Replayed.made)
+    for plain, recorded in zip(results[:3], results[3:], strict=True):
+        for a, b in zip(chain(*plain), chain(*recorded), strict=True):
+            assert a.tokens == b.tokens and a.score == pytest.approx(b.score, abs=1e-4)
+            if a.alignment is not None:
+                torch.testing.assert_close(a.alignment, b.alignment, atol=1e-5, rtol=1e-4)
+    assert counts[2] < counts[3] < counts[4] == counts[5], "recorded for every shape, and kept for the next call"
 
 
 def test_no_repeat_holds_in_the_text():
