@@ -19,7 +19,7 @@ from seqloom.recipe import Recipe
 from seqloom.recipes import find_recipe
 from seqloom.runs import check_country, load
 from seqloom.tasks import task_class
-from seqloom.text.pairs import TextPair, read_pairs
+from seqloom.text.pairs import TextPair, read_pairs, repeated
 from seqloom.tokens.learn import check_options
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.gradient import worth_compiling
@@ -75,6 +75,11 @@ def train(
         if files
     }
     pairs, held_out = encoded["train"], encoded.get("valid")
+    for name in ("valid", "test"):
+        if places := repeated(read_pairs(given[name]), read_pairs(given["train"])) if given[name] else []:
+            say(
+                f"warning: {len(places):,} sources of {name} are in the training text, too (first: {', '.join(places[:3])})"
+            )
     data = {
         "files": {name: [str(file) for file in files] for name, files in given.items() if files},
         "fingerprint": "-".join(part.fingerprint[:16] for part in encoded.values()),

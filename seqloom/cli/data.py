@@ -128,7 +128,7 @@ def prepare(
 @app.command(epilog=_CHECK_EXAMPLES)
 def check(
     files: _Texts,
-    task: Annotated[str, typer.Option(help="What the files are for: lm (plain text).")] = "lm",
+    task: Annotated[str, typer.Option(help="What the files are for: lm (plain text) or translate (pairs).")] = "lm",
     valid: _Held = None,
     test: _Held = None,
     documents: _Documents = "auto",
@@ -137,8 +137,13 @@ def check(
     as_json: _Json = False,
 ) -> None:
     """Look at text files without preparing them: counts, lengths, duplicates, leakage, bad rows with line numbers."""
+    if task == "translate":
+        from seqloom.text.pairs import survey_pairs
+
+        _print_pairs(survey_pairs(files), as_json)
+        return
     if task != "lm":
-        raise UsageError(f"--task {task}: available: lm")
+        raise UsageError(f"--task {task}: available: lm, translate")
     from seqloom.text.survey import Corpus, Request, survey
 
     request = Request(
@@ -149,6 +154,18 @@ def check(
         print(json.dumps(found.report, ensure_ascii=False, allow_nan=False))
     else:
         _print_report(found.report)
+
+
+def _print_pairs(report: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(report, ensure_ascii=False))
+        return
+    print(f"pairs    {report['pairs']:,}")
+    for side in ("source", "target"):
+        found = report[side]
+        print(f"{side}   {found['words']:,} words, {found['mean']:.1f} a line, {found['longest']:,} at most")
+    for kind, found in report["problems"].items():
+        print(f"{found['count']:,} lines: {kind} ({', '.join(found['places'])})")
 
 
 @contextmanager

@@ -6,12 +6,12 @@ errors that name the line. Any of the files may be packed with gz, xz or zst.
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seqloom.errors import DataError, UsageError
-from seqloom.text.read import MAX_DOCUMENT, form_of
+from seqloom.text.read import MAX_DOCUMENT, Problems, form_of
 from seqloom.text.stream import COMPRESSED, Opened
 
 
@@ -92,3 +92,41 @@ def _rows(path: Path) -> Iterator[TextPair]:
             if number == 1 and (a.lower(), b.lower()) == ("source", "target"):
                 continue
         yield TextPair(a, b, place)
+
+
+NAMED = 5  # places of each problem that are kept
+LOPSIDED = 3.0  # times as many words on one side as on the other, where that has more than a few
+
+
+def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
+    """Counts, lengths in words, and what is odd about which lines: nothing is changed."""
+    problems = Problems()
+    seen: set[int] = set()
+    words: tuple[list[int], list[int]] = ([], [])
+    for source, target, place in read_pairs(paths):
+        sizes = len(source.split()), len(target.split())
+        for side, size in zip(words, sizes, strict=True):
+            side.append(size)
+        key = hash((source, target))
+        if not all(sizes):
+            problems.add("an empty side", place)
+        elif key in seen:
+            problems.add("the same pair again", place)
+        elif source == target:
+            problems.add("source and target are the same", place)
+        elif max(sizes) > 5 and max(sizes) > LOPSIDED * min(sizes):
+            problems.add(f"one side has more than {LOPSIDED:g} times the words of the other", place)
+        seen.add(key)
+    if not words[0]:
+        raise DataError(f"{', '.join(map(str, paths))}: no pair: the files are empty")
+    sides = {
+        name: {"words": sum(side), "mean": sum(side) / len(side), "longest": max(side)}
+        for name, side in zip(("source", "target"), words, strict=True)
+    }
+    return {"pairs": len(words[0]), **sides, "problems": problems.as_json()}
+
+
+def repeated(held_out: Iterable[TextPair], train: Iterable[TextPair]) -> list[str]:
+    """Where held-out sources stand that are in the training text, too."""
+    known = {hash(pair.source) for pair in train}
+    return [pair.place for pair in held_out if pair.source.strip() and hash(pair.source) in known]

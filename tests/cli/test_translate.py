@@ -144,6 +144,14 @@ def test_training_that_cannot_work_leaves_nothing(
     assert not (folder / "never").exists()
 
 
+def test_pairs_are_checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "check", *files(folder, "train"), "--task", "translate")
+    assert "pairs    1,000" in out and "the same pair again" in out
+    found = json.loads(said(capsys, "check", *files(folder, "train"), "--task", "translate", "--json"))
+    assert found["pairs"] == 1000
+    fails(capsys, 2, "available: lm, translate", "check", *files(folder, "train"), "--task", "parse")
+
+
 def test_a_recipe_for_a_task_does_not_pretrain(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("pretrain", "transformer-tiny", "--data", folder, "--out", folder / "never")
     fails(capsys, 2, "seqloom train transformer-tiny --task translate", *command)

@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from seqloom.errors import DataError, UsageError
-from seqloom.text.pairs import read_pairs
+from seqloom.text.pairs import read_pairs, repeated, survey_pairs
 
 
 def write(folder, name, data):
@@ -69,3 +69,25 @@ def test_what_is_no_pair_is_named_by_its_line(tmp_path, name, data, error, messa
 def test_three_files_are_no_pair(tmp_path):
     with pytest.raises(UsageError, match="3 files"):
         pairs_of(*[write(tmp_path, f"{i}.en", "a\n") for i in range(3)])
+
+
+def test_what_is_odd_is_counted_and_named(tmp_path):
+    rows = [("a b", "c d"), ("", "x"), ("a b", "c d"), ("same", "same"), ("one", "eins " * 7), ("two words", "zwei")]
+    path = write(tmp_path, "p.tsv", "".join(f"{a}\t{b}\n" for a, b in rows))
+    found = survey_pairs([path])
+    assert found["pairs"] == 6 and found["source"] == {"words": 8, "mean": 8 / 6, "longest": 2}
+    places = {kind: each["places"] for kind, each in found["problems"].items()}
+    assert places == {
+        "an empty side": [f"{path}:2"],
+        "the same pair again": [f"{path}:3"],
+        "source and target are the same": [f"{path}:4"],
+        "one side has more than 3 times the words of the other": [f"{path}:5"],
+    }
+    with pytest.raises(DataError, match="the files are empty"):
+        survey_pairs([write(tmp_path, "e.tsv", "")])
+
+
+def test_held_out_sources_in_the_training_text_are_found(tmp_path):
+    train = write(tmp_path, "t.tsv", "a\tx\nb\ty\n\tz\n")
+    valid = write(tmp_path, "v.tsv", "c\tx\nb\tother\n\tz\n")
+    assert repeated(read_pairs([valid]), read_pairs([train])) == [f"{valid}:2"]
