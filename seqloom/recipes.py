@@ -12,12 +12,17 @@ from seqloom.batch import EncoderDecoder
 from seqloom.config import override, read_toml, unknown_name
 from seqloom.errors import UsageError
 from seqloom.models import MODELS, model_class
+from seqloom.objectives import fitting_objectives
 from seqloom.plugins import Plugin
 from seqloom.recipe import Recipe, build_recipe
+from seqloom.tasks import fitting_tasks
 
 
 def names() -> list[str]:
-    return [f"{model}-{preset}" for model in MODELS for preset in model_class(model).presets]
+    """Of every model that there is something to learn by."""
+    classes = {model: model_class(model) for model in MODELS}
+    learnt = [model for model, cls in classes.items() if fitting_objectives(cls) or fitting_tasks(cls)]
+    return [f"{model}-{preset}" for model in learnt for preset in classes[model].presets]
 
 
 def built_in(name: str) -> dict[str, Any]:

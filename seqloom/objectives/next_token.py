@@ -19,6 +19,10 @@ class LeftToRight(Objective):
 
     softmax: nn.Module
 
+    @classmethod
+    def fits(cls, model: type[Backbone]) -> bool:
+        return super().fits(model) and model.causal
+
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch, state=carry)
         total = self.softmax(output.hidden, example.following)
