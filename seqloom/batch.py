@@ -57,8 +57,10 @@ class Ragged(NamedTuple):
 class Sizes(NamedTuple):
     """What a batch costs by: filler is not in it."""
 
-    tokens: int  # that are predicted
+    tokens: int  # of text, which a budget counts
     pairs: int  # of tokens in one sequence: Σ L², which attention pays for
+    read: int  # tokens that go through the model, special ones included
+    targets: int  # that are predicted
     source_tokens: int = 0
     source_pairs: int = 0
     cross: int = 0  # of a token and one of its source
@@ -72,7 +74,8 @@ class Excerpt(NamedTuple):
 
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.following != IGNORE])
-        return Sizes(int(lengths.sum()), int((lengths * lengths).sum()))
+        tokens = int(lengths.sum())
+        return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens)
 
 
 class Pair(NamedTuple):
@@ -91,13 +94,24 @@ class Pair(NamedTuple):
         n = self.source.num_sequences
         lengths = torch.bincount(self.target.owner[self.following != IGNORE], minlength=n)
         sources = self.source.offsets.diff().long() * (lengths > 0)
+        tokens = int(lengths.sum())
         return Sizes(
-            int(lengths.sum()),
+            tokens,
             int((lengths * lengths).sum()),
+            tokens,
+            tokens,
             int(sources.sum()),
             int((sources * sources).sum()),
             int((sources * lengths).sum()),
         )
+
+
+class Passage(NamedTuple):
+    """Sequences with their special tokens, one part or two: what is cut out for models that read in both directions."""
+
+    batch: Ragged
+    places: Tensor  # (T,) where each token stands in the corpus; −1: a special token, or filler
+    labels: Tensor  # (N,) of two parts: 0 they are as in their document, 1 not; IGNORE where there are no two
 
 
 class State(NamedTuple):
@@ -164,6 +178,15 @@ class Vocabulary(Protocol):
 
     def spellings(self, longest: int) -> Tensor:
         """(V, C ≤ longest) the characters of each, as `tokens.spelling` numbers them."""
+
+    def continues(self) -> Tensor:
+        """(V,) which go on with the word that the token before them has begun."""
+
+    def specials(self) -> list[int]:
+        """Those that are no text."""
+
+    def mask(self) -> int:
+        """The one that stands for a hidden word. ModelError where there is none."""
 
 
 class Backbone(nn.Module):
@@ -269,7 +292,7 @@ class Learner(nn.Module):
 
     def corrupt(self, cut: Any, rng: torch.Generator) -> Any:
         """What is learnt from, made of what the loader has cut out: a pure function of the text and the generator, which
-        may run in a data worker."""
+        may run in a data worker. It can tell its `sizes`."""
         return cut
 
     def start(self, n: int) -> State | None:

@@ -37,7 +37,8 @@ class Flops(NamedTuple):
 
     def forward(self, sizes: Sizes) -> int:
         return (
-            (self.token + self.target) * sizes.tokens
+            self.token * sizes.read
+            + self.target * sizes.targets
             + self.pair * sizes.pairs
             + self.source_token * sizes.source_tokens
             + self.source_pair * sizes.source_pairs

@@ -13,7 +13,7 @@ from seqloom.batch import pack, to_device
 from seqloom.batches.pairs import encode_pairs, rounded
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
-from seqloom.decode.search import Hypothesis, beam_search
+from seqloom.decode.search import Hypothesis, Search
 from seqloom.decode.step import Ensemble, Stepper
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.translation import pair_loss
@@ -26,6 +26,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 CELLS = {"cpu": 4096, "cuda": 65536}  # hypotheses × source places in a batch
 MOST_TOKENS = 2  # for each of the source's, and
 SPARE_TOKENS = 16  # more: a translation may become so long, unless another limit is given
+LONGEST = 100_000
 
 
 class Translation(NamedTuple):
@@ -42,7 +43,8 @@ class Translator:
         self, folder: Path, config: dict[str, Any], learner: Translate, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
-        self.steppers: dict[bool, Stepper] = {}  # kept: what they set up for steps serves the next call, too
+        self.steppers: dict[bool, Stepper] = {}  # kept, as is a search: what they set up serves the next call, too
+        self.last: tuple[Any, Search] | None = None
 
     def stepper(self, align: bool) -> Stepper:
         """Its steps, with where it looks if that is asked for. They may hold copies of the weights: a translator is of
@@ -50,6 +52,16 @@ class Translator:
         if align not in self.steppers:
             self.steppers[align] = Stepper(self.learner.backbone.decoder, self.learner.softmax, align=align)
         return self.steppers[align]
+
+    def search(self, models: list["Translator"], config: BeamConfig, align: bool, keep_unknown: bool) -> Search:
+        key = ([id(model) for model in models], config, align, keep_unknown)
+        if self.last is None or self.last[0] != key:
+            steppers = [each.stepper(align) for each in models]
+            never = {*self.tokenizer.special_ids.values()} - {self.tokenizer.end_id}
+            never |= set() if keep_unknown or self.tokenizer.unk_id is None else {self.tokenizer.unk_id}
+            stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
+            self.last = key, Search(stepper, config, self.tokenizer.end_id, sorted(never))
+        return self.last[1]
 
     def translate(
         self,
@@ -69,7 +81,8 @@ class Translator:
         must begin with. copy_unknown: where a translation has an unknown word, the source word that it looks at most.
         max_new: the most tokens of a translation; else twice its source's and some.
         """
-        config = build(BeamConfig, options | ({} if max_new is None else {"max_new": max_new}), source="translate")
+        most = LONGEST if max_new is None else max_new
+        config = build(BeamConfig, options | {"max_new": most}, source="translate")
         self.check_others(others)
         needs_alignment = align or copy_unknown or config.coverage_penalty > 0
         models = [self, *others]
@@ -80,8 +93,7 @@ class Translator:
             )
         if copy_unknown and self.tokenizer.unk_id is None:
             raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")
-        steppers = [each.stepper(needs_alignment) for each in models]
-        stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
+        search = self.search(models, config, needs_alignment, copy_unknown)
         encoded = self.tokenizer.encode_batch(list(texts))
         begun = (
             [[] for _ in texts] if prefixes is None else [ids.tolist() for ids in self.tokenizer.encode_batch(prefixes)]
@@ -91,8 +103,8 @@ class Translator:
         with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
             for index in self.batches(encoded, config.beam):
                 rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
-                sources, starts = [encoded[i] for i in index], [begun[i] for i in index]
-                hypotheses = self.search(stepper, models, sources, starts, rooms, config, copy_unknown)
+                prompts = [[self.tokenizer.end_id, *begun[i]] for i in index]
+                hypotheses = search.run(prompts, self.contexts(models, [encoded[i] for i in index]), rooms)
                 for i, best in zip(index, hypotheses, strict=True):
                     found[i] = [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
                 if bar is not None:
@@ -126,31 +138,11 @@ class Translator:
             order = order[many:]
 
     @torch.inference_mode()
-    def search(
-        self,
-        stepper: Any,
-        models: list["Translator"],
-        sources: list[np.ndarray],
-        begun: list[list[int]],
-        rooms: list[int],
-        config: BeamConfig,
-        keep_unknown: bool,
-    ) -> list[list[Hypothesis]]:
-        end = self.tokenizer.end_id
-        source = pack([[*ids.tolist(), end] for ids in sources])
+    def contexts(self, models: list["Translator"], sources: list[np.ndarray]) -> Any:
+        source = pack([[*ids.tolist(), self.tokenizer.end_id] for ids in sources])
         source = to_device(source._replace(max_len=rounded(source.max_len)), self.device)
-        contexts = [each.learner.backbone.encode(source) for each in models]
-        never = {*self.tokenizer.special_ids.values()} - {end}
-        never |= set() if keep_unknown or self.tokenizer.unk_id is None else {self.tokenizer.unk_id}
-        return beam_search(
-            stepper,
-            [[end, *tokens] for tokens in begun],
-            config.model_copy(update={"max_new": max(rooms)}),
-            end,
-            sorted(never),
-            context=contexts[0] if len(contexts) == 1 else tuple(contexts),
-            rooms=rooms,
-        )
+        found = [each.learner.backbone.encode(source) for each in models]
+        return found[0] if len(found) == 1 else found
 
     def finished(
         self, hypothesis: Hypothesis, source: np.ndarray, text: str, begun: list[int], copy_unknown: bool

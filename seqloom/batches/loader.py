@@ -70,7 +70,8 @@ class Loader:
         cut = plan.batch(index)
         rng = torch.Generator().manual_seed(mix(self.seed, cursor.epoch, index))
         length = cut.batch.max_len / self.batches.usual if self.batches.usual else 1.0
-        return Item(self.learner.corrupt(cut, rng), cut.sizes(), cursor.batch == 0, after, length)
+        example = self.learner.corrupt(cut, rng)
+        return Item(example, example.sizes(), cursor.batch == 0, after, length)
 
     def items(self, cursor: Cursor) -> Generator[Item, None, None]:
         """Endless; closing the iterator ends its workers."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from seqloom.batch import IGNORE, Excerpt, Pair, Ragged
+from seqloom.batch import IGNORE, Excerpt, Pair, Passage, Ragged
 from seqloom.batches.store import Split
 from seqloom.errors import UsageError
 
@@ -42,7 +42,7 @@ class Plan(Protocol):
     """One epoch."""
 
     def __len__(self) -> int: ...
-    def batch(self, i: int) -> Excerpt | Pair: ...
+    def batch(self, i: int) -> Excerpt | Pair | Passage: ...
 
 
 class Batches(Protocol):

@@ -1,20 +1,29 @@
 """The loader: the same batches with any number of workers, from any cursor, shared out to any number of ranks."""
 
 from itertools import islice
+from typing import NamedTuple
 
 import pytest
 import torch
 
-from seqloom.batch import IGNORE
+from seqloom.batch import IGNORE, Excerpt
 from seqloom.batches.loader import Cursor, Loader, mix
 from seqloom.batches.plan import Packed
 from seqloom.errors import UsageError
 from tests.corpus import numbered_corpus
 
 
+class Noisy(NamedTuple):
+    excerpt: Excerpt
+    noise: torch.Tensor
+
+    def sizes(self):
+        return self.excerpt.sizes()
+
+
 class Same:
     def corrupt(self, excerpt, rng):
-        return excerpt, torch.randint(0, 10**9, (1,), generator=rng)
+        return Noisy(excerpt, torch.randint(0, 10**9, (1,), generator=rng))
 
 
 def loader(workers=1, rank=0, world=1, seed=3):

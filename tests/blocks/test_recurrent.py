@@ -1,5 +1,8 @@
 """Recurrent layers equal torch.nn.RNN, GRU and LSTM with the same weights; the loop equals the kernel; gates add up."""
 
+import sys
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -189,12 +192,13 @@ def test_bidirectional_carries_nothing():
         ours.start(1, 5)
 
 
+@pytest.mark.parametrize("lengths", [(6, 6, 6, 6), (3, 6, 0, 1)])
 @pytest.mark.parametrize("make", [LstmCell, GruCell])
-def test_gates_by_hand_equal_the_loop(make):
+def test_gates_by_hand_equal_the_loop(make, lengths):
     """Outputs, gates, last states and every gradient, those that come through the gates and the states included."""
     torch.manual_seed(0)
     cell = make(IN, D).double()
-    batch = pack([[0] * 6] * 4)
+    batch = pack([[0] * n for n in lengths])
     results = []
     for way in (
         lambda x, state: gated(cell, x, batch, state),
@@ -205,8 +209,8 @@ def test_gates_by_hand_equal_the_loop(make):
         def draw(*shape, generator=generator):
             return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
-        x = draw(24, IN).requires_grad_()
-        state = tuple(draw(4, D).requires_grad_() for _ in cell.widths())
+        x = draw(sum(lengths), IN).requires_grad_()
+        state = tuple(draw(len(lengths), D).requires_grad_() for _ in cell.widths())
         hidden, after, gates = way(x, state)
         given = [hidden, gates, *after]
         torch.autograd.backward(given, [draw(*part.shape) for part in given])
@@ -235,5 +239,16 @@ def test_planted_forgotten_reset_gate_is_noticed(monkeypatch):
     monkeypatch.setitem(STEPS, "gru", (STEPS["gru"][0], wrong))
     steps_of.cache_clear()
     with pytest.raises(AssertionError):
-        test_gates_by_hand_equal_the_loop(GruCell)
+        test_gates_by_hand_equal_the_loop(GruCell, (6, 6))
     steps_of.cache_clear()
+
+
+def test_planted_lost_state_of_an_empty_sequence_is_noticed(monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(AssertionError):
+        patch.setattr(sys.modules[__name__], "gated", partial(forgetful_gated, gated))
+        test_gates_by_hand_equal_the_loop(LstmCell, (3, 6, 0, 1))
+
+
+def forgetful_gated(true, cell, x, batch, state):
+    hidden, after, gates = true(cell, x, batch, state)
+    return hidden, tuple(part * (batch.offsets.diff() > 0)[:, None] for part in after), gates

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.batch import Excerpt, Loss, ragged
-from seqloom.blocks import grid, kernels, recurrent, softmax
+from seqloom.blocks import gated, grid, kernels, recurrent, softmax
 from seqloom.blocks.recurrent import TorchCell
 from seqloom.models import jordan, nnlm
 from seqloom.models.ngram import Ngram
@@ -218,14 +218,27 @@ def test_reference_kernel_that_differs(monkeypatch):
 
 
 def test_loop_that_differs_from_the_kernel(monkeypatch):
-    step = recurrent.GruCell.step
+    step = recurrent.ElmanCell.step
 
-    def swapped(cell, x, state):
-        _, gates = step(cell, x, state)
-        return (gates[1] * gates[2] + (1 - gates[1]) * state[0],), gates
+    def stronger(cell, x, state):
+        (h,), gates = step(cell, x, state)
+        return (1.01 * h,), gates
 
-    monkeypatch.setattr(recurrent.GruCell, "step", swapped)
+    monkeypatch.setattr(recurrent.ElmanCell, "step", stronger)
+    noticed(p.shown, p.build("rnn"), 0)
+
+
+def test_gates_that_differ_from_the_kernel(monkeypatch):
+    step, back = gated.STEPS["gru"]
+
+    def stronger(x, u, cell):
+        held, h, gates = step(x, u, cell)
+        return held, 1.01 * h, gates
+
+    monkeypatch.setitem(gated.STEPS, "gru", (stronger, back))
+    gated.steps_of.cache_clear()
     noticed(p.shown, p.build("gru"), 0)
+    gated.steps_of.cache_clear()
 
 
 def test_unseeded_step(monkeypatch):
