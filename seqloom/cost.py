@@ -22,6 +22,7 @@ from seqloom.blocks.attention import CrossAttention, SelfAttention
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.recurrent import TorchCell
 from seqloom.blocks.softmax import Softmax
+from seqloom.blocks.stack import Stack
 
 
 class Flops(NamedTuple):
@@ -79,9 +80,12 @@ def count(learner: nn.Module) -> dict[str, Flops]:
 
     def named(place: str) -> set[nn.Module]:
         parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, place, ())]
-        return {module for part in parts for module in part.modules()}
+        return {module for part in parts if part is not None for module in part.modules()}
 
     over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
+    repeated = {
+        part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
+    }
     for module in learner.modules():
         if module in once:
             continue
@@ -89,7 +93,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
             if isinstance(module, kind):
                 part, before = measure(module), found.get(name, Flops())
                 part = part.over_source() if module in over_source else part
-                found[name] = Flops(*(a + b for a, b in zip(before, part, strict=True)))
+                found[name] = Flops(*(a + repeated.get(module, 1) * b for a, b in zip(before, part, strict=True)))
     return found
 
 

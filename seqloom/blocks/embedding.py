@@ -6,12 +6,24 @@ from seqloom.batch import Ragged
 
 
 class TokenEmbedding(nn.Module):
+    """(T, dim), or as wide as `project` makes it. segments: one vector for each kind of token (first or second text of a
+    pair, a language); a batch without them is all of kind 0. norm: over the sum, before dropout."""
+
     def __init__(
-        self, vocab_size: int, dim: int, dropout: float, positions: nn.Module | None = None, scale: float = 1.0
+        self,
+        vocab_size: int,
+        dim: int,
+        dropout: float,
+        positions: nn.Module | None = None,
+        scale: float = 1.0,
+        segments: nn.Embedding | None = None,
+        norm: nn.Module | None = None,
+        project: nn.Module | None = None,
     ):
         super().__init__()
         self.token = nn.Embedding(vocab_size, dim)
         self.positions, self.scale = positions, scale
+        self.segments, self.norm, self.project = segments, norm, project
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, batch: Ragged) -> Tensor:
@@ -20,4 +32,9 @@ class TokenEmbedding(nn.Module):
             x = x * self.scale
         if self.positions is not None:
             x = x + self.positions(batch)
-        return self.dropout(x)
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if batch.segments is None else self.segments(batch.segments))
+        if self.norm is not None:
+            x = self.norm(x)
+        x = self.dropout(x)
+        return x if self.project is None else self.project(x)

@@ -3,18 +3,27 @@
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from seqloom.batch import Backbone, Context, Output, Ragged, State
 
 
 class Stack(nn.Module):
-    """Layers with `forward(x, batch, state, context, maps) -> (x, state, weights)` and `start(n, max_len)`."""
+    """Layers with `forward(x, batch, state, context, maps) -> (x, state, weights)` and `start(n, max_len)`.
 
-    def __init__(self, layers: Iterable[nn.Module], top: nn.Module | None = None):
+    repeat: all of them run so many times, one set of weights for the whole depth."""
+
+    def __init__(self, layers: Iterable[nn.Module], top: nn.Module | None = None, repeat: int = 1):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         self.top = top  # what stands above the last layer: a final norm, a dropout
+        self.repeat = repeat
+
+    @property
+    def course(self) -> list[nn.Module]:
+        """The layers in the order in which they run."""
+        return list(self.layers) * self.repeat
 
     def forward(
         self,
@@ -25,11 +34,12 @@ class Stack(nn.Module):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        before = state.own if state is not None else [None] * len(self.layers)
+        course = self.course
+        before = state.own if state is not None else [None] * len(course)
         # what a layer looks at: the context itself, or what it has made of it when the state began
-        looks_at = state.shared if state is not None and state.shared else [context] * len(self.layers)
+        looks_at = state.shared if state is not None and state.shared else [context] * len(course)
         after, outputs, weights = [], [x], []
-        for layer, own, shared in zip(self.layers, before, looks_at, strict=True):
+        for layer, own, shared in zip(course, before, looks_at, strict=True):
             x, own, seen = layer(x, batch, own, shared, maps)
             after.append(own)
             if layers:
@@ -46,7 +56,7 @@ class Stack(nn.Module):
         )
 
     def start(self, n: int, max_len: int) -> State:
-        return State(tuple(layer.start(n, max_len) for layer in self.layers))  # type: ignore[operator]
+        return State(tuple(layer.start(n, max_len) for layer in self.course))  # type: ignore[operator]
 
 
 class StackedBackbone(Backbone):
@@ -55,14 +65,14 @@ class StackedBackbone(Backbone):
     embedding: Any  # batch → (T, D): a TokenEmbedding, nearly always
     stack: Stack
 
-    def __init__(self, embedding: nn.Module, stack: Stack, dim: int):
+    def __init__(self, embedding: nn.Module, stack: Stack, dim: int, pooler: nn.Module | None = None):
         super().__init__()
-        self.embedding, self.stack, self.dim = embedding, stack, dim
+        self.embedding, self.stack, self.dim, self.pooler = embedding, stack, dim, pooler
         self.init_weights()
 
     @property
     def gates(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
-        return tuple(getattr(layer, "gates", ()) for layer in self.stack.layers)
+        return tuple(getattr(layer, "gates", ()) for layer in self.stack.course)
 
     @property
     def table(self) -> nn.Embedding | None:
@@ -81,3 +91,21 @@ class StackedBackbone(Backbone):
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         return self.stack.start(n, max_len)
+
+
+class BidirectionalBackbone(StackedBackbone):
+    """Reads whole texts: every token sees all others, so there is nothing to carry from one to the next."""
+
+    causal, summary = False, "first"
+    once = ("pooler",)
+
+    def start(self, n: int, max_len: int, context: Context | None = None) -> State:
+        raise ValueError(
+            f"{type(self).__name__} reads whole texts in both directions: it has no state and cannot write token by token"
+        )
+
+    def pooled(self, first: Tensor) -> Tensor:
+        """What stands for whole texts, made of the hidden states of their first tokens: (N, D) → (N, D)."""
+        if self.pooler is None:
+            raise ValueError(f"this {type(self).__name__} has no pooler: set model.pooler = true")
+        return torch.tanh(self.pooler(first))

@@ -21,8 +21,7 @@ class NextSentence(MaskedLM):
     def related(self, hidden: Tensor, example: Masked) -> Tensor:
         """(N, 2) scores from the first token of each passage; empty sequences have those of a token nearby."""
         first = example.batch.offsets[:-1].long().clamp(max=hidden.shape[0] - 1)
-        assert self.backbone.pooler is not None
-        return self.relation(self.backbone.pooler(hidden[first]))
+        return self.relation(self.backbone.pooled(hidden[first]))  # type: ignore[operator]
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden

@@ -1,0 +1,97 @@
+"""BERT: a Transformer encoder that reads texts, and pairs of texts, in both directions. Devlin et al., 2018 (arXiv 1810.04805).
+
+Departures from the paper: attention dropout defaults to 0 (a non-zero value leaves the fastest kernel). What it learns by,
+masked tokens and next sentences, are objectives.
+"""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from seqloom.blocks.attention import SelfAttention
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.feedforward import FeedForward
+from seqloom.blocks.layers import PostNormLayer
+from seqloom.blocks.positions import LearnedPositions
+from seqloom.blocks.stack import BidirectionalBackbone, Stack
+from seqloom.config import Config as BaseConfig
+
+
+class Bert(BidirectionalBackbone):
+    """Tokens + learned positions + segments, normalised; post-norm layers, GELU; a pooler on the first token."""
+
+    paper, year = "Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(30522, gt=0)
+        dim: int = Field(768, gt=0)
+        num_layers: int = Field(12, gt=0)
+        num_heads: int = Field(12, gt=0)
+        ffn_dim: int | None = Field(None, gt=0, description="4 × dim unless given")
+        max_len: int = Field(512, gt=0)
+        num_segments: int = Field(2, ge=0, description="kinds of tokens; 0: they are not told apart")
+        pooler: bool = True
+        dropout: float = Field(0.1, ge=0, lt=1)
+        attention_dropout: float = Field(0.0, ge=0, lt=1)
+        activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+        norm_eps: float = Field(1e-12, gt=0, le=0.1)
+
+        @model_validator(mode="after")
+        def heads_divide_dim(self) -> Self:
+            if self.dim % self.num_heads:
+                raise ValueError(f"dim {self.dim} must be a multiple of num_heads {self.num_heads}")
+            return self
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},
+        "small": {"dim": 384, "num_layers": 6, "num_heads": 6, "max_len": 256},
+        # Turc et al., 2019 (arXiv 1908.08962)
+        "turc-tiny": {"vocab_size": 30522, "dim": 128, "num_layers": 2, "num_heads": 2, "max_len": 512},
+        "turc-mini": {"vocab_size": 30522, "dim": 256, "num_layers": 4, "num_heads": 4, "max_len": 512},
+        "turc-small": {"vocab_size": 30522, "dim": 512, "num_layers": 4, "num_heads": 8, "max_len": 512},
+        "turc-medium": {"vocab_size": 30522, "dim": 512, "num_layers": 8, "num_heads": 8, "max_len": 512},
+        "base": {"vocab_size": 30522, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},
+        "large": {"vocab_size": 30522, "dim": 1024, "num_layers": 24, "num_heads": 16, "max_len": 512},
+    }
+
+    def __init__(self, config: Config):
+        pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
+        super().__init__(self.embed(config), self.layers(config), config.dim, pooler)
+        self.max_len, self.activation, self.eps = config.max_len, config.activation, config.norm_eps
+
+    @staticmethod
+    def embed(config: Config, embedding_dim: int | None = None) -> TokenEmbedding:
+        """embedding_dim: where tokens have other vectors than hidden states, a matrix leads from the one to the other."""
+        width = embedding_dim or config.dim
+        return TokenEmbedding(
+            config.vocab_size,
+            width,
+            config.dropout,
+            LearnedPositions(config.max_len, width),
+            segments=nn.Embedding(config.num_segments, width) if config.num_segments else None,
+            norm=nn.LayerNorm(width, eps=config.norm_eps),
+            project=None if embedding_dim is None else nn.Linear(width, config.dim),
+        )
+
+    @staticmethod
+    def layer(config: Config) -> nn.Module:
+        return PostNormLayer(
+            mixer=SelfAttention(config.dim, config.num_heads, causal=False, dropout=config.attention_dropout),
+            ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, config.activation),
+            dim=config.dim,
+            dropout=config.dropout,
+            eps=config.norm_eps,
+        )
+
+    @classmethod
+    def layers(cls, config: Config) -> Stack:
+        return Stack([cls.layer(config) for _ in range(config.num_layers)])
+
+    def init_weights(self) -> None:
+        """Normal, std 0.02, cut off at two of them, for every matrix; zero for every bias."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.trunc_normal_(module.weight, std=0.02, a=-0.04, b=0.04)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)

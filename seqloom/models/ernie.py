@@ -1,0 +1,21 @@
+"""ERNIE: BERT that must guess whole entities and phrases. Sun et al., 2019 (arXiv 1904.09223).
+
+The body is BERT's; what differs is the objective, which masks words, phrases and entities as wholes, and the text: Chinese.
+"""
+
+from pydantic import Field
+
+from seqloom.models.bert import Bert
+
+
+class Ernie(Bert):
+    paper, year = "Sun et al., ERNIE: Enhanced representation through knowledge integration", 2019
+
+    class Config(Bert.Config):
+        vocab_size: int = Field(18000, gt=0)
+
+    presets = {  # noqa: RUF012
+        "tiny": Bert.presets["tiny"],
+        "small": Bert.presets["small"],
+        "base": Bert.presets["base"] | {"vocab_size": 18000},
+    }

@@ -1,0 +1,26 @@
+"""RoBERTa: BERT without segments and without the next sentence, trained longer. Liu et al., 2019 (arXiv 1907.11692).
+
+What it changes most is how it learns: whole stretches of text, masked anew whenever they are read. In the model itself
+only the segments, the pooler that the next sentence was told from, and the norms' epsilon differ from BERT's.
+"""
+
+from pydantic import Field
+
+from seqloom.models.bert import Bert
+
+
+class Roberta(Bert):
+    paper, year = "Liu et al., RoBERTa: A robustly optimized BERT pretraining approach", 2019
+
+    class Config(Bert.Config):
+        vocab_size: int = Field(50265, gt=0)
+        num_segments: int = Field(0, ge=0, description="kinds of tokens; 0: they are not told apart")
+        pooler: bool = False
+        norm_eps: float = Field(1e-5, gt=0, le=0.1)
+
+    presets = {  # noqa: RUF012
+        "tiny": Bert.presets["tiny"],
+        "small": Bert.presets["small"],
+        "base": Bert.presets["base"] | {"vocab_size": 50265},
+        "large": Bert.presets["large"] | {"vocab_size": 50265},
+    }

@@ -1,0 +1,26 @@
+"""XLM: BERT's encoder that is told the language of every token. Lample & Conneau, 2019 (arXiv 1901.07291).
+
+A segment is a language here. Departures from the paper: weights start as BERT's.
+"""
+
+from pydantic import Field
+
+from seqloom.models.bert import Bert
+
+
+class Xlm(Bert):
+    paper, year = "Lample & Conneau, Cross-lingual language model pretraining", 2019
+
+    class Config(Bert.Config):
+        vocab_size: int = Field(95000, gt=0)
+        dim: int = Field(1024, gt=0)
+        num_heads: int = Field(8, gt=0)
+        num_segments: int = Field(15, ge=0, description="languages; 0: they are not told apart")
+        pooler: bool = False
+
+    presets = {  # noqa: RUF012
+        "tiny": Bert.presets["tiny"],
+        "small": Bert.presets["small"],
+        "base": {"vocab_size": 95000, "dim": 1024, "num_layers": 12, "num_heads": 8, "max_len": 512},
+        "en": {"vocab_size": 30145, "dim": 2048, "num_heads": 16, "max_len": 512, "num_segments": 0},
+    }

@@ -1,0 +1,22 @@
+"""XLM-R: RoBERTa over the text of a hundred languages, with one vocabulary for them all. Conneau et al., 2020 (arXiv 1911.02116).
+
+The model is RoBERTa; languages are drawn by smoothed shares, and not told to it.
+"""
+
+from pydantic import Field
+
+from seqloom.models.roberta import Roberta
+
+
+class XlmR(Roberta):
+    paper, year = "Conneau et al., Unsupervised cross-lingual representation learning at scale", 2020
+
+    class Config(Roberta.Config):
+        vocab_size: int = Field(250002, gt=0)
+
+    presets = {  # noqa: RUF012
+        "tiny": Roberta.presets["tiny"],
+        "small": Roberta.presets["small"],
+        "base": Roberta.presets["base"] | {"vocab_size": 250002},
+        "large": Roberta.presets["large"] | {"vocab_size": 250002},
+    }
