@@ -57,7 +57,9 @@ def masked_loss(
     finally:
         learner.train(was_training)
     loss = nats / max(targets, 1)
-    result: dict[str, Any] = {"loss": loss, "masked_perplexity": math.exp(min(loss, 700.0)), "tokens": tokens}
+    # what is learnt by, and what the hidden words alone cost
+    result: dict[str, Any] = {"loss": loss + sums.get("extra", 0.0) / max(targets, 1)}
+    result |= {"masked_loss": loss, "masked_perplexity": math.exp(min(loss, 700.0)), "tokens": tokens}
     result |= {"masked": targets, "accuracy": sums["accuracy"] / max(targets, 1)}
     if "passages" in sums:
         result["relation_accuracy"] = sums["relation_accuracy"] / max(sums["passages"], 1.0)

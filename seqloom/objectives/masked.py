@@ -18,7 +18,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Loss, Objective, Passage, Ragged, Sizes, State, Vocabulary
+from seqloom.batch import IGNORE, Backbone, Loss, Objective, Passage, Ragged, Sizes, State, Vocabulary, wide
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
@@ -201,12 +201,13 @@ class MaskedLM(Objective):
         return self.softmax(self.guess(hidden))
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        """(M,) −log p of every hidden token, and further sums for a measurement."""
-        hidden = self.backbone(example.batch).hidden
-        scores = self.scores(hidden[example.where])
-        kept = example.targets != IGNORE
-        losses = nn.functional.cross_entropy(scores.float(), example.targets, ignore_index=IGNORE, reduction="none")
-        return losses, {"accuracy": ((scores.argmax(1) == example.targets) & kept).sum()}
+        """(M,) −log p of every hidden token, and further sums for a measurement; `extra`: what else is learnt by."""
+        return self.measured(self.scores(self.backbone(example.batch).hidden[example.where]), example)
+
+    @staticmethod
+    def measured(scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = nn.functional.cross_entropy(wide(scores), example.targets, ignore_index=IGNORE, reduction="none")
+        return losses, {"accuracy": (scores.argmax(1) == example.targets).sum()}
 
 
 def real_tokens(cut: Passage, free: Tensor) -> Tensor:
@@ -228,7 +229,7 @@ def hashed(places: Tensor, salt: int) -> Tensor:
 
 
 def check_segments(backbone: Backbone, objective: str) -> None:
-    if backbone.pooler is None:
+    if getattr(backbone, "pooler", None) is None:
         raise UsageError(
             f"the objective {objective} reads a whole passage through a pooler, which this model has not: use bert, albert or "
             f"ernie, or the objective masked"

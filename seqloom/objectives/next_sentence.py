@@ -23,21 +23,21 @@ class NextSentence(MaskedLM):
         first = example.batch.offsets[:-1].long().clamp(max=hidden.shape[0] - 1)
         return self.relation(self.backbone.pooled(hidden[first]))  # type: ignore[operator]
 
+    def told(self, hidden: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+        """The summed loss of the relations, weighed as above, and how many are told right."""
+        scores = self.related(hidden, example).float()
+        total = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
+        count, passages = (example.targets != IGNORE).sum(), (example.labels != IGNORE).sum()
+        return total * (count / passages.clamp(min=1)), (scores.argmax(1) == example.labels).sum()
+
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden
-        scores = self.related(hidden, example).float()
-        told = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
-        count, passages = (example.targets != IGNORE).sum(), (example.labels != IGNORE).sum()
-        relation = told * (count / passages.clamp(min=1))
-        return Loss(self.guessed(hidden, example) + relation, count, {"relation": relation.detach()})
+        relation, _ = self.told(hidden, example)
+        return Loss(self.guessed(hidden, example) + relation, (example.targets != IGNORE).sum())
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         hidden = self.backbone(example.batch).hidden
-        scores, kept = self.scores(hidden[example.where]), example.targets != IGNORE
-        losses = nn.functional.cross_entropy(scores.float(), example.targets, ignore_index=IGNORE, reduction="none")
-        right = self.related(hidden, example).argmax(1) == example.labels
-        return losses, {
-            "accuracy": ((scores.argmax(1) == example.targets) & kept).sum(),
-            "relation_accuracy": right.sum(),
-            "passages": (example.labels != IGNORE).sum(),
-        }
+        losses, sums = self.measured(self.scores(hidden[example.where]), example)
+        relation, right = self.told(hidden, example)
+        passages = (example.labels != IGNORE).sum()
+        return losses, sums | {"extra": relation, "relation_accuracy": right, "passages": passages}

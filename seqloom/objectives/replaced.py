@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Loss, State
+from seqloom.batch import IGNORE, Backbone, Loss, State, wide
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.errors import UsageError
 from seqloom.objectives.masked import Guess, Masked, MaskedLM
@@ -47,15 +47,25 @@ class ReplacedToken(MaskedLM):
         """(T, D) → (T,) the log-odds that a token was replaced."""
         return self.verdict(self.activation(self.dense(hidden))).squeeze(1)
 
+    def detected(self, told: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+        """The discriminator's loss over all tokens, weighed as above, and how many it judges right."""
+        ids, wrong = self.filled(told, example)
+        odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
+        real = example.real.to(odds.dtype)
+        total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=real, reduction="sum")
+        return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum()
+
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         told = self.generator(example.batch).hidden[example.where]
-        total = self.softmax(self.guess(told), example.targets)
-        ids, wrong = self.filled(told, example)
-        odds = self.judged(self.backbone(example.batch._replace(ids=ids)).hidden).float()
-        found = F.binary_cross_entropy_with_logits(odds, wrong.float(), weight=example.real.float(), reduction="sum")
-        detection = self.weight * self.rate * found
-        count = (example.targets != IGNORE).sum()
-        return Loss(total + detection, count, {"detection": detection.detach()})
+        detection, _ = self.detected(told, example)
+        total = self.softmax(self.guess(told), example.targets) + detection
+        return Loss(total, (example.targets != IGNORE).sum())
+
+    def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        told = self.generator(example.batch).hidden[example.where]
+        losses, sums = self.measured(self.softmax(self.guess(told)), example)
+        detection, right = self.detected(told, example)
+        return losses, sums | {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
 
     @torch.no_grad()
     def filled(self, told: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
@@ -65,19 +75,6 @@ class ReplacedToken(MaskedLM):
         kept = example.targets != IGNORE
         ids = put(example, (scores + noise).argmax(1), kept)
         return ids, ids != put(example, example.targets, kept)
-
-    def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        told = self.generator(example.batch).hidden[example.where]
-        scores, kept = self.softmax(self.guess(told)).float(), example.targets != IGNORE
-        losses = F.cross_entropy(scores, example.targets, ignore_index=IGNORE, reduction="none")
-        ids, wrong = self.filled(told, example)
-        odds = self.judged(self.backbone(example.batch._replace(ids=ids)).hidden)
-        right = ((odds > 0) == wrong) & example.real
-        return losses, {
-            "accuracy": ((scores.argmax(1) == example.targets) & kept).sum(),
-            "detection_accuracy": right.sum(),
-            "tokens_read": example.real.sum(),
-        }
 
 
 def put(example: Masked, values: Tensor, kept: Tensor) -> Tensor:
