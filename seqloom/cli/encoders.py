@@ -108,6 +108,6 @@ def embed(
         pool == "none",
     )
     if written.empty:
-        what = "no row" if pool == "none" else "a row of zeros"
-        say(f"{written.empty:,} empty texts have {what} each, the first at {written.first_empty}")
+        what = "no rows" if pool == "none" else "rows of zeros"
+        say(f"texts without a token: {written.empty:,}, the first at {written.first_empty}; they have {what}")
     print(f"{out}: {' × '.join(f'{size:,}' for size in written.shape)}")

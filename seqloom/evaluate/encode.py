@@ -93,7 +93,8 @@ class Encoder:
         rows, owner = states[own], batch.owner[own]
         empty = rows.new_zeros(batch.num_sequences, *rows.shape[1:])
         if pool == "max":
-            return empty.index_reduce(0, owner, rows, "amax", include_self=False)
+            index = owner.view(-1, *[1] * (rows.ndim - 1)).expand_as(rows)
+            return empty.scatter_reduce(0, index, rows, "amax", include_self=False)
         count = torch.bincount(owner, minlength=batch.num_sequences)
         return empty.index_add(0, owner, rows) / count.view(-1, *[1] * (rows.ndim - 1))
 
