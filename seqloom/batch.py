@@ -203,7 +203,6 @@ class Backbone(nn.Module):
     year: int
     gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
     characters: int = 0  # that it reads of a word; 0: it knows words by their ids
-    pooler: nn.Module | None = None  # of some that read in both directions: `pooled` of it stands for a whole text
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property

@@ -1,0 +1,289 @@
+"""Every family that is exchanged: its names and values there and here. Closed: a file chooses from FAMILIES, no more."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from seqloom.convert.names import Table, kept
+
+# exact and by tanh; what others call them
+GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
+
+
+class Head(NamedTuple):
+    """An output layer that a folder may hold."""
+
+    mark: str  # a tensor that only such folders have; none: every folder of the family is one
+    architecture: str  # what `transformers` calls a model with it
+    learns: dict[str, Any]  # our section, {"objective": {…}} or {"task": {…}}
+    table: Table
+    repeated: dict[str, str] = {}  # noqa: RUF012  # further names of tensors that are shared
+
+
+class Family(NamedTuple):
+    model: str  # ours
+    prefix: str  # of the body's tensors
+    values: dict[str, str]  # ours ← theirs
+    usual: dict[str, Any]  # what is meant where a config.json leaves it out
+    needed: dict[str, Any]  # what ours cannot do otherwise
+    table: Table  # of the body
+    heads: tuple[Head, ...]
+    activation: str = ""  # the key of it, if ours can be told
+    activations: dict[str, str] = GELU
+    skip: int = 0  # positions that theirs has before the first
+    unread: tuple[str, ...] = (r"embeddings\.position_ids",)
+    # of ours what follows from all of their config and the names in a file
+    more: Callable[[dict[str, Any], set[str]], dict[str, Any]] = lambda config, names: {}
+    # of theirs what follows from our values
+    back: Callable[[dict[str, Any]], dict[str, Any]] = lambda values: {}
+    # of tensors that ours need not read; ModelError where they hold something else than ours computes
+    check: Callable[[dict[str, Any], dict[str, Tensor]], None] = lambda values, unread: None
+
+
+ENCODER_VALUES = {
+    "vocab_size": "vocab_size",
+    "dim": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "ffn_dim": "intermediate_size",
+    "max_len": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "norm_eps": "layer_norm_eps",
+}
+ENCODER_USUAL = {
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "type_vocab_size": 2,
+    "max_position_embeddings": 512,
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+ENCODER_NEEDED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+
+def embeddings(prefix: str) -> dict[str, Any]:
+    return {
+        "embedding.token": kept(f"{prefix}embeddings.word_embeddings"),
+        "embedding.positions": kept(f"{prefix}embeddings.position_embeddings"),
+        "embedding.segments": kept(f"{prefix}embeddings.token_type_embeddings"),
+        "embedding.norm": kept(f"{prefix}embeddings.LayerNorm"),
+    }
+
+
+def encoder(prefix: str, layer: str = "encoder.layer.{i}.") -> dict[str, Any]:
+    at = prefix + layer
+    attention = f"{at}attention.self."
+    return embeddings(prefix) | {
+        "stack.layers.{i}.mixer.qkv": kept(f"{attention}query", f"{attention}key", f"{attention}value"),
+        "stack.layers.{i}.mixer.out": kept(f"{at}attention.output.dense"),
+        "stack.layers.{i}.mixer_norm": kept(f"{at}attention.output.LayerNorm"),
+        "stack.layers.{i}.ffn.up": kept(f"{at}intermediate.dense"),
+        "stack.layers.{i}.ffn.down": kept(f"{at}output.dense"),
+        "stack.layers.{i}.ffn_norm": kept(f"{at}output.LayerNorm"),
+        "pooler": kept(f"{prefix}pooler.dense"),
+    }
+
+
+def has_pooler(name: str) -> Callable[[dict[str, Any], set[str]], dict[str, Any]]:
+    return lambda config, names: {"pooler": name in names}
+
+
+BERT = Family(
+    "bert",
+    "bert.",
+    ENCODER_VALUES,
+    ENCODER_USUAL,
+    ENCODER_NEEDED,
+    encoder("bert."),
+    (),
+    "hidden_act",
+    more=has_pooler("bert.pooler.dense.weight"),
+)
+ERNIE = BERT._replace(
+    model="ernie",
+    prefix="ernie.",
+    usual=ENCODER_USUAL | {"use_task_id": False},
+    needed=ENCODER_NEEDED | {"use_task_id": False},
+    table=encoder("ernie."),
+    more=has_pooler("ernie.pooler.dense.weight"),
+)
+ROBERTA = BERT._replace(
+    model="roberta",
+    prefix="roberta.",
+    # positions are counted from behind the number of the padding token, 1
+    usual=ENCODER_USUAL | {"pad_token_id": 1},
+    needed=ENCODER_NEEDED | {"pad_token_id": 1},
+    table=encoder("roberta.")
+    | {"embedding.positions": kept("roberta.embeddings.position_embeddings", skip=2)},
+    skip=2,
+    more=has_pooler("roberta.pooler.dense.weight"),
+)
+XLM_R = ROBERTA._replace(model="xlm-r")
+ELECTRA = BERT._replace(
+    model="electra",
+    prefix="electra.",
+    values=ENCODER_VALUES | {"embedding_dim": "embedding_size"},
+    usual=ENCODER_USUAL | {"embedding_size": 128},
+    table=encoder("electra.") | {"embedding.project": kept("electra.embeddings_project")},
+    more=lambda config, names: {"pooler": False},
+)
+_ALBERT = "albert.encoder.albert_layer_groups.0.albert_layers.0."
+ALBERT = BERT._replace(
+    model="albert",
+    prefix="albert.",
+    values=ENCODER_VALUES | {"embedding_dim": "embedding_size"},
+    usual=ENCODER_USUAL
+    | {
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "num_hidden_groups": 1,
+        "inner_group_num": 1,
+        "embedding_size": 128,
+    },
+    needed=ENCODER_NEEDED | {"num_hidden_groups": 1, "inner_group_num": 1},
+    table=embeddings("albert.")
+    | {
+        "embedding.project": kept("albert.encoder.embedding_hidden_mapping_in"),
+        "stack.layers.{i}.mixer.qkv": kept(*(f"{_ALBERT}attention.{part}" for part in ("query", "key", "value"))),
+        "stack.layers.{i}.mixer.out": kept(f"{_ALBERT}attention.dense"),
+        "stack.layers.{i}.mixer_norm": kept(f"{_ALBERT}attention.LayerNorm"),
+        "stack.layers.{i}.ffn.up": kept(f"{_ALBERT}ffn"),
+        "stack.layers.{i}.ffn.down": kept(f"{_ALBERT}ffn_output"),
+        "stack.layers.{i}.ffn_norm": kept(f"{_ALBERT}full_layer_layer_norm"),
+        "pooler": kept("albert.pooler"),
+    },
+    more=has_pooler("albert.pooler.weight"),
+)
+XLM = Family(
+    "xlm",
+    "transformer.",
+    {
+        "vocab_size": "vocab_size",
+        "dim": "emb_dim",
+        "num_layers": "n_layers",
+        "num_heads": "n_heads",
+        "max_len": "max_position_embeddings",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "norm_eps": "layer_norm_eps",
+    },
+    {"layer_norm_eps": 1e-12, "asm": False, "causal": False, "is_encoder": True, "gelu_activation": True,
+     "tie_word_embeddings": True},
+    {"asm": False, "causal": False, "is_encoder": True, "gelu_activation": True, "tie_word_embeddings": True},
+    {
+        "embedding.token": kept("transformer.embeddings"),
+        "embedding.positions": kept("transformer.position_embeddings"),
+        "embedding.segments": kept("transformer.lang_embeddings"),
+        "embedding.norm": kept("transformer.layer_norm_emb"),
+        "stack.layers.{i}.mixer.qkv": kept(*(f"transformer.attentions.{{i}}.{part}_lin" for part in "qkv")),
+        "stack.layers.{i}.mixer.out": kept("transformer.attentions.{i}.out_lin"),
+        "stack.layers.{i}.mixer_norm": kept("transformer.layer_norm1.{i}"),
+        "stack.layers.{i}.ffn.up": kept("transformer.ffns.{i}.lin1"),
+        "stack.layers.{i}.ffn.down": kept("transformer.ffns.{i}.lin2"),
+        "stack.layers.{i}.ffn_norm": kept("transformer.layer_norm2.{i}"),
+    },
+    (),
+    unread=("position_ids",),
+    more=lambda config, names: {
+        "num_segments": config["n_langs"] if "transformer.lang_embeddings.weight" in names else 0
+    },
+)  # fmt: skip
+
+DECODER_VALUES = {
+    "vocab_size": "vocab_size",
+    "dim": "n_embd",
+    "num_layers": "n_layer",
+    "num_heads": "n_head",
+    "max_len": "n_positions",
+    "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
+}
+DECODER_USUAL = {
+    "n_positions": 512,
+    "resid_pdrop": 0.1,
+    "attn_pdrop": 0.1,
+    "layer_norm_epsilon": 1e-5,
+    "tie_word_embeddings": True,
+}
+DECODER_NEEDED = {"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+
+
+def decoder(token: str, positions: str) -> dict[str, Any]:
+    at = "transformer.h.{i}."
+    return {
+        "embedding.token": kept(f"transformer.{token}"),
+        "embedding.positions": kept(f"transformer.{positions}"),
+        "stack.layers.{i}.mixer.qkv": kept(f"{at}attn.c_attn", transposed=True),
+        "stack.layers.{i}.mixer.out": kept(f"{at}attn.c_proj", transposed=True),
+        "stack.layers.{i}.mixer_norm": kept(f"{at}ln_1"),
+        "stack.layers.{i}.ffn.up": kept(f"{at}mlp.c_fc", transposed=True),
+        "stack.layers.{i}.ffn.down": kept(f"{at}mlp.c_proj", transposed=True),
+        "stack.layers.{i}.ffn_norm": kept(f"{at}ln_2"),
+    }
+
+
+def left_to_right(architecture: str, table: str) -> Head:
+    return Head("", architecture, {"objective": {"name": "next-token"}}, {}, {"lm_head.weight": table})
+
+
+GPT = Family(
+    "gpt",
+    "transformer.",
+    DECODER_VALUES,
+    DECODER_USUAL | {"afn": "gelu"},
+    DECODER_NEEDED | {"afn": "gelu"},  # what is called so there is the one by tanh
+    decoder("tokens_embed", "positions_embed"),
+    (left_to_right("OpenAIGPTLMHeadModel", "transformer.tokens_embed.weight"),),
+    unread=(r"h\.\d+\.attn\.bias", "position_ids"),
+    more=lambda config, names: {"ffn_dim": None},
+)
+GPT2 = Family(
+    "gpt2",
+    "transformer.",
+    DECODER_VALUES | {"ffn_dim": "n_inner"},
+    DECODER_USUAL
+    | {
+        "n_positions": 1024,
+        "n_inner": None,
+        "activation_function": "gelu_new",
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+        "add_cross_attention": False,
+    },
+    DECODER_NEEDED
+    | {
+        "activation_function": "gelu_new",
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+        "add_cross_attention": False,
+    },
+    decoder("wte", "wpe") | {"stack.top": kept("transformer.ln_f")},
+    (left_to_right("GPT2LMHeadModel", "transformer.wte.weight"),),
+    unread=(r"h\.\d+\.attn\.(masked_)?bias",),
+)
+
+FAMILIES = {
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": XLM_R,
+    "albert": ALBERT,
+    "electra": ELECTRA,
+    "ernie": ERNIE,
+    "openai-gpt": GPT,
+    "gpt2": GPT2,
+}
