@@ -83,7 +83,9 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         return {module for part in parts if part is not None for module in part.modules()}
 
     over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
-    repeated = {part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()}
+    repeated = {
+        part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
+    }
     for module in learner.modules():
         if module in once:
             continue

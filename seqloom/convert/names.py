@@ -110,7 +110,9 @@ def plan(
         raise ModelError(f"{where}: no tensor {missing[0]!r}{more}")
     for name, shape in stored.items():
         if name in known and shape != known[name]:
-            raise ModelError(f"{where}: {name!r} has the shape {list(shape)}, by config.json it has {list(known[name])}")
+            raise ModelError(
+                f"{where}: {name!r} has the shape {list(shape)}, by config.json it has {list(known[name])}"
+            )
     unknown = [name for name in stored if name not in known]
     if unknown:
         raise ModelError(f"{where}: {len(unknown)} unknown tensors, {min(unknown)!r} for one")
@@ -133,9 +135,13 @@ def take(chosen: Plan, tensors: Mapping[str, Tensor], repeated: Mapping[str, str
     for name, place in chosen.places.items():
         parts = [stored[each] for each in place.names]
         if len({part.dtype for part in parts}) > 1:
-            raise ModelError(f"{where}: {', '.join(map(repr, place.names))} are of different types, and one tensor here")
+            raise ModelError(
+                f"{where}: {', '.join(map(repr, place.names))} are of different types, and one tensor here"
+            )
         if not parts[0].is_floating_point():
-            raise ModelError(f"{where}: {place.names[0]!r} holds {str(parts[0].dtype).removeprefix('torch.')}, no weights")
+            raise ModelError(
+                f"{where}: {place.names[0]!r} holds {str(parts[0].dtype).removeprefix('torch.')}, no weights"
+            )
         model[name] = place.ours(parts)
         if place.skip:
             unused[place.names[0]] = parts[0][: place.skip].contiguous()

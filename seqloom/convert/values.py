@@ -3,9 +3,25 @@
 from typing import Any
 
 from seqloom.config import problems
-from seqloom.convert.families import FAMILIES, Family
+from seqloom.convert.decoders import GPT, GPT2
+from seqloom.convert.encoders import ALBERT, BERT, ELECTRA, ERNIE, ROBERTA, XLM_R
+from seqloom.convert.family import Family
+from seqloom.convert.marian import MARIAN
 from seqloom.errors import ModelError
 from seqloom.models import model_class
+
+# by model_type; closed: what a file says chooses from it, and can do no more
+FAMILIES = {
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "xlm-roberta": XLM_R,
+    "albert": ALBERT,
+    "electra": ELECTRA,
+    "ernie": ERNIE,
+    "openai-gpt": GPT,
+    "gpt2": GPT2,
+    "marian": MARIAN,
+}
 
 SHARES = ("dropout", "attention_dropout")
 
@@ -27,7 +43,9 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
         raise ModelError(f"{where} lacks {', '.join(missing)}")
     for key, value in family.needed.items():
         if full[key] != value:
-            raise ModelError(f"{where}: {key} = {full[key]!r}; the model {family.model} can only be built with {value!r}")
+            raise ModelError(
+                f"{where}: {key} = {full[key]!r}; the model {family.model} can only be built with {value!r}"
+            )
     values: dict[str, Any] = {}
     for ours, theirs in family.values.items():
         value = full[theirs]
@@ -36,7 +54,13 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
         else:
             right = type(value) is int and value > 0 or value is None and family.usual.get(theirs, 0) is None
         if not right:
-            kind = "a share below 1" if ours in SHARES else "a small number" if ours == "norm_eps" else "a whole number above 0"
+            kind = (
+                "a share below 1"
+                if ours in SHARES
+                else "a small number"
+                if ours == "norm_eps"
+                else "a whole number above 0"
+            )
             raise ModelError(f"{where}: {theirs} = {str(value)[:60]!r} must be {kind}")
         values[ours] = value
     values["max_len"] -= family.skip
@@ -67,7 +91,9 @@ def write_values(model_type: str, values: dict[str, Any], names: set[str], where
     if family.activation:
         names_of = {ours: theirs for theirs, ours in reversed(family.activations.items())}
         if values["activation"] not in names_of:
-            raise ModelError(f"{where}: {family.activation} {values['activation']!r} is not known to such models elsewhere")
+            raise ModelError(
+                f"{where}: {family.activation} {values['activation']!r} is not known to such models elsewhere"
+            )
         config[family.activation] = names_of[values["activation"]]
     config |= family.back(values)
     read = read_values(family, config, names, where)

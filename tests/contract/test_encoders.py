@@ -71,7 +71,9 @@ def test_an_objective_from_left_to_right_is_refused(name):
     from seqloom.errors import UsageError
 
     with pytest.raises(UsageError, match=f"is not for the model {name}"):
-        build_recipe({"name": "x", "model": {"name": name}, "objective": {"name": "next-token"}, "budget": {"steps": 1}}, "x")
+        build_recipe(
+            {"name": "x", "model": {"name": name}, "objective": {"name": "next-token"}, "budget": {"steps": 1}}, "x"
+        )
 
 
 @pytest.mark.parametrize("name", list(e.SMALL))

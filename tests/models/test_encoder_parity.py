@@ -5,9 +5,9 @@ import torch
 import transformers as hf
 
 from seqloom.batch import pack
-from seqloom.convert.families import FAMILIES, XLM
+from seqloom.convert.encoders import XLM
 from seqloom.convert.names import plan, take
-from seqloom.convert.values import read_values
+from seqloom.convert.values import FAMILIES, read_values
 from seqloom.models import model_class
 from seqloom.weights import unique
 

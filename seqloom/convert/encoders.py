@@ -1,45 +1,10 @@
-"""Every family that is exchanged: its names and values there and here. Closed: a file chooses from FAMILIES, no more."""
+"""BERT and its family, as `transformers` stores them ⇄ ours."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from torch import Tensor
-
-from seqloom.convert.names import Table, kept
-
-# exact and by tanh; what others call them
-GELU = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
-
-
-class Head(NamedTuple):
-    """An output layer that a folder may hold."""
-
-    mark: str  # a tensor that only such folders have; none: every folder of the family is one
-    architecture: str  # what `transformers` calls a model with it
-    learns: dict[str, Any]  # our section, {"objective": {…}} or {"task": {…}}
-    table: Table
-    repeated: dict[str, str] = {}  # noqa: RUF012  # further names of tensors that are shared
-
-
-class Family(NamedTuple):
-    model: str  # ours
-    prefix: str  # of the body's tensors
-    values: dict[str, str]  # ours ← theirs
-    usual: dict[str, Any]  # what is meant where a config.json leaves it out
-    needed: dict[str, Any]  # what ours cannot do otherwise
-    table: Table  # of the body
-    heads: tuple[Head, ...]
-    activation: str = ""  # the key of it, if ours can be told
-    activations: dict[str, str] = GELU
-    skip: int = 0  # positions that theirs has before the first
-    unread: tuple[str, ...] = (r"embeddings\.position_ids",)
-    # of ours what follows from all of their config and the names in a file
-    more: Callable[[dict[str, Any], set[str]], dict[str, Any]] = lambda config, names: {}
-    # of theirs what follows from our values
-    back: Callable[[dict[str, Any]], dict[str, Any]] = lambda values: {}
-    # of tensors that ours need not read; ModelError where they hold something else than ours computes
-    check: Callable[[dict[str, Any], dict[str, Tensor]], None] = lambda values, unread: None
-
+from seqloom.convert.family import Family
+from seqloom.convert.names import kept
 
 ENCODER_VALUES = {
     "vocab_size": "vocab_size",
@@ -125,8 +90,7 @@ ROBERTA = BERT._replace(
     # positions are counted from behind the number of the padding token, 1
     usual=ENCODER_USUAL | {"pad_token_id": 1},
     needed=ENCODER_NEEDED | {"pad_token_id": 1},
-    table=encoder("roberta.")
-    | {"embedding.positions": kept("roberta.embeddings.position_embeddings", skip=2)},
+    table=encoder("roberta.") | {"embedding.positions": kept("roberta.embeddings.position_embeddings", skip=2)},
     skip=2,
     more=has_pooler("roberta.pooler.dense.weight"),
 )
@@ -201,89 +165,3 @@ XLM = Family(
         "num_segments": config["n_langs"] if "transformer.lang_embeddings.weight" in names else 0
     },
 )  # fmt: skip
-
-DECODER_VALUES = {
-    "vocab_size": "vocab_size",
-    "dim": "n_embd",
-    "num_layers": "n_layer",
-    "num_heads": "n_head",
-    "max_len": "n_positions",
-    "dropout": "resid_pdrop",
-    "attention_dropout": "attn_pdrop",
-}
-DECODER_USUAL = {
-    "n_positions": 512,
-    "resid_pdrop": 0.1,
-    "attn_pdrop": 0.1,
-    "layer_norm_epsilon": 1e-5,
-    "tie_word_embeddings": True,
-}
-DECODER_NEEDED = {"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
-
-
-def decoder(token: str, positions: str) -> dict[str, Any]:
-    at = "transformer.h.{i}."
-    return {
-        "embedding.token": kept(f"transformer.{token}"),
-        "embedding.positions": kept(f"transformer.{positions}"),
-        "stack.layers.{i}.mixer.qkv": kept(f"{at}attn.c_attn", transposed=True),
-        "stack.layers.{i}.mixer.out": kept(f"{at}attn.c_proj", transposed=True),
-        "stack.layers.{i}.mixer_norm": kept(f"{at}ln_1"),
-        "stack.layers.{i}.ffn.up": kept(f"{at}mlp.c_fc", transposed=True),
-        "stack.layers.{i}.ffn.down": kept(f"{at}mlp.c_proj", transposed=True),
-        "stack.layers.{i}.ffn_norm": kept(f"{at}ln_2"),
-    }
-
-
-def left_to_right(architecture: str, table: str) -> Head:
-    return Head("", architecture, {"objective": {"name": "next-token"}}, {}, {"lm_head.weight": table})
-
-
-GPT = Family(
-    "gpt",
-    "transformer.",
-    DECODER_VALUES,
-    DECODER_USUAL | {"afn": "gelu"},
-    DECODER_NEEDED | {"afn": "gelu"},  # what is called so there is the one by tanh
-    decoder("tokens_embed", "positions_embed"),
-    (left_to_right("OpenAIGPTLMHeadModel", "transformer.tokens_embed.weight"),),
-    unread=(r"h\.\d+\.attn\.bias", "position_ids"),
-    more=lambda config, names: {"ffn_dim": None},
-)
-GPT2 = Family(
-    "gpt2",
-    "transformer.",
-    DECODER_VALUES | {"ffn_dim": "n_inner"},
-    DECODER_USUAL
-    | {
-        "n_positions": 1024,
-        "n_inner": None,
-        "activation_function": "gelu_new",
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "reorder_and_upcast_attn": False,
-        "add_cross_attention": False,
-    },
-    DECODER_NEEDED
-    | {
-        "activation_function": "gelu_new",
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "reorder_and_upcast_attn": False,
-        "add_cross_attention": False,
-    },
-    decoder("wte", "wpe") | {"stack.top": kept("transformer.ln_f")},
-    (left_to_right("GPT2LMHeadModel", "transformer.wte.weight"),),
-    unread=(r"h\.\d+\.attn\.(masked_)?bias",),
-)
-
-FAMILIES = {
-    "bert": BERT,
-    "roberta": ROBERTA,
-    "xlm-roberta": XLM_R,
-    "albert": ALBERT,
-    "electra": ELECTRA,
-    "ernie": ERNIE,
-    "openai-gpt": GPT,
-    "gpt2": GPT2,
-}
