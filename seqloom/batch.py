@@ -203,6 +203,9 @@ class Backbone(nn.Module):
     year: int
     gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
     characters: int = 0  # that it reads of a word; 0: it knows words by their ids
+    pooler: nn.Module | None  # of those that read in both directions: `pooled` of it stands for a whole text
+    activation: str = "gelu"  # and
+    eps: float = 1e-5  # of its norms: what is put on top of it has the same
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property
@@ -325,6 +328,7 @@ class Objective(Learner):
     """Learns from plain text. Owns its output layers."""
 
     backbone: Backbone
+    form: str = ""  # of the passages that it learns from; none: it learns from excerpts
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:

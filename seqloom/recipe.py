@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from seqloom.batch import EncoderDecoder
 from seqloom.batches.pairs import EncodedPairs, PairBatches
+from seqloom.batches.passages import Marks, Passages
 from seqloom.batches.plan import Batches, Packed, Streams
 from seqloom.batches.store import Split
 from seqloom.config import Config, build, problems, unknown_name
@@ -14,6 +15,8 @@ from seqloom.models import MODELS, OWN, model_class
 from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
 from seqloom.tasks import TASKS, fitting_tasks, task_class
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.tokens.words import ends_sentence
 from seqloom.train.loop import Budget, TrainConfig
 
 LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
@@ -21,20 +24,28 @@ LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
 
 class BatchesConfig(Config):
     """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens; pairs:
-    texts of about one length with what they are turned into, at most `budget` tokens on either side.
+    texts of about one length with what they are turned into, at most `budget` tokens on either side; passages: pieces of
+    documents with their special tokens, alone or as two parts, as the objective wants them.
 
+    short: passages of this length for the first `short_share` of the run (0: none); BERT had 128 for 90%.
     vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length."""
 
-    kind: Literal["packed", "streams", "pairs"] = "packed"
+    kind: Literal["packed", "streams", "pairs", "passages"] = "packed"
     budget: int = Field(8192, ge=1)
     streams: int = Field(32, ge=1)
     length: int = Field(128, ge=1)
     vary: bool = False
+    short: int = Field(0, ge=0)
+    short_share: float = Field(0.9, ge=0, le=1)
 
     def build(self, split: Split) -> Batches:
         if self.kind == "packed":
             return Packed(split, self.budget, self.length)
         return Streams(split, self.streams, self.length, self.vary)
+
+    def build_passages(self, split: Split, tokenizer: Tokenizer, form: Any, epochs: float) -> Passages:
+        marks = Marks(tokenizer.first_id, tokenizer.separator_id, ends_sentence(tokenizer))
+        return Passages(split, marks, form, self.budget, self.length, (self.short, self.short_share), epochs)
 
     def build_pairs(self, pairs: EncodedPairs, shapes: str) -> PairBatches:
         return PairBatches(pairs, self.budget, self.length, shapes)
@@ -196,4 +207,20 @@ def misfits(recipe: Recipe) -> list[str]:
         found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{right}"')
     if recipe.train.watch == "bleu" and recipe.learns != "translate":
         found.append(f'\'train.watch\' = "bleu" is for translation, not for {recipe.learns}: use "loss"')
+    return found
+
+
+def short_passages(recipe: Recipe) -> list[str]:
+    batches, ends = recipe.batches, recipe.budget.model_dump(exclude_none=True)
+    if not batches.short:
+        return []
+    if batches.kind != "passages":
+        return [f"'batches.short' = {batches.short} is for batches.kind = \"passages\": leave it out"]
+    found = []
+    if batches.short >= batches.length:
+        found.append(f"'batches.short' = {batches.short} is not shorter than 'batches.length' = {batches.length}")
+    if not ends.keys() & {"tokens", "words", "epochs"}:
+        found.append(
+            "'batches.short' needs a budget in tokens, words or epochs: when the run goes over to long passages follows from it"
+        )
     return found

@@ -5,6 +5,7 @@ small    a few million words on one GPU, or overnight on a CPU
 others   the published sizes, with rates in the range that their papers and later practice give
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,12 @@ from seqloom.batch import EncoderDecoder
 from seqloom.config import override, read_toml, unknown_name
 from seqloom.errors import UsageError
 from seqloom.models import MODELS, model_class
-from seqloom.objectives import fitting_objectives
 from seqloom.plugins import Plugin
 from seqloom.recipe import Recipe, build_recipe
-from seqloom.tasks import fitting_tasks
 
 
 def names() -> list[str]:
-    """Of every model that there is something to learn by."""
-    classes = {model: model_class(model) for model in MODELS}
-    learnt = [model for model, cls in classes.items() if fitting_objectives(cls) or fitting_tasks(cls)]
-    return [f"{model}-{preset}" for model in learnt for preset in classes[model].presets]
+    return [f"{model}-{preset}" for model in MODELS for preset in model_class(model).presets]
 
 
 def built_in(name: str) -> dict[str, Any]:
@@ -32,6 +28,8 @@ def built_in(name: str) -> dict[str, Any]:
     values = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
     training = counted if cls.counted else recurrent if cls.recurrent else transformer
     training = averaged if model == "awd-lstm" else training
+    if not cls.causal:
+        training = partial(passages, model)
     if issubclass(cls, EncoderDecoder):
         training = attentive_pairs if model == "transformer" else recurrent_pairs
     return {
@@ -116,6 +114,42 @@ def transformer(preset: str, model: dict[str, Any]) -> dict[str, Any]:
             "schedule": {"warmup": 1000 if wide else 200},
         },
         "budget": {"epochs": 10},
+    }
+
+
+OBJECTIVES_OF = {
+    "bert": {"name": "next-sentence"},
+    "albert": {"name": "sentence-order"},
+    "electra": {"name": "replaced-token"},
+    "ernie": {"name": "masked", "unit": "word"},
+}
+
+
+def passages(model_name: str, preset: str, model: dict[str, Any]) -> dict[str, Any]:
+    """Pieces of documents with their special tokens. Published sizes: 256 passages a step (BERT: 1,000,000 steps, 10,000 of
+    warm-up to 1e-4, a linear fall, weight decay 0.01, 128 tokens for the first 90%)."""
+    objective, length = OBJECTIVES_OF.get(model_name, {"name": "masked"}), model["max_len"]
+    if preset == "tiny":
+        return {
+            "objective": objective,
+            "batches": {"kind": "passages", "budget": 16 * length, "length": length},
+            "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 100}, "eval_every": 200},
+            "budget": {"tokens": 2e6},
+        }
+    wide = model["dim"] >= 768
+    return {
+        "objective": objective,
+        "batches": {
+            "kind": "passages",
+            "budget": (256 if wide else 64) * length,
+            "length": length,
+            "short": length // 4,
+        },
+        "train": {
+            "optim": {"lr": 1e-4 if wide else 1e-3, "weight_decay": 0.01, "beta2": 0.999 if wide else 0.98},
+            "schedule": {"name": "linear", "warmup": 10_000 if wide else 500, "floor": 0.0},
+        },
+        "budget": {"epochs": 40 if wide else 10},
     }
 
 

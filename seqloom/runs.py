@@ -13,6 +13,8 @@ from torch import Tensor
 from seqloom import cost
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
+from seqloom.batches.passages import Passages
+from seqloom.batches.plan import Batches
 from seqloom.batches.store import Split, Store
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import build, unknown_name
@@ -24,13 +26,16 @@ from seqloom.decode.step import Stepper
 from seqloom.decode.stream import Continuation, Sample, TextStream
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.cache import cached
+from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.evaluate.score import Scored, score
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, spent
+from seqloom.objectives import objective_class
 from seqloom.objectives.counted import Counted
+from seqloom.objectives.masked import MaskedLM
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
@@ -69,8 +74,8 @@ def pretrain(
     if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
         raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
     # what cannot work is refused before the folder is touched
-    batches, tokenizer = recipe.batches.build(train), store.tokenizer
-    budget = recipe.budget.resolve(train)
+    tokenizer, budget = store.tokenizer, recipe.budget.resolve(train)
+    batches = batches_of(recipe, train, tokenizer, budget.tokens / train.num_tokens)
     if recipe.learns == "counts":
         chosen = select_documents(train, budget.tokens, seed)
         check_order(recipe.model_config_of(1).order, chosen)
@@ -95,6 +100,9 @@ def pretrain(
 
         def validate(stop: Any) -> dict[str, Any] | None:
             assert held_out is not None
+            if isinstance(learner, MaskedLM):
+                passages, limit = held_out_passages(recipe, learner, held_out, tokenizer), recipe.valid.limit or None
+                return masked_loss(learner, passages, where, limit=limit, stop=stop, title="validate")
             limits = {
                 "limit": recipe.valid.limit or None,
                 "stride": recipe.valid.stride,
@@ -147,6 +155,18 @@ def open_text(data: str | Path) -> tuple[Store, Split]:
     return store, train
 
 
+def batches_of(recipe: Recipe, train: Split, tokenizer: Tokenizer, epochs: float) -> Batches:
+    if recipe.batches.kind != "passages":
+        return recipe.batches.build(train)
+    return recipe.batches.build_passages(train, tokenizer, objective_class(recipe.learns).form, epochs)
+
+
+def held_out_passages(recipe: Recipe, learner: MaskedLM, split: Split, tokenizer: Tokenizer) -> Passages:
+    """As long as the model was made for, all of them."""
+    batches = recipe.batches.model_copy(update={"short": 0})
+    return batches.build_passages(split, tokenizer, learner.form, 1.0)
+
+
 def begin_learner(recipe: Recipe, store: Store, own: Plugin | None, seed: int) -> Objective:
     with torch.random.fork_rng():
         torch.manual_seed(mix(seed))  # the values that the weights start from
@@ -172,7 +192,7 @@ def find_lr(
     store, train = open_text(data)
     learner = begin_learner(recipe, store, own, seed).to(where)
     store.spell(learner.backbone.characters)
-    batches = recipe.batches.build(train)
+    batches = batches_of(recipe, train, store.tokenizer, 1.0)
     return find_rate(learner, Loader(batches, learner, seed, recipe.train.workers), recipe.train, where, seed)
 
 
@@ -218,6 +238,18 @@ class Run:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
         store, name = self.open(data, split)
         started = time.monotonic()
+        if isinstance(self.learner, MaskedLM):
+            recipe = build_recipe(self.config["recipe"], str(self.folder))
+            found = masked_loss(
+                self.learner, held_out_passages(recipe, self.learner, store.split(name), self.tokenizer), self.device
+            )
+            assert found is not None
+            return {
+                "split": name,
+                **found,
+                "parameters": self.learner.size(),
+                "seconds": round(time.monotonic() - started, 3),
+            }
         result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
         assert result is not None
         return reported(name, store, result, self.learner.size(), started)

@@ -5,8 +5,10 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.store import Split
+from seqloom.errors import ModelError
 from seqloom.tokens.spelling import spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.tokens.words import continues
 
 AT_ONCE = 1 << 24  # tokens
 
@@ -24,3 +26,19 @@ class PreparedVocabulary:
 
     def spellings(self, longest: int) -> Tensor:
         return torch.from_numpy(spelling_table(self.tokenizer, longest))
+
+    def continues(self) -> Tensor:
+        return torch.from_numpy(continues(self.tokenizer))
+
+    def specials(self) -> list[int]:
+        return sorted(
+            {*self.tokenizer.special_ids.values(), *([] if self.tokenizer.unk_id is None else [self.tokenizer.unk_id])}
+        )
+
+    def mask(self) -> int:
+        if self.tokenizer.mask_id is None:
+            raise ModelError(
+                "this tokenizer has no mask token, which the objective hides words with: take one that has '<mask>' or "
+                "'[MASK]', or learn one with 'seqloom prepare'"
+            )
+        return self.tokenizer.mask_id

@@ -58,7 +58,7 @@ class Bert(BidirectionalBackbone):
     def __init__(self, config: Config):
         pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
         super().__init__(self.embed(config), self.layers(config), config.dim, pooler)
-        self.max_len = config.max_len
+        self.max_len, self.activation, self.eps = config.max_len, config.activation, config.norm_eps
 
     @staticmethod
     def embed(config: Config, embedding_dim: int | None = None) -> TokenEmbedding:

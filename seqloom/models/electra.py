@@ -31,3 +31,19 @@ class Electra(Bert):
     def embed(config: Config) -> nn.Module:  # type: ignore[override]
         width = config.embedding_dim or config.dim
         return Bert.embed(config, None if width == config.dim else width)
+
+    def __init__(self, config: Config):
+        super().__init__(config)
+        self.config = config
+
+    def smaller(self, share: float) -> "Electra":
+        """A generator: as deep, `share` as wide, with the embeddings of this one. Heads keep their width."""
+        whole = self.config
+        heads = max(round(whole.num_heads * share), 1)
+        dim = heads * (whole.dim // whole.num_heads)
+        ffn_dim = max(round((whole.ffn_dim or 4 * whole.dim) * share), 1)
+        sizes = {"dim": dim, "num_heads": heads, "ffn_dim": ffn_dim, "embedding_dim": whole.embedding_dim or whole.dim}
+        generator = Electra(whole.model_copy(update=sizes))
+        for part in ("token", "positions", "segments"):
+            setattr(generator.embedding, part, getattr(self.embedding, part))
+        return generator

@@ -14,6 +14,10 @@ OBJECTIVES = {
     "scheduled-sampling": "scheduled:ScheduledSampling",
     "regularized": "regularized:Regularized",
     "counts": "counted:Counted",
+    "masked": "masked:MaskedLM",
+    "next-sentence": "next_sentence:NextSentence",
+    "sentence-order": "sentence_order:SentenceOrder",
+    "replaced-token": "replaced:ReplacedToken",
 }
 
 

@@ -94,7 +94,7 @@ class Counted(LeftToRight):
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        return model.counted
+        return issubclass(model, Backbone) and model.counted
 
     class Config(BaseConfig):
         pass

@@ -31,6 +31,8 @@ MASK = "<mask>"
 UNKNOWN = "<unk>"
 ENDS = (END, "</s>", "<eos>", "[SEP]")  # what other projects call the end of a document, in order of preference
 MASKS = (MASK, "[MASK]")
+FIRSTS = ("[CLS]", "<s>")
+SEPARATORS = ("[SEP]", "</s>")
 
 SIZE_LIMIT = 256 << 20
 EACH_CHARACTER = r"[\s\S]"
@@ -66,6 +68,9 @@ class Tokenizer:
             raise ModelError(f"{where} has no token that ends a document (one of {', '.join(ENDS)}, marked special)")
         self.end_id: int = end
         self.mask_id: int | None = next((self._specials[name] for name in MASKS if name in self._specials), None)
+        # around the passages of models that read in both directions: what a vocabulary has for it, else the end of a document
+        self.first_id: int = next((self._specials[name] for name in FIRSTS if name in self._specials), end)
+        self.separator_id: int = next((self._specials[name] for name in SEPARATORS if name in self._specials), end)
         model = data["model"]
         unknown = model.get("unk_token")
         self.unk_id: int | None = vocabulary.get(unknown) if unknown else model.get("unk_id")

@@ -244,8 +244,8 @@ def test_planted_forgotten_reset_gate_is_noticed(monkeypatch):
 
 
 def test_planted_lost_state_of_an_empty_sequence_is_noticed(monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(AssertionError):
-        patch.setattr(sys.modules[__name__], "gated", partial(forgetful_gated, gated))
+    monkeypatch.setattr(sys.modules[__name__], "gated", partial(forgetful_gated, gated))
+    with pytest.raises(AssertionError):
         test_gates_by_hand_equal_the_loop(LstmCell, (3, 6, 0, 1))
 
 

@@ -1,0 +1,236 @@
+"""Masked language modelling: some tokens are hidden, and guessed from both sides. Devlin et al., 2018 (arXiv 1810.04805).
+
+Of the chosen tokens most become the mask token, some another token, and some stay as they are. What is chosen together:
+
+    token    each for itself
+    word     all pieces of a word (BERT's later weights; Cui et al., 2019, arXiv 1906.08101)
+    span     runs of tokens of geometric length, p = 0.2, at most 10 (Joshi et al., 2020, arXiv 1907.10529)
+
+Masks are new in every epoch (Liu et al., 2019, arXiv 1907.11692), or with `static` the same ones for a place of the text,
+as BERT's were. Departures: exactly `rate` of a batch's tokens are chosen, not of each sequence.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from seqloom.batch import IGNORE, Backbone, Loss, Objective, Passage, Ragged, Sizes, State, Vocabulary, wide
+from seqloom.blocks.feedforward import ACTIVATIONS
+from seqloom.blocks.softmax import Softmax
+from seqloom.config import Config as BaseConfig
+from seqloom.errors import UsageError
+
+SPAN_END = 0.2  # the chance that a span ends with a token
+LONGEST_SPAN = 10
+
+
+class Masked(NamedTuple):
+    """A passage with some tokens hidden."""
+
+    batch: Ragged
+    where: Tensor  # (M,) places in the row
+    targets: Tensor  # (M,) what stood there; IGNORE where fewer were chosen
+    labels: Tensor  # (N,) of the passage
+    real: Tensor  # (T,) whether a token is read at all, and not filler
+
+    def sizes(self) -> Sizes:
+        lengths = torch.bincount(self.batch.owner[self.real])
+        special = int((lengths > 0).sum()) * (2 if self.batch.segments is None else 3)
+        read, targets = int(lengths.sum()), int((self.targets != IGNORE).sum())
+        return Sizes(read - special, int((lengths * lengths).sum()), read, targets)
+
+
+class Guess(nn.Module):
+    """From hidden states to the space of the embeddings: what stands before the output layer."""
+
+    def __init__(self, dim: int, width: int, activation: str, eps: float):
+        super().__init__()
+        self.dense, self.norm = nn.Linear(dim, width), nn.LayerNorm(width, eps=eps)
+        self.activation = ACTIVATIONS[activation]
+
+    def init_weights(self) -> None:
+        nn.init.normal_(self.dense.weight, std=0.02)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.norm(self.activation(self.dense(hidden)))
+
+
+class MaskedLM(Objective):
+    form = "single"  # of the passages it learns from
+
+    class Config(BaseConfig):
+        rate: float = Field(0.15, gt=0, lt=1)
+        keep: float = Field(0.1, ge=0, le=1, description="of the chosen: left as they are")
+        random: float = Field(0.1, ge=0, le=1, description="of the chosen: another token")
+        unit: Literal["token", "word", "span"] = "token"
+        static: bool = False
+
+        @model_validator(mode="after")
+        def shares(self) -> "MaskedLM.Config":
+            if self.keep + self.random > 1:
+                raise ValueError(f"keep {self.keep} and random {self.random} are more than all")
+            if self.static and self.unit == "span":
+                raise ValueError('static masks are for unit "token" and "word": spans are drawn anew')
+            return self
+
+    mask_id: Tensor
+    is_special: Tensor
+    continues: Tensor
+
+    @classmethod
+    def fits(cls, model: type[Backbone]) -> bool:
+        return super().fits(model) and not model.causal
+
+    def __init__(self, backbone: Backbone, config: Config):
+        super().__init__()
+        assert backbone.table is not None
+        self.backbone = backbone
+        self.rate, self.keep, self.random = config.rate, config.keep, config.random
+        self.unit, self.fixed = config.unit, config.static
+        width = backbone.table.embedding_dim
+        self.guess = Guess(backbone.dim, width, backbone.activation, backbone.eps)
+        self.softmax = Softmax(width, backbone.vocab_size, backbone.table, bias=True)
+        self.guess.init_weights()
+        self.softmax.init_weights(std=0.02, tied=True)
+        size = backbone.vocab_size
+        self.register_buffer("mask_id", torch.tensor(-1))
+        self.register_buffer("is_special", torch.zeros(size, dtype=torch.bool))
+        self.register_buffer("continues", torch.zeros(size, dtype=torch.bool))
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        self.backbone.introduce(vocabulary)
+        self.mask_id.fill_(vocabulary.mask())
+        self.is_special[vocabulary.specials()] = True
+        self.continues.copy_(vocabulary.continues())
+        self.settle()
+
+    def settle(self) -> None:
+        """What data workers ask about is kept on the host."""
+        self.backbone.settle()
+        self.mask = int(self.mask_id)
+        if not 0 <= self.mask < self.backbone.vocab_size:
+            raise ValueError(f"the mask token has the number {self.mask}, outside the vocabulary")
+        self.ordinary = (~self.is_special.cpu()).nonzero().flatten()
+        self.inside = self.continues.cpu().numpy()
+
+    def initial_loss(self) -> float:
+        return math.log(self.backbone.vocab_size)
+
+    # ---- hiding
+
+    def corrupt(self, cut: Passage, rng: torch.Generator) -> Masked:
+        ids, free = cut.batch.ids, cut.places >= 0
+        room = -(-int(self.rate * len(ids) * (1.25 if self.fixed else 1.0)) // 8) * 8 + 8  # one shape for all batches
+        groups = self.groups(cut, rng)  # (T,) −1: never chosen
+        chosen, dice = self.choose(cut, groups, rng)
+        where = chosen[:room]
+        other = self.ordinary[torch.randint(len(self.ordinary), where.shape, generator=rng)]
+        if self.fixed:
+            other = self.ordinary[(hashed(cut.places[where], 2) * len(self.ordinary)).long()]
+        shares = dice[where]
+        fresh = torch.where(
+            shares < self.keep, ids[where], torch.where(shares < self.keep + self.random, other, self.mask)
+        )
+        hidden = ids.index_copy(0, where, fresh)
+        spare = room - len(where)
+        return Masked(
+            cut.batch._replace(ids=hidden),
+            torch.cat((where, where.new_zeros(spare))),
+            torch.cat((ids[where], ids.new_full((spare,), IGNORE))),
+            cut.labels,
+            real_tokens(cut, free),
+        )
+
+    def groups(self, cut: Passage, rng: torch.Generator) -> np.ndarray:
+        """(T,) tokens with one number are chosen together; −1: special tokens and filler."""
+        free, ids = (cut.places >= 0).numpy(), cut.batch.ids.numpy()
+        before = np.concatenate(([False], free[:-1]))  # whether the token before is text, too
+        begins = np.ones(len(ids), bool)
+        if self.unit == "word":
+            begins = ~(self.inside[ids] & before)
+        elif self.unit == "span":
+            lengths = (torch.rand(len(ids), generator=rng).log() / math.log(1 - SPAN_END)).long().clamp(
+                max=LONGEST_SPAN - 1
+            ) + 1
+            ends = lengths.cumsum(0).numpy()
+            begins = ~before
+            begins[ends[ends < len(ids)]] = True
+        return np.where(free, np.cumsum(begins), -1)
+
+    def choose(self, cut: Passage, groups: np.ndarray, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(M,) the chosen places, and (T,) what decides about each of them."""
+        free = groups >= 0
+        names, group = np.unique(groups[free], return_inverse=True)
+        if self.fixed:
+            # a word is chosen by its first place, whatever batch it is in
+            first = np.full(len(names), np.iinfo(np.int64).max)
+            np.minimum.at(first, group, cut.places.numpy()[free])
+            taken = hashed(torch.from_numpy(first), 0).numpy() < self.rate
+            dice = hashed(cut.places, 1)
+        else:
+            sizes = np.bincount(group, minlength=len(names))
+            order = torch.randperm(len(names), generator=rng).numpy()
+            taken = np.zeros(len(names), bool)
+            taken[order] = np.cumsum(sizes[order]) <= round(self.rate * int(free.sum()))
+            # a span has one fate, the pieces of a word have their own
+            many = len(names) if self.unit == "span" else len(groups)
+            drawn = torch.rand(many, generator=rng)
+            dice = drawn
+            if self.unit == "span":
+                dice = torch.ones(len(groups))
+                dice[torch.from_numpy(np.flatnonzero(free))] = drawn[torch.from_numpy(group)]
+        return torch.from_numpy(np.flatnonzero(free)[taken[group]]), dice
+
+    # ---- guessing
+
+    def forward(self, example: Masked, carry: State | None = None) -> Loss:
+        hidden = self.backbone(example.batch).hidden
+        return Loss(self.guessed(hidden, example), (example.targets != IGNORE).sum())
+
+    def guessed(self, hidden: Tensor, example: Masked) -> Tensor:
+        """The summed loss of the hidden tokens; only they meet the vocabulary."""
+        return self.softmax(self.guess(hidden[example.where]), example.targets)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """(T, D) → (T, V)"""
+        return self.softmax(self.guess(hidden))
+
+    def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        """(M,) −log p of every hidden token, and further sums for a measurement; `extra`: what else is learnt by."""
+        return self.measured(self.scores(self.backbone(example.batch).hidden[example.where]), example)
+
+    @staticmethod
+    def measured(scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = nn.functional.cross_entropy(wide(scores), example.targets, ignore_index=IGNORE, reduction="none")
+        return losses, {"accuracy": (scores.argmax(1) == example.targets).sum()}
+
+
+def real_tokens(cut: Passage, free: Tensor) -> Tensor:
+    """(T,) text and its special tokens: what stands in a sequence that has any text."""
+    owner = cut.batch.owner
+    has_text = torch.zeros(cut.batch.num_sequences, dtype=torch.bool)
+    has_text[owner[free]] = True
+    return has_text[owner]
+
+
+def hashed(places: Tensor, salt: int) -> Tensor:
+    """A number in [0, 1) for each place of a text, always the same one (splitmix64)."""
+    with np.errstate(over="ignore"):
+        z = places.numpy().astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(salt + 1)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        z = z ^ (z >> np.uint64(31))
+    return torch.from_numpy((z >> np.uint64(11)).astype(np.float64) / 2**53)
+
+
+def check_segments(backbone: Backbone, objective: str) -> None:
+    if getattr(backbone, "pooler", None) is None:
+        raise UsageError(
+            f"the objective {objective} reads a whole passage through a pooler, which this model has not: use bert, albert or "
+            f"ernie, or the objective masked"
+        )

@@ -1,0 +1,43 @@
+"""Masked tokens, and whether the second part of a passage follows the first. Devlin et al., 2018 (arXiv 1810.04805)."""
+
+from torch import Tensor, nn
+
+from seqloom.batch import IGNORE, Backbone, Loss, State
+from seqloom.objectives.masked import Masked, MaskedLM, check_segments
+
+
+class NextSentence(MaskedLM):
+    """Both losses are means in the paper and are added; here the sum over passages is weighed so that it is the same."""
+
+    form = "next"
+
+    def __init__(self, backbone: Backbone, config: MaskedLM.Config):
+        check_segments(backbone, "next-sentence" if self.form == "next" else "sentence-order")
+        super().__init__(backbone, config)
+        self.relation = nn.Linear(backbone.dim, 2)  # 0: as in the document, 1: not
+        nn.init.normal_(self.relation.weight, std=0.02)
+        nn.init.zeros_(self.relation.bias)
+
+    def related(self, hidden: Tensor, example: Masked) -> Tensor:
+        """(N, 2) scores from the first token of each passage; empty sequences have those of a token nearby."""
+        first = example.batch.offsets[:-1].long().clamp(max=hidden.shape[0] - 1)
+        return self.relation(self.backbone.pooled(hidden[first]))  # type: ignore[operator]
+
+    def told(self, hidden: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+        """The summed loss of the relations, weighed as above, and how many are told right."""
+        scores = self.related(hidden, example).float()
+        total = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
+        count, passages = (example.targets != IGNORE).sum(), (example.labels != IGNORE).sum()
+        return total * (count / passages.clamp(min=1)), (scores.argmax(1) == example.labels).sum()
+
+    def forward(self, example: Masked, carry: State | None = None) -> Loss:
+        hidden = self.backbone(example.batch).hidden
+        relation, _ = self.told(hidden, example)
+        return Loss(self.guessed(hidden, example) + relation, (example.targets != IGNORE).sum())
+
+    def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        hidden = self.backbone(example.batch).hidden
+        losses, sums = self.measured(self.scores(hidden[example.where]), example)
+        relation, right = self.told(hidden, example)
+        passages = (example.labels != IGNORE).sum()
+        return losses, sums | {"extra": relation, "relation_accuracy": right, "passages": passages}

@@ -1,0 +1,84 @@
+"""Replaced token detection: a small masked LM fills gaps, and the model says which tokens are not the true ones.
+
+Clark et al., 2020 (arXiv 2003.10555), ELECTRA. Both learn together: the sum of the generator's loss and λ times the
+discriminator's, each a mean in the paper. Here both are sums over one count, that of the hidden tokens: the discriminator's
+sum over all tokens is multiplied by the share that is hidden, which makes it the same. No gradient flows through the draw.
+"""
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import IGNORE, Backbone, Loss, State, wide
+from seqloom.blocks.feedforward import ACTIVATIONS
+from seqloom.errors import UsageError
+from seqloom.objectives.masked import Guess, Masked, MaskedLM
+
+
+class ReplacedToken(MaskedLM):
+    """`backbone` is the discriminator, which is kept; the generator is a smaller one that shares its embeddings."""
+
+    class Config(MaskedLM.Config):
+        keep: float = Field(0.0, ge=0, le=1)  # everything chosen is hidden: the generator puts other words there
+        random: float = Field(0.0, ge=0, le=1)
+        weight: float = Field(50.0, gt=0, description="λ, of the discriminator's loss")
+        generator: float = Field(0.25, gt=0, le=1, description="its width as a share of the discriminator's")
+
+    @classmethod
+    def fits(cls, model: type[Backbone]) -> bool:
+        return super().fits(model) and hasattr(model, "smaller")
+
+    def __init__(self, backbone: Backbone, config: Config):
+        if not hasattr(backbone, "smaller"):
+            raise UsageError("replaced token detection needs a model that can be its own small generator: use electra")
+        super().__init__(backbone, config)
+        self.weight = config.weight
+        self.generator: Backbone = backbone.smaller(config.generator)  # type: ignore[operator]
+        assert self.generator.table is not None
+        self.guess = Guess(self.generator.dim, self.generator.table.embedding_dim, backbone.activation, backbone.eps)
+        self.dense, self.verdict = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
+        self.activation = ACTIVATIONS[backbone.activation]
+        for linear in (self.guess.dense, self.dense, self.verdict):
+            nn.init.normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def judged(self, hidden: Tensor) -> Tensor:
+        """(T, D) → (T,) the log-odds that a token was replaced."""
+        return self.verdict(self.activation(self.dense(hidden))).squeeze(1)
+
+    def detected(self, told: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+        """The discriminator's loss over all tokens, weighed as above, and how many it judges right."""
+        ids, wrong = self.filled(told, example)
+        odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
+        real = example.real.to(odds.dtype)
+        total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=real, reduction="sum")
+        return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum()
+
+    def forward(self, example: Masked, carry: State | None = None) -> Loss:
+        told = self.generator(example.batch).hidden[example.where]
+        detection, _ = self.detected(told, example)
+        total = self.softmax(self.guess(told), example.targets) + detection
+        return Loss(total, (example.targets != IGNORE).sum())
+
+    def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        told = self.generator(example.batch).hidden[example.where]
+        losses, sums = self.measured(self.softmax(self.guess(told)), example)
+        detection, right = self.detected(told, example)
+        return losses, sums | {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
+
+    @torch.no_grad()
+    def filled(self, told: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+        """(T,) the text with the generator's words in its gaps, and where they are wrong."""
+        scores = self.softmax(self.guess(told)).float()
+        noise = -torch.log(-torch.log(torch.rand_like(scores).clamp(1e-9, 1 - 1e-7)))
+        kept = example.targets != IGNORE
+        ids = put(example, (scores + noise).argmax(1), kept)
+        return ids, ids != put(example, example.targets, kept)
+
+
+def put(example: Masked, values: Tensor, kept: Tensor) -> Tensor:
+    """(T,) the ids with the values at their places; what was not chosen, all at place 0, changes nothing and asks nobody."""
+    ids = example.batch.ids
+    changes = torch.zeros_like(ids).index_add(0, example.where, torch.where(kept, values - ids[example.where], 0))
+    return ids + changes
