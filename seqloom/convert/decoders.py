@@ -54,7 +54,7 @@ GPT = Family(
     decoder("tokens_embed", "positions_embed"),
     (left_to_right("OpenAIGPTLMHeadModel", "transformer.tokens_embed.weight"),),
     unread=(r"h\.\d+\.attn\.bias", "position_ids"),
-    more=lambda config, names: {"ffn_dim": None},
+    more=lambda config, names: {"ffn_dim": 4 * config["n_embd"]},
 )
 GPT2 = Family(
     "gpt2",

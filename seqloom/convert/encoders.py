@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from seqloom.convert.family import Family
+from seqloom.convert.family import Family, Head
 from seqloom.convert.names import kept
 
 ENCODER_VALUES = {
@@ -61,6 +61,59 @@ def encoder(prefix: str, layer: str = "encoder.layer.{i}.") -> dict[str, Any]:
     }
 
 
+def masked(architecture: str, at: str, body: str, norm: str, mark: str, dense: str = "dense") -> Head:
+    """The output layer of hidden words. at: where it is; body: of its family; norm, dense: as it calls them."""
+    return Head(
+        mark,
+        architecture,
+        {"objective": {"name": "masked"}},
+        {"guess.dense": kept(f"{at}{dense}"), "guess.norm": kept(f"{at}{norm}"), "softmax.bias": kept(mark)},
+        {f"{at}decoder.weight": f"{body}embeddings.word_embeddings.weight", f"{at}decoder.bias": mark},
+    )
+
+
+def with_relation(head: Head, architecture: str, objective: str, also: str, place: str) -> Head:
+    """The same, and whether two parts belong together."""
+    return head._replace(
+        mark=f"{place}.weight",
+        architecture=architecture,
+        learns={"objective": {"name": objective}},
+        table={**head.table, "relation": kept(place)},
+        also=(also,),
+    )
+
+
+def bert_heads(name: str, body: str) -> tuple[Head, ...]:
+    at = "cls.predictions."
+    plain = masked(f"{name}ForMaskedLM", at, body, "transform.LayerNorm", f"{at}bias", "transform.dense")
+    both = with_relation(plain, f"{name}ForPreTraining", "next-sentence", "sentence-order", "cls.seq_relationship")
+    return (both, plain)
+
+
+def roberta_heads(name: str) -> tuple[Head, ...]:
+    return (masked(f"{name}ForMaskedLM", "lm_head.", "roberta.", "layer_norm", "lm_head.bias"),)
+
+
+def albert_heads() -> tuple[Head, ...]:
+    plain = masked("AlbertForMaskedLM", "predictions.", "albert.", "LayerNorm", "predictions.bias")
+    place = "sop_classifier.classifier"
+    return (with_relation(plain, "AlbertForPreTraining", "sentence-order", "next-sentence", place), plain)
+
+
+def electra_heads() -> tuple[Head, ...]:
+    at, table = "discriminator_predictions.", "electra.embeddings.word_embeddings.weight"
+    judge = Head(
+        f"{at}dense_prediction.weight",
+        "ElectraForPreTraining",
+        {"objective": {"name": "replaced-token", "generator": 0.0}},
+        {"dense": kept(f"{at}dense"), "verdict": kept(f"{at}dense_prediction")},
+        left_out=("generator.", "guess.", "softmax."),
+    )
+    bias = "generator_lm_head.bias"
+    writer = masked("ElectraForMaskedLM", "generator_predictions.", "electra.", "LayerNorm", bias)
+    return (judge, writer._replace(repeated={"generator_lm_head.weight": table}))
+
+
 def has_pooler(name: str) -> Callable[[dict[str, Any], set[str]], dict[str, Any]]:
     return lambda config, names: {"pooler": name in names}
 
@@ -72,7 +125,7 @@ BERT = Family(
     ENCODER_USUAL,
     ENCODER_NEEDED,
     encoder("bert."),
-    (),
+    bert_heads("Bert", "bert."),
     "hidden_act",
     more=has_pooler("bert.pooler.dense.weight"),
 )
@@ -82,6 +135,7 @@ ERNIE = BERT._replace(
     usual=ENCODER_USUAL | {"use_task_id": False},
     needed=ENCODER_NEEDED | {"use_task_id": False},
     table=encoder("ernie."),
+    heads=bert_heads("Ernie", "ernie."),
     more=has_pooler("ernie.pooler.dense.weight"),
 )
 ROBERTA = BERT._replace(
@@ -91,16 +145,20 @@ ROBERTA = BERT._replace(
     usual=ENCODER_USUAL | {"pad_token_id": 1},
     needed=ENCODER_NEEDED | {"pad_token_id": 1},
     table=encoder("roberta.") | {"embedding.positions": kept("roberta.embeddings.position_embeddings", skip=2)},
+    heads=roberta_heads("Roberta"),
+    activations={"gelu": "gelu"},  # the output layer has it whatever the layers have
     skip=2,
     more=has_pooler("roberta.pooler.dense.weight"),
 )
-XLM_R = ROBERTA._replace(model="xlm-r")
+XLM_R = ROBERTA._replace(model="xlm-r", heads=roberta_heads("XLMRoberta"))
 ELECTRA = BERT._replace(
     model="electra",
     prefix="electra.",
     values=ENCODER_VALUES | {"embedding_dim": "embedding_size"},
     usual=ENCODER_USUAL | {"embedding_size": 128},
     table=encoder("electra.") | {"embedding.project": kept("electra.embeddings_project")},
+    heads=electra_heads(),
+    activations={"gelu": "gelu"},
     more=lambda config, names: {"pooler": False},
 )
 _ALBERT = "albert.encoder.albert_layer_groups.0.albert_layers.0."
@@ -129,6 +187,7 @@ ALBERT = BERT._replace(
         "stack.layers.{i}.ffn_norm": kept(f"{_ALBERT}full_layer_layer_norm"),
         "pooler": kept("albert.pooler"),
     },
+    heads=albert_heads(),
     more=has_pooler("albert.pooler.weight"),
 )
 XLM = Family(

@@ -19,6 +19,8 @@ class Head(NamedTuple):
     learns: dict[str, Any]  # our section, {"objective": {…}} or {"task": {…}}
     table: Table
     repeated: dict[str, str] = {}  # noqa: RUF012  # further names of tensors that are shared
+    also: tuple[str, ...] = ()  # what else is learnt by the same layers
+    left_out: tuple[str, ...] = ()  # how names of ours begin that only learning needs
 
 
 class Family(NamedTuple):

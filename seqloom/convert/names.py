@@ -87,7 +87,8 @@ def plan(
     prefix: of the body's names, left out where a body was stored alone; repeated: names under which a tensor may be stored
     once more, and its own; unread: patterns of what is stored but holds nothing learnt.
     """
-    places, shapes = {}, {}
+    places: dict[str, Kept] = {}
+    shapes: dict[str, Shape] = {}
     for name, tensor in ours.items():
         place = find(table, name)
         if place is None:
@@ -125,7 +126,7 @@ def full_name(name: str, known: Iterable[str], prefix: str) -> str:
     return prefix + name if name not in known and prefix + name in known else name
 
 
-def take(chosen: Plan, tensors: Mapping[str, Tensor], repeated: Mapping[str, str], where: str) -> tuple[dict, dict]:
+def take(chosen: Plan, tensors: Mapping[str, Tensor], repeated: Mapping[str, str], where: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Our tensors, and by their names the rows that ours have no use for."""
     stored = {full: tensors[name] for name, full in chosen.names.items()}
     for name, own in repeated.items():

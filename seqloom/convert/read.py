@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.batch import Learner
+from seqloom.batch import Learner, Vocabulary
 from seqloom.convert.family import Family, Head
 from seqloom.convert.marian import MARIAN
 from seqloom.convert.names import Plan, full_name, plan, take
@@ -14,7 +14,6 @@ from seqloom.errors import ModelError
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.tasks import task_class
-from seqloom.weights import unique
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -45,6 +44,16 @@ def shape_of(family: Family, head: Head, values: dict[str, Any]) -> Learner:
         return learner(model(model.Config(**values)), learner.Config(**own))
 
 
+def told(learner: Learner, vocabulary: Vocabulary) -> dict[str, Tensor]:
+    """What a learner without memory keeps of its vocabulary beside its weights."""
+    for module in learner.modules():
+        for name, buffer in list(module.named_buffers(recurse=False)):
+            setattr(module, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
+    learner.introduce(vocabulary)
+    parameters = dict(learner.named_parameters(remove_duplicate=False))
+    return {name: tensor for name, tensor in learner.state_dict().items() if name not in parameters}
+
+
 def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: str) -> Model:
     known = {full_name(name, (), "") for name in shapes}
     names = known | {family.prefix + name for name in known}
@@ -57,7 +66,8 @@ def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: st
     values = read_values(family, config, names, f"{where}: config.json")
     if values["num_layers"] > len(shapes):
         raise ModelError(f"{where}: config.json has {values['num_layers']:,} layers, more than there are tensors")
-    ours = {name.removeprefix("backbone."): t for name, t in unique(shape_of(family, head, values)).items()}
+    learner = shape_of(family, head, values)
+    ours = {name.removeprefix("backbone."): parameter for name, parameter in learner.named_parameters()}
     table = {**family.table, **head.table}
     return Model(
         family, head, values, plan(table, ours, shapes, family.prefix, head.repeated, family.unread, where), where

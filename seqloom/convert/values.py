@@ -52,7 +52,7 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
         if ours in SHARES or ours == "norm_eps":
             right = type(value) in (int, float) and 0 <= value < 1
         else:
-            right = type(value) is int and value > 0 or value is None and family.usual.get(theirs, 0) is None
+            right = (type(value) is int and value > 0) or (value is None and family.usual.get(theirs, 0) is None)
         if not right:
             kind = (
                 "a share below 1"
@@ -97,7 +97,7 @@ def write_values(model_type: str, values: dict[str, Any], names: set[str], where
         config[family.activation] = names_of[values["activation"]]
     config |= family.back(values)
     read = read_values(family, config, names, where)
-    changed = [name for name, value in full.items() if name != "max_len" and read.get(name, value) not in (value, None)]
+    changed = [name for name, value in full.items() if name != "max_len" and read.get(name, value) != value]
     if changed:
         name = changed[0]
         raise ModelError(
