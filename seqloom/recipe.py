@@ -199,11 +199,9 @@ def misfits(recipe: Recipe) -> list[str]:
     if recipe.learns not in fitting:
         other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)
         kind_of = kind if fitting else other[0]
-        instead = (fitting or other[1](cls))[0]
-        found.append(
-            f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}: "
-            f'use "{instead}" ([{kind_of}] name = "{instead}")'
-        )
+        instead = next(iter(fitting or other[1](cls)), None)
+        hint = "" if instead is None else f': use "{instead}" ([{kind_of}] name = "{instead}")'
+        found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
     elif issubclass(cls, EncoderDecoder) != (recipe.batches.kind == "pairs"):
         right = "pairs" if issubclass(cls, EncoderDecoder) else "packed"
         found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{right}"')

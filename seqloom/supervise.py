@@ -68,9 +68,9 @@ def train(
     if recipe.train.watch == "bleu" and not given["valid"]:
         raise UsageError('train.watch = "bleu" needs --valid, whose translation is scored')
     words = shared_tokenizer(given["train"], tokenizer, vocab_size, lowercase, from_tokenizer)
-    longest = recipe.batches.length
+    longest, start = recipe.batches.length, recipe.task.get("start_id")
     encoded = {
-        name: encode_pairs(read_pairs(files), words, longest if name == "train" else limit_of(recipe), name)
+        name: encode_pairs(read_pairs(files), words, longest if name == "train" else limit_of(recipe), name, start)
         for name, files in given.items()
         if files
     }

@@ -41,6 +41,7 @@ ORDER = [
     "translator",
     "runs",
     "supervise",
+    "exchange",
     "report",
     "quickstart",
     "cli",

@@ -23,7 +23,12 @@ class ReplacedToken(MaskedLM):
         keep: float = Field(0.0, ge=0, le=1)  # everything chosen is hidden: the generator puts other words there
         random: float = Field(0.0, ge=0, le=1)
         weight: float = Field(50.0, gt=0, description="λ, of the discriminator's loss")
-        generator: float = Field(0.25, gt=0, le=1, description="its width as a share of the discriminator's")
+        generator: float = Field(
+            0.25,
+            ge=0,
+            le=1,
+            description="its width as a share of the discriminator's; 0: none, it judges but cannot learn",
+        )
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
@@ -34,12 +39,18 @@ class ReplacedToken(MaskedLM):
             raise UsageError("replaced token detection needs a model that can be its own small generator: use electra")
         super().__init__(backbone, config)
         self.weight = config.weight
-        self.generator: Backbone = backbone.smaller(config.generator)  # type: ignore[operator]
-        assert self.generator.table is not None
-        self.guess = Guess(self.generator.dim, self.generator.table.embedding_dim, backbone.activation, backbone.eps)
         self.dense, self.verdict = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
         self.activation = ACTIVATIONS[backbone.activation]
-        for linear in (self.guess.dense, self.dense, self.verdict):
+        linears = [self.dense, self.verdict]
+        if config.generator == 0:  # as published ones are handed on
+            del self.guess, self.softmax
+        else:
+            self.generator: Backbone = backbone.smaller(config.generator)  # type: ignore[operator]
+            assert self.generator.table is not None
+            width = self.generator.table.embedding_dim
+            self.guess = Guess(self.generator.dim, width, backbone.activation, backbone.eps)
+            linears.append(self.guess.dense)
+        for linear in linears:
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
