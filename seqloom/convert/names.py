@@ -126,7 +126,9 @@ def full_name(name: str, known: Iterable[str], prefix: str) -> str:
     return prefix + name if name not in known and prefix + name in known else name
 
 
-def take(chosen: Plan, tensors: Mapping[str, Tensor], repeated: Mapping[str, str], where: str) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def take(
+    chosen: Plan, tensors: Mapping[str, Tensor], repeated: Mapping[str, str], where: str
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Our tensors, and by their names the rows that ours have no use for."""
     stored = {full: tensors[name] for name, full in chosen.names.items()}
     for name, own in repeated.items():
