@@ -40,6 +40,7 @@ ORDER = [
     "folder",
     "translator",
     "runs",
+    "materials",
     "supervise",
     "exchange",
     "report",
