@@ -73,7 +73,9 @@ def with_entities(sentence: Sentence, tokenizer: Tokenizer) -> tuple[list[int], 
     """The tokens of a sentence, and which go on with the entity, or else the word, of the token before them."""
     tokens, spots = tokenizer.encode_with_offsets(sentence.text)
     goes_on = continued(sentence.tags)
-    ends = np.cumsum([len(word) + len(space) for word, space in zip(sentence.words, sentence.spaces, strict=True)])
+    spaces = [len(space) for space in sentence.spaces]
+    # a blank belongs to the word behind it, as the tokens of byte-level vocabularies have it
+    ends = np.cumsum([len(word) for word in sentence.words]) + np.cumsum([0, *spaces[:-1]])
     owner = np.searchsorted(ends, [begin for begin, _ in spots], side="right").tolist()  # the word of each token
     inside = [tag != "O" for tag in sentence.tags]
     same = []

@@ -67,16 +67,23 @@ def test_which_words_go_on_with_an_entity(tags, goes_on):
 
 
 def test_tokens_of_an_entity_belong_together_whatever_cuts_them():
-    sentence = Sentence("he saw New York City today".split(), "O O B-LOC I-LOC I-LOC O".split(), "f:1")
+    sentence = Sentence(
+        ["he", "saw", "New", "York", "City", "today"], ["O", "O", "B-LOC", "I-LOC", "I-LOC", "O"], "f:1"
+    )
     characters = Tokenizer.train("byte", ["x"])
     tokens, same = with_entities(sentence, characters)
     text = sentence.text
     begin, end = text.index("New"), text.index(" today")
     joined = [i for i, each in enumerate(same) if each]
-    # every byte of the name but its first; the blank before it belongs to the word before
-    assert joined == list(range(begin + 1, end))
+    # every byte of the name, for it begins with the blank before it
+    assert joined == list(range(begin, end))
     words = Tokenizer.train("word", [text])
     assert with_entities(sentence, words)[1] == [False, False, False, True, True, False]
+    pieces = Tokenizer.train("bpe", [text], vocab_size=262)
+    whole = "".join(
+        pieces.decode([token]) for token, each in zip(*with_entities(sentence, pieces), strict=True) if each
+    )
+    assert whole.strip() and whole in " New York City"
     assert len(tokens) == len(text)
 
 
