@@ -119,9 +119,7 @@ def tokenizer(kind: str) -> Tokenizer:
     made.normalizer = normalizers.NFKC()
     made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     made.decoder = decoders.Metaspace()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=SIZE, special_tokens=specials, unk_token="<unk>", show_progress=False
-    )
+    trainer = trainers.UnigramTrainer(vocab_size=SIZE, special_tokens=specials, unk_token="<unk>", show_progress=False)
     made.train_from_iterator(TEXTS * 3, trainer)
     return made
 
