@@ -288,6 +288,7 @@ class Learner(nn.Module):
     """All that the training loop knows: an example goes in, a sum and a count come out."""
 
     static: bool = True  # examples of one shape take one course: nothing is decided on the host
+    reads: str = "excerpts"  # what the loader cuts out for it: excerpts, passages or pairs
 
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
@@ -328,7 +329,7 @@ class Objective(Learner):
     """Learns from plain text. Owns its output layers."""
 
     backbone: Backbone
-    form: str = ""  # of the passages that it learns from; none: it learns from excerpts
+    form: str = ""  # of the passages that it learns from
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:

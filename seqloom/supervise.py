@@ -9,7 +9,9 @@ import torch
 
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.pairs import EncodedPairs, encode_pairs
+from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.errors import DataError, UsageError
+from seqloom.evaluate.pairs import parallel_loss
 from seqloom.evaluate.translation import pair_loss
 from seqloom.files import sole_owner
 from seqloom.folder import begin_folder, describe, export, finish, spent
@@ -17,8 +19,9 @@ from seqloom.plugins import Plugin, open_plugin
 from seqloom.progress import say
 from seqloom.recipe import Recipe
 from seqloom.recipes import find_recipe
-from seqloom.runs import check_country, load
+from seqloom.runs import Run, check_country, load
 from seqloom.tasks import task_class
+from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.text.pairs import TextPair, read_pairs, repeated
 from seqloom.tokens.learn import check_options
 from seqloom.tokens.tokenizer import Tokenizer
@@ -52,13 +55,13 @@ def train(
     deterministic: bool = False,
     country: str = "world",
     plugin: str | Path | Plugin | None = None,
-) -> Translator:
+) -> Run | Translator:
     """Trains a task from scratch and returns the finished run. Files: two aligned ones, a TSV or a jsonl.
 
     One tokenizer serves both sides: given, or learnt from both sides of the training text."""
     folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
-    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own)
     task_class(task)  # refuses an unknown one
+    recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
     if recipe.task is None or recipe.task["name"] != task:
         raise UsageError(
             f"{recipe.name} is no recipe for the task {task}: 'seqloom models' lists what each model learns"
@@ -95,11 +98,15 @@ def train(
         begin_folder(folder, config, words, resume, overwrite)
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
-            learner = recipe.learner(words.vocab_size).to(where)
+            learner = recipe.learner(words.vocab_size)
+        learner.introduce(PreparedVocabulary(words, None))
+        learner = learner.to(where)
         texts = [] if held_out is None else list(read_pairs(given["valid"]))
 
         def validate(stop: Callable[[], bool]) -> dict[str, float] | None:
             assert held_out is not None
+            if isinstance(learner, TranslationLM):
+                return parallel_loss(learner, held_out, where, stop)
             result = pair_loss(learner, held_out, where, stop=stop)
             if result is not None and recipe.train.watch == "bleu":
                 result["bleu"] = Translator(folder, config, learner, words, where).evaluate(texts)["bleu"]
@@ -125,17 +132,35 @@ def train(
                 "fingerprint": data["fingerprint"],
             }
             best = load(folder, str(where))  # the weights that were kept
-            assert isinstance(best, Translator)
             scores = {
-                f"{name}_scores": best.evaluate(list(read_pairs(given[name])))
-                for name in ("valid", "test")
-                if given[name]
+                f"{name}_scores": scored(best, encoded[name], given[name]) for name in ("valid", "test") if given[name]
             }
             averaged = {"averaged": state.averaged} if state.averaged else {}
             costs = spent(state, fit.energy, country, where)
             finish(folder, config, state, learner, about, costs, **scores, **averaged)
-    found = load(folder, str(where))
-    assert isinstance(found, Translator)
+    return load(folder, str(where))
+
+
+def evaluate_pairs(run: Run | Translator, files: Files, tokenize: str = "13a", beam: int = 4) -> dict[str, Any]:
+    """A run that has learnt from pairs, on others: BLEU and loss of a translator, retrieval and loss of an encoder."""
+    if isinstance(run, Translator):
+        pairs = read_all(files)
+        return run.loss(pairs) | run.evaluate(pairs, tokenize, beam=beam)
+    if not isinstance(run.learner, TranslationLM):
+        raise UsageError(f"{run.folder} has not learnt from pairs: evaluate it with --data DIR")
+    limit = run.learner.backbone.max_len
+    found = parallel_loss(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device)
+    assert found is not None
+    return found
+
+
+def scored(run: Run | Translator, pairs: EncodedPairs, files: list[Path]) -> dict[str, Any]:
+    """A trained run on held-out pairs."""
+    if isinstance(run, Translator):
+        return run.evaluate(list(read_pairs(files)))
+    assert isinstance(run.learner, TranslationLM)
+    found = parallel_loss(run.learner, pairs, run.device)
+    assert found is not None
     return found
 
 

@@ -135,7 +135,7 @@ def evaluate(
     ] = None,
     test: Annotated[
         list[Path] | None,
-        typer.Option("--test", metavar="FILE [FILE]", help="Of a translator: two aligned files, a .tsv or a .jsonl."),
+        typer.Option("--test", metavar="FILE [FILE]", help="Pairs: two aligned files, a .tsv or a .jsonl."),
     ] = None,
     beam: Annotated[int, typer.Option(help="Of a translator: hypotheses that are kept; 1: greedy.")] = 4,
     tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
@@ -172,15 +172,14 @@ def evaluate(
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs."""
     from seqloom.errors import UsageError
-    from seqloom.runs import language_model, translator
+    from seqloom.runs import language_model, load
 
     if (data is None) == (not test):
         raise UsageError("give --data DIR for a language model, or --test FILE… for a translator")
     if test:
-        from seqloom.text.pairs import read_pairs
+        from seqloom.supervise import evaluate_pairs
 
-        model, pairs = translator(run, device), list(read_pairs(test))
-        show(model.loss(pairs) | model.evaluate(pairs, tokenize, beam=beam), as_json)
+        show(evaluate_pairs(load(run, device), test, tokenize, beam), as_json)
         return
     assert data is not None
     if cache is None and (cache_theta is not None or cache_lambda is not None):

@@ -61,7 +61,7 @@ class Guess(nn.Module):
 
 
 class MaskedLM(Objective):
-    form = "single"  # of the passages it learns from
+    reads, form = "passages", "single"
 
     class Config(BaseConfig):
         rate: float = Field(0.15, gt=0, lt=1)

@@ -64,7 +64,8 @@ class ReplacedToken(MaskedLM):
         odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
         real = example.real.to(odds.dtype)
         total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=real, reduction="sum")
-        return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum()
+        share = (example.targets != IGNORE).sum() / example.real.sum().clamp(min=1)
+        return self.weight * share * total, (((odds > 0) == wrong) & example.real).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         told = self.generator(example.batch).hidden[example.where]

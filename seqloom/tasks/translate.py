@@ -19,6 +19,7 @@ from seqloom.objectives.scheduled import OwnWords, own_words
 
 
 class Translate(Task):
+    reads = "pairs"
     backbone: EncoderDecoder
 
     class Config(BaseConfig):
