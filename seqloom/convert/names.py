@@ -109,10 +109,10 @@ def plan(
     if missing:
         more = f" nor {len(missing) - 1} others that belong to it" if len(missing) > 1 else ""
         raise ModelError(f"{where}: no tensor {missing[0]!r}{more}")
-    for name, shape in stored.items():
-        if name in known and shape != known[name]:
+    for name, shape in known.items():
+        if stored.get(name, shape) != shape:
             raise ModelError(
-                f"{where}: {name!r} has the shape {list(shape)}, by config.json it has {list(known[name])}"
+                f"{where}: {name!r} has the shape {list(stored[name])}, by config.json it has {list(shape)}"
             )
     unknown = [name for name in stored if name not in known]
     if unknown:

@@ -23,14 +23,18 @@ FAMILIES = {
     "marian": MARIAN,
 }
 
-SHARES = ("dropout", "attention_dropout")
+NUMBERS = ("dropout", "attention_dropout", "norm_eps")  # all other values are sizes
+LARGEST = 1 << 24  # of a size: no product of two overflows
+
+
+def shown(value: Any) -> str:
+    return repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "…"
 
 
 def family_of(config: dict[str, Any], where: str) -> Family:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        shown = repr(kind) if len(repr(kind)) < 60 else repr(kind)[:57] + "…"
-        raise ModelError(f"{where}: model_type {shown} is none of those that can be read: {', '.join(FAMILIES)}")
+        raise ModelError(f"{where}: model_type {shown(kind)} is none of those that can be read: {', '.join(FAMILIES)}")
     return FAMILIES[kind]
 
 
@@ -44,24 +48,17 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
     for key, value in family.needed.items():
         if full[key] != value:
             raise ModelError(
-                f"{where}: {key} = {full[key]!r}; the model {family.model} can only be built with {value!r}"
+                f"{where}: {key} = {shown(full[key])}; the model {family.model} can only be built with {value!r}"
             )
     values: dict[str, Any] = {}
     for ours, theirs in family.values.items():
-        value = full[theirs]
-        if ours in SHARES or ours == "norm_eps":
-            right = type(value) in (int, float) and 0 <= value < 1
+        value, usual = full[theirs], family.usual.get(theirs, 0)
+        if ours in NUMBERS:
+            right, kind = type(value) in (int, float) and 0 <= value < 1, "a number from 0 to 1"
         else:
-            right = (type(value) is int and value > 0) or (value is None and family.usual.get(theirs, 0) is None)
-        if not right:
-            kind = (
-                "a share below 1"
-                if ours in SHARES
-                else "a small number"
-                if ours == "norm_eps"
-                else "a whole number above 0"
-            )
-            raise ModelError(f"{where}: {theirs} = {str(value)[:60]!r} must be {kind}")
+            right, kind = type(value) is int and 0 < value <= LARGEST, f"a whole number from 1 to {LARGEST:,}"
+        if not right and (value is not None or usual is not None):
+            raise ModelError(f"{where}: {theirs} = {shown(value)} must be {kind}")
         values[ours] = value
     values["max_len"] -= family.skip
     if family.activation:

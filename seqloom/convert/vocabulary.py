@@ -101,7 +101,7 @@ def byte_pairs(folder: Path, model_type: str) -> dict[str, Any]:
 
     path = folder / "merges.txt"
     vocabulary = read_object(folder / "vocab.json", SIZE_LIMIT)
-    merges = [
+    merges: Any = [
         tuple(line.split(" ")) for line in read_text(path).split("\n") if line and not line.startswith("#version")
     ]
     wrong = [pair for pair in merges if len(pair) != 2]
