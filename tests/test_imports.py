@@ -38,6 +38,7 @@ ORDER = [
     "recipes",
     "card",
     "folder",
+    "reading",
     "translator",
     "runs",
     "materials",

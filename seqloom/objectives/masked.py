@@ -189,6 +189,11 @@ class MaskedLM(Objective):
 
     # ---- guessing
 
+    @property
+    def reader(self) -> Backbone:
+        """Whose hidden states words are guessed from."""
+        return self.backbone
+
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden
         return Loss(self.guessed(hidden, example), (example.targets != IGNORE).sum())
