@@ -203,7 +203,7 @@ def misfits(recipe: Recipe) -> list[str]:
         found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
     else:
         learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
-        right = learner.reads if learner.reads != "excerpts" else ""
+        right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
         if recipe.batches.kind != right and (right or recipe.batches.kind in ("pairs", "passages")):
             use = right or "packed"
             found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{use}"')

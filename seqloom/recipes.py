@@ -215,7 +215,10 @@ def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
         return values
     kept = {key: value for key, value in values.get("batches", {}).items() if key in ("budget", "length")}
     changed = {key: value for key, value in values.items() if key != "objective"}
-    return changed | {"task": {"name": task}, "batches": {"kind": task_class(task).reads, **kept}}
+    return changed | {
+        "task": {"name": task},
+        "batches": {"kind": "pairs" if task_class(task).reads == "pairs" else "passages", **kept},
+    }
 
 
 def find_recipe(

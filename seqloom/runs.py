@@ -2,11 +2,9 @@
 
 import time
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,7 +28,6 @@ from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
-from seqloom.evaluate.score import Scored, score
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, spent
 from seqloom.objectives import objective_class
@@ -38,9 +35,9 @@ from seqloom.objectives.counted import Counted
 from seqloom.objectives.masked import MaskedLM
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.progress import say
+from seqloom.reading import Reading
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
-from seqloom.tokens.spelling import Characters, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.find_rate import Found, find_rate
@@ -221,7 +218,7 @@ def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: 
     return tensors
 
 
-class Run:
+class Run(Reading):
     """A trained model with its tokenizer."""
 
     def __init__(
@@ -361,6 +358,11 @@ class Run:
 
     def begin(self, prompt: str, n: int) -> tuple[Stepper, list[int], list[int]]:
         """What continues a text n times: the stepper, the tokens of the prompt, and those that must not come."""
+        if isinstance(self.learner, MaskedLM):
+            raise UsageError(
+                f"{self.folder} reads in both directions and cannot go on from a text: 'seqloom fill {self.folder} TEXT' has it "
+                f"fill [MASK] in one"
+            )
         ids, unknown = self.read(prompt)
         if unknown and not self.characters:
             say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")
@@ -380,23 +382,6 @@ class Run:
         """The tokens of a text, the end token before them, and what of it is unknown."""
         (ids,), (unknown,) = self.tokenizer.encode_batch_with_unknown([text])
         return [self.tokenizer.end_id, *ids.tolist()], unknown
-
-    def score(self, texts: list[str]) -> list[Scored]:
-        """log p of every token of every text, and of its end."""
-        encoded, strange = self.tokenizer.encode_batch_with_unknown(texts)
-        ids, unknown = [part.tolist() for part in encoded], [word for words in strange for word in words]
-        end = self.tokenizer.end_id
-        return score(self.learner, ids, end, self.device, spell=lambda flat: self.spell(flat, unknown))  # type: ignore[arg-type]
-
-    def spell(self, ids: npt.ArrayLike, unknown: list[str]) -> Characters | None:
-        """(T, C) the characters of a text, if the model reads those of unknown words."""
-        if not self.characters:
-            return None
-        return spelt(ids, unknown, self.tokenizer, self._spellings)
-
-    @cached_property
-    def _spellings(self) -> Characters:
-        return spelling_table(self.tokenizer, self.characters)
 
 
 def reported(split: str, store: Store, result: dict[str, Any], parameters: int, started: float) -> dict[str, Any]:

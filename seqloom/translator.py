@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqloom.batch import pack, to_device
+from seqloom.batch import Backbone, pack, to_device
 from seqloom.batches.pairs import encode_pairs, rounded
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Hypothesis, Search
 from seqloom.decode.step import Ensemble, Stepper
 from seqloom.errors import DataError, UsageError
+from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.translation import pair_loss
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.progress import Progress
@@ -175,6 +176,17 @@ class Translator:
             run = []
         parts += [self.tokenizer.decode(run)] if run else []
         return " ".join(parts)
+
+    def encode(
+        self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
+    ) -> np.ndarray | list[np.ndarray]:
+        """What the encoder makes of each source, as `Run.encode`."""
+        encoder = self.learner.backbone.encoder
+        if not isinstance(encoder, Backbone):
+            raise UsageError(f"{self.folder}: vectors are of the encoder of a transformer, or of a language model")
+        reads = Encoder(encoder, [], [self.tokenizer.end_id], self.device)
+        found, borders = reads.encode(self.tokenizer.encode_batch(list(texts)), str(layers), pool, names)
+        return np.split(found, borders[1:-1]) if pool == "none" and len(texts) else found
 
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
         """BLEU and chrF of the translation of the sources, and the loss of the true targets."""

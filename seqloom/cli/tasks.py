@@ -25,7 +25,7 @@ seqloom train transformer-small --task translate --train train.en train.de --val
 @app.command(epilog=TRAIN_EXAMPLES)
 def train(
     recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
-    task: Annotated[str, typer.Option(help="translate or translation-lm.")],
+    task: Annotated[str, typer.Option(help="translate, translation-lm or entity-lm.")],
     train_files: Annotated[
         list[Path],
         typer.Option(
@@ -91,7 +91,7 @@ def train(
         country=country,
     )
     metrics = json.loads((run.folder / "metrics.json").read_text())
-    names = {"bleu": "BLEU", "retrieval_accuracy": "retrieval"}
+    names = {"bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity"}
     scores = [
         f", {split} {shown} {metrics[f'{split}_scores'][key]:.4g}"
         for split in ("valid", "test")

@@ -124,6 +124,8 @@ seqloom evaluate runs/lstm --data data --mix runs/ngram
 seqloom evaluate runs/lstm --data data --cache 500
 
 seqloom evaluate runs/en-de --test test.en test.de
+
+seqloom evaluate runs/bert --suite blimp --suite-data blimp/data --json
 """
 
 
@@ -136,6 +138,16 @@ def evaluate(
     test: Annotated[
         list[Path] | None,
         typer.Option("--test", metavar="FILE [FILE]", help="Pairs: two aligned files, a .tsv or a .jsonl."),
+    ] = None,
+    suite: Annotated[
+        str | None, typer.Option(help="blimp: of two sentences, does the model score the grammatical one higher?")
+    ] = None,
+    suite_data: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Of --suite: its published files, a folder or one of them, packed or not."),
+    ] = None,
+    pll: Annotated[
+        str | None, typer.Option(help="Of --suite with masked models: within-word (the default) or plain.")
     ] = None,
     beam: Annotated[int, typer.Option(help="Of a translator: hypotheses that are kept; 1: greedy.")] = 4,
     tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
@@ -170,12 +182,22 @@ def evaluate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs."""
+    """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; minimal pairs."""
     from seqloom.errors import UsageError
     from seqloom.runs import language_model, load
 
-    if (data is None) == (not test):
-        raise UsageError("give --data DIR for a language model, or --test FILE… for a translator")
+    if (data is not None) + bool(test) + (suite is not None) != 1:
+        raise UsageError(
+            "give --data DIR for a language model, --test FILE… for a translator, or --suite blimp --suite-data PATH"
+        )
+    if (suite is None) != (suite_data is None) or (pll is not None and suite is None):
+        raise UsageError("--suite, --suite-data and --pll belong together: --suite blimp --suite-data PATH")
+    if suite is not None and suite_data is not None:
+        if mix is not None or cache is not None:
+            raise UsageError("--mix and --cache are for --data: a suite is scored by one run alone")
+        loaded = language_model(run, device, plugin)
+        show(loaded.evaluate_suite(suite, suite_data, pll, batch_tokens), as_json)
+        return
     if test:
         from seqloom.supervise import evaluate_pairs
 
@@ -205,11 +227,15 @@ def show(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result))
         return
     parts, buckets = result.pop("parts", []), result.pop("by_length", [])
+    groups = {kind: result.pop(f"by_{kind}", {}) for kind in ("set", "phenomenon", "field")}
     for name, value in result.items():
         print(f"{name:18} {shown(value)}")
     for bucket in buckets:
         words = f"{bucket['shortest']}–{bucket['longest']} words"
         print(f"{words:18} BLEU {bucket['bleu']:.2f} ({bucket['lines']:,} lines)")
+    for kind, rows in groups.items():
+        for name, accuracy in rows.items():
+            print(f"{kind:11} {name:58} {shown(accuracy)}")
     for part in parts:
         figures = ("loss", "perplexity", "bits_per_word", "bits_per_byte")
         print(f"{part['run']}: " + ", ".join(f"{name} {shown(part[name])}" for name in figures if name in part))

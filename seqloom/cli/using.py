@@ -107,6 +107,8 @@ seqloom score runs/gpt sentences.txt
 echo "The keys to the cabinet are here." | seqloom score runs/lstm --json
 
 seqloom score runs/lstm sentences.txt --cells cells.npz
+
+seqloom score runs/bert sentences.txt --pll plain
 """
 
 
@@ -122,19 +124,27 @@ def score(
         Path | None,
         typer.Option(metavar="OUT.npz", help="Of recurrent models: every gate and state at every token, to this file."),
     ] = None,
+    pll: Annotated[
+        str | None,
+        typer.Option(help="Of masked models: within-word (the default: the rest of a word is hidden, too) or plain."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every token.")] = False,
 ) -> None:
-    """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted."""
+    """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted.
+
+    Of masked models it is the pseudo-log-likelihood, of ELECTRA the sum of log(1 − p(replaced)): --json says which.
+    """
     from seqloom.runs import language_model
 
     loaded = language_model(run, device, plugin)
+    definition = loaded.definition(pll)
     if cells is not None:
         dump_cells(loaded, file, cells)
     total, count, first = 0.0, 0, True
     if as_json:
-        write('{"lines": [')
-    for texts in batches(read_lines(file)):
-        for text, scored in zip(texts, loaded.score(texts), strict=True):
+        write(f'{{"definition": {json.dumps(definition)}, "lines": [')
+    for texts, names in named(file):
+        for text, scored in zip(texts, loaded.score(texts, pll, names), strict=True):
             line = sum(scored.log_probs)
             total, count = total + line, count + len(scored.log_probs)
             if not as_json:
@@ -144,7 +154,7 @@ def score(
             row: dict[str, Any] = {
                 "text": text,
                 "log_prob": line,
-                "end": scored.end,
+                **({} if scored.end is None else {"end": scored.end}),
                 "tokens": [loaded.tokenizer.token(i) for i in ids],
                 "log_probs": scored.log_probs,
             }
@@ -168,6 +178,14 @@ def dump_cells(loaded: Any, file: Path | None, out: Path) -> None:
 def batches(lines: Iterator[str]) -> Iterator[list[str]]:
     while texts := list(islice(lines, 256)):
         yield texts
+
+
+def named(file: Path | None) -> Iterator[tuple[list[str], list[str]]]:
+    """Batches, and where each line of them stands."""
+    number = 1
+    for texts in batches(read_lines(file)):
+        yield texts, [f"{file or 'standard input'}:{number + i}" for i in range(len(texts))]
+        number += len(texts)
 
 
 def read_lines(file: Path | None) -> Iterator[str]:

@@ -164,7 +164,7 @@ def carried(
 ) -> Losses:
     sizes = np.diff(borders)
     longest_first = np.argsort(-sizes, kind="stable")
-    rows = max(1, batch_tokens // CHUNK)
+    rows = max(1, batch_tokens // min(CHUNK, int(sizes.max(initial=1))))
     for i in range(0, len(longest_first), rows):
         documents = longest_first[i : i + rows]
         state: State | None = None

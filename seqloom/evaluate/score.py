@@ -32,7 +32,7 @@ def cut(row: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 class Scored(NamedTuple):
     log_probs: list[float]  # natural logarithms, one a token
-    end: float  # of the text being over after them
+    end: float | None  # of the text being over after them, where a model reads from left to right
 
 
 @torch.no_grad()
@@ -53,8 +53,10 @@ def score(
     texts.characters = spell(texts.flat)
     found = np.zeros(len(texts.flat) - 1)
     longest = learner.backbone.max_len
+    if longest is not None:  # windows no longer than the texts: more of them at once
+        longest = min(longest, int(np.diff(texts.offsets).max()))
     stride = None if longest is None else max(1, longest // 2)
-    losses, _ = token_losses(learner, texts, texts.offsets, device, stride, batch_tokens=batch_tokens)
+    losses, _ = token_losses(learner, texts, texts.offsets, device, stride, longest, batch_tokens)
     for where, part in losses:
         found[where] = -part.double().cpu().numpy()
     rows = [found[a:b].tolist() for a, b in zip(texts.offsets[:-1].tolist(), texts.offsets[1:].tolist(), strict=True)]

@@ -91,7 +91,8 @@ class MaskedLM(Objective):
         assert backbone.table is not None
         self.backbone = backbone
         self.rate, self.keep, self.random = config.rate, config.keep, config.random
-        self.unit, self.fixed = config.unit, config.static
+        self.unit: str = config.unit
+        self.fixed = config.static
         width = backbone.table.embedding_dim
         self.guess = Guess(backbone.dim, width, backbone.activation, backbone.eps)
         self.softmax = Softmax(width, backbone.vocab_size, backbone.table, bias=True)
@@ -187,6 +188,11 @@ class MaskedLM(Objective):
         return torch.from_numpy(np.flatnonzero(free)[taken[group]]), dice
 
     # ---- guessing
+
+    @property
+    def reader(self) -> Backbone:
+        """Whose hidden states words are guessed from."""
+        return self.backbone
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden

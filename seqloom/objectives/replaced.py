@@ -54,6 +54,10 @@ class ReplacedToken(MaskedLM):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
+    @property
+    def reader(self) -> Backbone:
+        return self.generator
+
     def judged(self, hidden: Tensor) -> Tensor:
         """(T, D) → (T,) the log-odds that a token was replaced."""
         return self.verdict(self.activation(self.dense(hidden))).squeeze(1)

@@ -1,0 +1,52 @@
+"""Texts in memory, each between the tokens that its model has around a text: what a trained model is asked about."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from seqloom.batch import Ragged, ragged
+from seqloom.errors import DataError
+
+
+class Enclosed:
+    """flat: all of them end to end. characters: (T, C) of `flat`, for a model that reads them."""
+
+    characters: np.ndarray | None = None
+
+    def __init__(self, texts: Sequence[Sequence[int] | np.ndarray], before: Sequence[int], after: Sequence[int]):
+        self.sizes = np.array([len(text) for text in texts], np.int64)  # without what is around them
+        self.lengths = self.sizes + len(before) + len(after)
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        self.before = len(before)
+        whole = [np.array([*before, *text, *after], np.int64) for text in texts]
+        self.flat = np.concatenate(whole) if whole else np.zeros(0, np.int64)
+
+    def check(self, limit: int | None, names: Sequence[str] | None = None) -> None:
+        """Refuses a text that is longer than the model reads. names: where each is from, else its number."""
+        for i in np.flatnonzero(self.lengths > limit).tolist() if limit is not None else ():
+            around = int(self.lengths[i] - self.sizes[i])
+            raise DataError(
+                f"{names[i] if names is not None else f'text {i + 1}'} has {self.sizes[i]:,} tokens and {around} around them, "
+                f"the model reads {limit:,}: split it into sentences"
+            )
+
+    def batch(self, texts: np.ndarray) -> Ragged:
+        """These texts, of which one may come several times."""
+        lengths = self.lengths[texts]
+        first = np.cumsum(lengths) - lengths
+        where = np.arange(int(lengths.sum())) + np.repeat(self.starts[texts] - first, lengths)
+        found = ragged(torch.from_numpy(self.flat[where]), torch.from_numpy(lengths))
+        if self.characters is None:
+            return found
+        return found._replace(chars=torch.from_numpy(self.characters[where]))
+
+
+def portions(lengths: np.ndarray, budget: int) -> Iterator[slice]:
+    """Cuts a row of sequences into stretches of at most `budget` tokens, or of one sequence."""
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    begin = 0
+    while begin < len(lengths):
+        stop = max(int(np.searchsorted(ends, ends[begin] + budget, side="right")) - 1, begin + 1)
+        yield slice(begin, stop)
+        begin = stop

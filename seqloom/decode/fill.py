@@ -1,0 +1,81 @@
+"""Gaps in a text: what a masked language model puts there.
+
+Each gap for itself: p(word | the text with all gaps open). Jointly: the best combinations by the chain from left to right,
+p(m1) · p(m2 | m1) · …, each factor read off the text with the gaps before it filled and those behind it open, so that in "New
+[MASK] and Los [MASK]" one word knows of the other. The chain is searched with a beam: exact where the beam holds all
+beginnings, V^(gaps − 1) of them.
+"""
+
+import re
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqloom.batch import ragged, to_device, wide
+from seqloom.objectives.masked import MaskedLM
+from seqloom.tokens.tokenizer import MASKS, Tokenizer
+
+GAP = re.compile("|".join(map(re.escape, MASKS)))
+AT_ONCE = 16384  # tokens
+
+
+class Filled(NamedTuple):
+    tokens: list[int]  # one a gap that is filled
+    probability: float
+    text: str  # with them in their places, as the tokenizer writes it
+
+
+def read_gaps(text: str, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
+    """The tokens of a text with gaps, however these are spelt, and where the gaps are among them."""
+    assert tokenizer.mask_id is not None
+    *parts, last = GAP.split(text)
+    ids: list[int] = []
+    gaps: list[int] = []
+    for part in parts:
+        # where a token has the blank before it in itself, so has the one that is to be found
+        ids += tokenizer.encode(part.rstrip() if tokenizer.kind in ("bpe", "unigram") else part)
+        gaps.append(len(ids))
+        ids.append(tokenizer.mask_id)
+    ids += tokenizer.encode(last)
+    return ids, gaps
+
+
+@torch.no_grad()
+def log_probs(learner: MaskedLM, rows: Tensor, places: list[int], device: torch.device) -> Tensor:
+    """(K, L) texts of one length → (K, places, V), in fp64, on the host."""
+    count, length = rows.shape
+    at_once = max(1, AT_ONCE // length)
+    found = []
+    for part in rows.split(at_once):
+        batch = to_device(ragged(part.flatten(), torch.full((len(part),), length)), device)
+        hidden = learner.reader(batch).hidden.view(len(part), length, -1)[:, places]
+        found.append(torch.log_softmax(wide(learner.scores(hidden.flatten(0, 1))), 1).double().cpu())
+    return torch.cat(found).view(count, len(places), -1)
+
+
+def fill_each(
+    learner: MaskedLM, ids: list[int], places: list[int], top: int, device: torch.device
+) -> list[list[tuple[list[int], float]]]:
+    """For every place the likeliest tokens, best first, and their probabilities."""
+    (rows,) = log_probs(learner, torch.tensor([ids]), places, device)
+    best = rows.topk(min(top, rows.shape[1]))
+    return [
+        [([token], float(value)) for token, value in zip(tokens.tolist(), values, strict=True)]
+        for tokens, values in zip(best.indices, best.values.exp(), strict=True)
+    ]
+
+
+def fill_jointly(
+    learner: MaskedLM, ids: list[int], places: list[int], top: int, beam: int, device: torch.device
+) -> list[tuple[list[int], float]]:
+    """The likeliest combinations, best first, and the products of their conditional probabilities."""
+    rows, sums = torch.tensor([ids]), torch.zeros(1, dtype=torch.float64)
+    for place in places:
+        total = (sums[:, None] + log_probs(learner, rows, [place], device)[:, 0]).flatten()
+        size = len(total) // len(rows)
+        best = total.topk(min(max(beam, top), len(total)))
+        rows, sums = rows[best.indices // size], best.values
+        rows[:, place] = best.indices % size
+    chosen = zip(rows[:top, places].tolist(), sums[:top].exp().tolist(), strict=True)
+    return list(chosen)

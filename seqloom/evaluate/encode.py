@@ -1,0 +1,127 @@
+"""Texts as vectors: the hidden states of any backbone, which layers of them, and pooled how.
+
+Layers, as in table 7 of the BERT paper (arXiv 1810.04805): `embedding`, `last`, `second-to-last`, `sum` (of all layers above the
+embedding), `sum4` and `concat4` (of the last four); `mix`, the mean of all layers and the embedding, which is the scalar mix of
+ELMo before a task has learnt its weights; a number, 0 being the embedding; `all`, side by side. The last layer is what an output
+layer reads: a final norm is in it.
+
+Pooling is over a text's own tokens: what stands around them is read and left out, but for `first`, which is the special token
+where a model has one in front ([CLS]).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.batch import Backbone, Ragged, pack, to_device, wide
+from seqloom.batches.enclosed import Enclosed, portions
+from seqloom.config import unknown_name
+from seqloom.errors import UsageError
+
+LAYERS = ("embedding", "last", "second-to-last", "sum", "sum4", "concat4", "mix", "all")
+POOLS = ("mean", "first", "last", "max", "none")
+
+Spell = Callable[[np.ndarray], np.ndarray | None]
+
+
+class Encoder:
+    """before, after: the tokens around a text as this backbone is used to them."""
+
+    def __init__(self, backbone: Backbone, before: Sequence[int], after: Sequence[int], device: torch.device):
+        if backbone.counted:
+            raise UsageError("this model counts words and has no vectors: use one that has, from lstm to bert")
+        self.backbone, self.before, self.after, self.device = backbone, before, after, device
+
+    @torch.no_grad()
+    def encode(
+        self,
+        texts: Sequence[Sequence[int] | np.ndarray],
+        layers: str = "last",
+        pool: str = "mean",
+        names: Sequence[str] | None = None,
+        spell: Spell = lambda flat: None,
+        batch_tokens: int = 16384,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(N, D) in the order of the texts, an empty one being zeros; with pool "none" (T, D). (N, layers, D) with "all".
+        And the borders of the texts, (N+1,), in the latter. names: where each text is from, for messages."""
+        if pool not in POOLS:
+            raise UsageError(unknown_name("pooling", pool, pool, list(POOLS)))
+        shape = self.shape(layers)  # which layers there are is known before anything is computed
+        found = Enclosed(texts, self.before, self.after)
+        found.check(self.backbone.max_len, names)
+        found.characters = spell(found.flat)
+        borders = np.concatenate(([0], np.cumsum(found.sizes)))
+        result = np.zeros((int(borders[-1]) if pool == "none" else len(texts), *shape), np.float32)
+        order = np.argsort(found.lengths, kind="stable")
+        order = order[found.sizes[order] > 0]
+        for part in portions(found.lengths[order], batch_tokens):
+            index = order[part]
+            batch = to_device(found.batch(index), self.device)
+            own = self.own(batch, torch.from_numpy(found.sizes[index]).to(self.device))
+            rows = self.pooled(self.states(batch, layers), batch, own, pool)
+            where = index
+            if pool == "none":
+                sizes = found.sizes[index]
+                where = np.repeat(borders[index] - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+            result[where] = rows.float().cpu().numpy()
+        return result, borders
+
+    def states(self, batch: Ragged, layers: str) -> Tensor:
+        output = self.backbone(batch, layers=layers != "last")
+        return wide(choose((*output.layers[:-1], output.hidden), layers))
+
+    def shape(self, layers: str) -> tuple[int, ...]:
+        probe = to_device(pack([[*self.before, *self.after]]), self.device)
+        return tuple(self.states(probe, layers).shape[1:])
+
+    def own(self, batch: Ragged, sizes: Tensor) -> Tensor:
+        """(T,) whether a token is the text's."""
+        place = batch.positions - len(self.before)
+        return (place >= 0) & (place < sizes[batch.owner])
+
+    def pooled(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
+        starts = batch.offsets[:-1].long()
+        if pool == "first":
+            return states[starts if self.backbone.summary == "first" else starts + len(self.before)]
+        if pool == "last":
+            return states[batch.offsets[1:].long() - len(self.after) - 1]
+        if pool == "none":
+            return states[own]
+        rows, owner = states[own], batch.owner[own]
+        empty = rows.new_zeros(batch.num_sequences, *rows.shape[1:])
+        if pool == "max":
+            index = owner.view(-1, *[1] * (rows.ndim - 1)).expand_as(rows)
+            return empty.scatter_reduce(0, index, rows, "amax", include_self=False)
+        count = torch.bincount(owner, minlength=batch.num_sequences)
+        return empty.index_add(0, owner, rows) / count.view(-1, *[1] * (rows.ndim - 1))
+
+
+def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:
+    """states: the embedding and every layer, (T, D) each; of "last" alone only that one."""
+    depth = len(states) - 1
+    needed = {"second-to-last": 2, "sum4": 4, "concat4": 4}.get(layers, 0)
+    if depth < needed:
+        raise UsageError(f"--layers {layers} needs {needed} layers, this model has {depth}: choose another")
+    if layers == "last":
+        return states[-1]
+    if layers == "embedding":
+        return states[0]
+    if layers == "second-to-last":
+        return states[-2]
+    if layers == "concat4":
+        return torch.cat(states[-4:], 1)
+    chosen: dict[str, Any] = {"sum": states[1:], "sum4": states[-4:], "mix": states, "all": states}
+    if layers in chosen:
+        widths = [state.shape[1] for state in chosen[layers]]
+        if len(set(widths)) > 1:
+            raise UsageError(f"--layers {layers}: the layers are {widths} wide and cannot be put together: name one")
+        stacked = torch.stack(chosen[layers], 1)
+        return stacked if layers == "all" else stacked.mean(1) if layers == "mix" else stacked.sum(1)
+    if not layers.isdecimal():
+        raise UsageError(unknown_name("--layers", layers, layers, [*LAYERS, "a number"]))
+    if int(layers) > depth:
+        raise UsageError(f"--layers {layers}: this model has the layers 1 to {depth}, and 0, the embedding")
+    return states[int(layers)]
