@@ -42,10 +42,12 @@ class ReplacedToken(MaskedLM):
         self.dense, self.verdict = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
         self.activation = ACTIVATIONS[backbone.activation]
         linears = [self.dense, self.verdict]
+        self.generator: Backbone | None = None
         if config.generator == 0:  # as published ones are handed on
             del self.guess, self.softmax
         else:
-            self.generator: Backbone = backbone.smaller(config.generator)  # type: ignore[operator]
+            self.generator = backbone.smaller(config.generator)  # type: ignore[operator]
+            assert self.generator is not None
             assert self.generator.table is not None
             width = self.generator.table.embedding_dim
             self.guess = Guess(self.generator.dim, width, backbone.activation, backbone.eps)
@@ -56,6 +58,11 @@ class ReplacedToken(MaskedLM):
 
     @property
     def reader(self) -> Backbone:
+        if self.generator is None:
+            raise UsageError(
+                "this ELECTRA came without its generator: it scores texts and gives vectors, but it fills no gaps, is not "
+                "measured by them, and cannot be trained further by replaced-token"
+            )
         return self.generator
 
     def judged(self, hidden: Tensor) -> Tensor:
@@ -72,13 +79,13 @@ class ReplacedToken(MaskedLM):
         return self.weight * share * total, (((odds > 0) == wrong) & example.real).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        told = self.generator(example.batch).hidden[example.where]
+        told = self.reader(example.batch).hidden[example.where]
         detection, _ = self.detected(told, example)
         total = self.softmax(self.guess(told), example.targets) + detection
         return Loss(total, (example.targets != IGNORE).sum())
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        told = self.generator(example.batch).hidden[example.where]
+        told = self.reader(example.batch).hidden[example.where]
         losses, sums = self.measured(self.softmax(self.guess(told)), example)
         detection, right = self.detected(told, example)
         return losses, sums | {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}

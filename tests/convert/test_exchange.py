@@ -345,6 +345,30 @@ def test_an_encoder_is_measured(folders, tmp_path, capsys):
     assert json.loads(out)["loss"] > 0
 
 
+def test_a_discriminator_scores_but_fills_no_gaps(folders, tmp_path, capsys):
+    place, _ = folders("electra")
+    (tmp_path / "lines.txt").write_text("\n".join(TEXTS[:8] * 5), encoding="utf-8")
+    out, _ = call(capsys, "score", place / "run", tmp_path / "lines.txt")
+    assert len(out.split()) == 40 and all(float(line) < 0 for line in out.split())
+    words = place / "run" / "tokenizer.json"
+    call(capsys, "prepare", tmp_path / "lines.txt", "--out", tmp_path / "data", "--from-tokenizer", words)
+    for arguments in (("fill", place / "run", "The [MASK]"), ("evaluate", place / "run", "--data", tmp_path / "data")):
+        assert run([str(argument) for argument in arguments]) == 2
+        assert "without its generator" in capsys.readouterr().err
+
+
+def test_an_encoder_fills_gaps_as_theirs(folders):
+    place, model = folders("bert-masked")
+    loaded = load(place / "run", "cpu")
+    words = loaded.tokenizer
+    (found,) = loaded.fill("The keys to the [MASK] are on the table.", top=5)
+    head, tail = words.encode("The keys to the"), words.encode("are on the table.")
+    ids = torch.tensor([[words.first_id, *head, words.mask_id, *tail, words.separator_id]])
+    chances = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, 1 + len(head)].softmax(-1)
+    for one in found:
+        assert chances[one.tokens[0]].item() == pytest.approx(one.probability, rel=1e-4)
+
+
 # ---- what was trained here
 
 
