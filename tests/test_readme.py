@@ -1,12 +1,13 @@
 """Every command and every line of Python in the README is run, in its order, as a reader would."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.train.material import write_pairs, write_text
+from tests.train.material import sentences, write_pairs, write_text
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -17,6 +18,9 @@ def blocks(language: str) -> list[str]:
 
 def test_commands_and_python(tmp_path):
     write_text(tmp_path / "corpus.txt", 6000)
+    (tmp_path / "sentences.txt").write_text("\n".join(sentences(20)) + "\n", encoding="utf-8")
+    pair = {"sentence_good": "the cat sees the dog .", "sentence_bad": "the cat the dog sees .", "UID": "order"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
     for name, count, seed in (("train", 1000, 0), ("val", 10, 1)):
         for path in write_pairs(tmp_path, count, seed, name):
             path.rename(path.with_suffix({".en": ".en", ".xx": ".de"}[path.suffix]))

@@ -12,7 +12,7 @@ from seqloom.evaluate import minimal
 from seqloom.evaluate.minimal import minimal_pairs, read_minimal
 from tests.encoders import run_of, tokenizer_of
 
-BLIMP = Path(__file__).parents[2] / "../shared/data/blimp/blimp.jsonl.xz"
+BLIMP = Path(__file__).parents[3] / "shared" / "data" / "blimp" / "blimp.jsonl.xz"
 WORD = tokenizer_of("word")
 
 
