@@ -56,7 +56,7 @@ def reference(device: torch.device, dtype: torch.dtype) -> Any:
 def ours(model: Any, sources: list[list[int]], beam: int) -> Job:
     from seqloom.batch import pack, to_device
     from seqloom.blocks.softmax import Softmax
-    from seqloom.convert.marian import from_marian
+    from seqloom.convert.read import from_marian
     from seqloom.decode.rules import BeamConfig
     from seqloom.decode.search import beam_search
     from seqloom.decode.step import Stepper

@@ -149,12 +149,15 @@ def main() -> None:
     if arguments.one:
         one(arguments.one, arguments.seed, folders, out, arguments.extra, arguments.device)
         return
-    from seqloom.supervise import shared_tokenizer
+    from seqloom.materials import Pairs
+    from seqloom.supervise import learnt_tokenizer
 
     for direction in {ROWS[name][2] for name in arguments.rows}:
         if not (out / f"{direction}.json").exists():
             texts = files(folders, direction, "train")
-            shared_tokenizer(texts, "bpe", arguments.vocab_size, False, None).save(out / f"{direction}.json")
+            learnt_tokenizer(Pairs.texts(texts), "bpe", arguments.vocab_size, False, None).save(
+                out / f"{direction}.json"
+            )
     jobs = [(name, 0) for name in arguments.rows]
     jobs += [(name, seed) for seed in range(1, arguments.seeds) for name in arguments.rows if ROWS[name][3]]
     jobs = [job for job in jobs if not (out / f"{job[0].replace(' ', '-')}-{job[1]}" / "result.json").exists()]

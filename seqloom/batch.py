@@ -112,6 +112,7 @@ class Passage(NamedTuple):
     batch: Ragged
     places: Tensor  # (T,) where each token stands in the corpus; −1: a special token, or filler
     labels: Tensor  # (N,) of two parts: 0 they are as in their document, 1 not; IGNORE where there are no two
+    joined: Tensor | None = None  # (T,) which tokens go on with the entity of the token before, where that is told
 
 
 class State(NamedTuple):
@@ -288,6 +289,7 @@ class Learner(nn.Module):
     """All that the training loop knows: an example goes in, a sum and a count come out."""
 
     static: bool = True  # examples of one shape take one course: nothing is decided on the host
+    reads: str = "excerpts"  # what the loader cuts out for it: excerpts, passages, pairs or tagged passages
 
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
@@ -328,7 +330,7 @@ class Objective(Learner):
     """Learns from plain text. Owns its output layers."""
 
     backbone: Backbone
-    form: str = ""  # of the passages that it learns from; none: it learns from excerpts
+    form: str = ""  # of the passages that it learns from
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:

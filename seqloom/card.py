@@ -40,9 +40,13 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
         step = "" if counted else f", at step {result['best_step']:,}"
         rows.append(("best validation loss", f"{result['valid_loss']:.4f} nats a token{step}"))
     for split in ("valid", "test"):
-        if scores := result.get(f"{split}_scores"):
+        scores = result.get(f"{split}_scores", {})
+        if "bleu" in scores:
             shown = f"BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f} ({scores['bleu_signature']})"
             rows.append((f"translation of {split}", shown))
+        if "retrieval_accuracy" in scores:
+            there, back = scores["retrieval_accuracy"], scores["retrieval_accuracy_back"]
+            rows.append((f"translations of {split} found", f"{there:.1%} from the source, {back:.1%} from the target"))
     splits = [
         f"| {name} | {part['documents']:,} | {part['words']:,} | {part['tokens']:,} | {part['bytes']:,} |"
         for name, part in manifest["splits"].items()

@@ -4,7 +4,6 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from seqloom.batch import EncoderDecoder
 from seqloom.batches.pairs import EncodedPairs, PairBatches
 from seqloom.batches.passages import Marks, Passages
 from seqloom.batches.plan import Batches, Packed, Streams
@@ -199,14 +198,16 @@ def misfits(recipe: Recipe) -> list[str]:
     if recipe.learns not in fitting:
         other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)
         kind_of = kind if fitting else other[0]
-        instead = (fitting or other[1](cls))[0]
-        found.append(
-            f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}: "
-            f'use "{instead}" ([{kind_of}] name = "{instead}")'
-        )
-    elif issubclass(cls, EncoderDecoder) != (recipe.batches.kind == "pairs"):
-        right = "pairs" if issubclass(cls, EncoderDecoder) else "packed"
-        found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{right}"')
+        instead = next(iter(fitting or other[1](cls)), None)
+        hint = "" if instead is None else f': use "{instead}" ([{kind_of}] name = "{instead}")'
+        found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
+    else:
+        learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
+        right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
+        if recipe.batches.kind != right and (right or recipe.batches.kind in ("pairs", "passages")):
+            use = right or "packed"
+            found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{use}"')
+        found += short_passages(recipe)
     if recipe.train.watch == "bleu" and recipe.learns != "translate":
         found.append(f'\'train.watch\' = "bleu" is for translation, not for {recipe.learns}: use "loss"')
     return found

@@ -15,6 +15,7 @@ from seqloom.errors import UsageError
 from seqloom.models import MODELS, model_class
 from seqloom.plugins import Plugin
 from seqloom.recipe import Recipe, build_recipe
+from seqloom.tasks import task_class
 
 
 def names() -> list[str]:
@@ -208,8 +209,22 @@ def recurrent_pairs(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def find_recipe(name: str, settings: list[str] | None = None, plugin: Plugin | None = None) -> Recipe:
-    """A function of the plugin, a built-in name or a TOML file, with dotted overrides."""
+def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
+    """A recipe that learns from plain text as one that learns a task: the same model and training, other examples."""
+    if "task" in values:
+        return values
+    kept = {key: value for key, value in values.get("batches", {}).items() if key in ("budget", "length")}
+    changed = {key: value for key, value in values.items() if key != "objective"}
+    return changed | {
+        "task": {"name": task},
+        "batches": {"kind": "pairs" if task_class(task).reads == "pairs" else "passages", **kept},
+    }
+
+
+def find_recipe(
+    name: str, settings: list[str] | None = None, plugin: Plugin | None = None, task: str | None = None
+) -> Recipe:
+    """A function of the plugin, a built-in name or a TOML file, with dotted overrides. task: what is to be learnt with it."""
     own = None if plugin is None else plugin.recipe(name)
     if own is not None:
         values = own
@@ -222,6 +237,8 @@ def find_recipe(name: str, settings: list[str] | None = None, plugin: Plugin | N
         values = built_in(name)
     else:
         raise UsageError(unknown_name("recipe", name, name, names()) + "; a TOML file is taken too")
+    if task is not None:
+        values = for_task(values, task)
     for assignment in settings or []:
         override(values, assignment)
     return build_recipe(values, name)

@@ -47,6 +47,10 @@ class Translator:
         self.steppers: dict[bool, Stepper] = {}  # kept, as is a search: what they set up serves the next call, too
         self.last: tuple[Any, Search] | None = None
 
+    @property
+    def start_id(self) -> int:
+        return self.tokenizer.end_id if self.learner.start_id is None else self.learner.start_id
+
     def stepper(self, align: bool) -> Stepper:
         """Its steps, with where it looks if that is asked for. They may hold copies of the weights: a translator is of
         weights as they are, and one of a model that learns on is made anew."""
@@ -58,7 +62,7 @@ class Translator:
         key = ([id(model) for model in models], config, align, keep_unknown)
         if self.last is None or self.last[0] != key:
             steppers = [each.stepper(align) for each in models]
-            never = {*self.tokenizer.special_ids.values()} - {self.tokenizer.end_id}
+            never = {*self.tokenizer.special_ids.values(), self.start_id} - {self.tokenizer.end_id}
             never |= set() if keep_unknown or self.tokenizer.unk_id is None else {self.tokenizer.unk_id}
             stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
             self.last = key, Search(stepper, config, self.tokenizer.end_id, sorted(never))
@@ -104,7 +108,7 @@ class Translator:
         with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
             for index in self.batches(encoded, config.beam):
                 rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
-                prompts = [[self.tokenizer.end_id, *begun[i]] for i in index]
+                prompts = [[self.start_id, *begun[i]] for i in index]
                 hypotheses = search.run(prompts, self.contexts(models, [encoded[i] for i in index]), rooms)
                 for i, best in zip(index, hypotheses, strict=True):
                     found[i] = [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
@@ -120,6 +124,8 @@ class Translator:
                     f"{self.folder} and {other.folder} have different tokenizers: an ensemble needs one; train them with "
                     f"--from-tokenizer {self.folder / 'tokenizer.json'}"
                 )
+            if other.start_id != self.start_id:
+                raise UsageError(f"{self.folder} and {other.folder} begin their targets with different tokens")
 
     def check_lengths(self, encoded: Sequence[np.ndarray], texts: Sequence[str]) -> None:
         limit = self.learner.backbone.max_len
@@ -197,6 +203,6 @@ class Translator:
 
     def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
         limit = self.learner.backbone.max_len
-        result = pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test"), self.device)
+        result = pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)
         assert result is not None
         return result

@@ -19,18 +19,24 @@ MAX_DIMENSIONS = 8
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
-def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     plain = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
 
     def write(temporary: Path) -> None:
         try:
-            save_file(plain, temporary)
+            save_file(plain, temporary, metadata)
         except SafetensorError as error:  # it hides the system's error number, not its words
             full = "No space left" in str(error)
             raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
         temporary.chmod(0o644)  # it comes private; a run folder is as readable as the files around it
 
     replace_file(path, write)
+
+
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The names and shapes in a file, without its numbers."""
+    with explained(path), open(path, "rb") as file:
+        return _check_header(path, file.read(8), file, path.stat().st_size)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -49,7 +55,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"{path} is damaged: {error}") from error
 
 
-def _check_header(path: Path, prefix: bytes, file: Any, size: int) -> None:
+def _check_header(path: Path, prefix: bytes, file: Any, size: int) -> dict[str, tuple[int, ...]]:
     def damaged(what: str) -> ModelError:
         shown = what if len(what) < 200 else what[:199] + "…"  # a stranger's file may have much to quote
         return ModelError(f"{path} is damaged or no safetensors file: {shown}")
@@ -90,6 +96,7 @@ def _check_header(path: Path, prefix: bytes, file: Any, size: int) -> None:
             reached = end
         if reached != size - 8 - length:
             raise damaged(f"its tensors need {reached:,} bytes, the file has {size - 8 - length:,}")
+        return {name: tuple(entry["shape"]) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise damaged(f"unreadable header ({type(error).__name__})") from error
 

@@ -33,6 +33,9 @@ class MemorySplit:
     def characters_of(self, starts, lengths, ids):
         return None
 
+    def read(self, start, stop):
+        return self.read_many([start], [stop - start])
+
     def read_many(self, starts, lengths):
         padded = np.concatenate(([END], self.flat))
         parts = [padded[s + 1 : s + 1 + n] for s, n in zip(starts, lengths, strict=True)]

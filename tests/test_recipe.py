@@ -46,7 +46,9 @@ def test_a_built_in_recipe_builds(name: str) -> None:
         assert learner.initial_loss() == math.log(8192) and recipe.budget.epochs == 1
         return
     assert learner.backbone.vocab_size == 8192
-    kind = "pairs" if isinstance(learner.backbone, EncoderDecoder) else "packed"
+    kind = (
+        "pairs" if isinstance(learner.backbone, EncoderDecoder) else "packed" if learner.backbone.causal else "passages"
+    )
     assert recipe.batches.kind == ("streams" if learner.backbone.recurrent else kind)
     assert learner.backbone.max_len is None or recipe.batches.length <= learner.backbone.max_len
 

@@ -35,10 +35,12 @@ class Side(NamedTuple):
 
 
 class EncodedPairs:
-    """N sources and targets without special tokens; batches add the end token: behind a source, around a target."""
+    """N sources and targets without special tokens; batches add the end token: behind a source, around a target, unless
+    that begins with another one."""
 
-    def __init__(self, source: Side, target: Side, words: int, size: int, end_id: int):
+    def __init__(self, source: Side, target: Side, words: int, size: int, end_id: int, start_id: int | None = None):
         self.source, self.target, self.end_id = source, target, end_id
+        self.start_id = end_id if start_id is None else start_id
         self.words, self.bytes = words, size  # of the targets
 
     def __len__(self) -> int:
@@ -57,7 +59,9 @@ class EncodedPairs:
         return found.hexdigest()
 
 
-def encode_pairs(pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str) -> EncodedPairs:
+def encode_pairs(
+    pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str, start_id: int | None = None
+) -> EncodedPairs:
     """Tokenises; pairs with an empty side, or longer than `longest` tokens, are left out, counted and said."""
     dtype = storage_type(tokenizer.vocab_size)
     parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
@@ -86,7 +90,7 @@ def encode_pairs(pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int |
     if not parts[0]:
         raise DataError(f"{name}: no pair is left to read: check the files, or raise batches.length")
     sides = [Side(np.concatenate(part), np.concatenate(([0], np.cumsum([len(row) for row in part])))) for part in parts]
-    return EncodedPairs(sides[0], sides[1], words, size, tokenizer.end_id)
+    return EncodedPairs(sides[0], sides[1], words, size, tokenizer.end_id, start_id)
 
 
 def gathered(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,7 +147,7 @@ def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = Non
     source, source_lengths = gathered(pairs.source, index)
     target, target_lengths = gathered(pairs.target, index)
     source = with_end(source, source_lengths, pairs.end_id, before=False)
-    read = with_end(target, target_lengths, pairs.end_id, before=True)
+    read = with_end(target, target_lengths, pairs.start_id, before=True)
     following = with_end(target, target_lengths, pairs.end_id, before=False)
     source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
     cuts = None if fixed is None else fixed.cuts(len(index), len(source), len(read))

@@ -11,20 +11,32 @@ BERT's own training; the share of the run at which an epoch begins and ends is k
 """
 
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from seqloom.batch import IGNORE, Passage, Ragged
 from seqloom.batches.plan import Plan, cut_documents, generator
-from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
 
 Form = Literal["single", "next", "order"]
 AT_ONCE = 1 << 24  # tokens that are looked through for the ends of sentences
 SHORTER = 0.1  # the share of passages that are cut at a random shorter length, so that short texts are known, too
 FOLLOWS, OTHER = 0, 1  # labels of pairs
+
+
+class Source(Protocol):
+    """What a plan asks of a text: a Split, or sentences in memory."""
+
+    @property
+    def offsets(self) -> np.ndarray: ...
+    @property
+    def num_documents(self) -> int: ...
+    @property
+    def num_tokens(self) -> int: ...
+    def read(self, start: int, stop: int) -> np.ndarray: ...
+    def read_many(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray: ...
 
 
 class Marks(NamedTuple):
@@ -52,7 +64,7 @@ class Rows(NamedTuple):
 
 
 def passage(
-    split: Split, rows: Rows, marks: Marks, max_len: int, num_sequences: int = 0, num_tokens: int = 0
+    split: Source, rows: Rows, marks: Marks, max_len: int, num_sequences: int = 0, num_tokens: int = 0
 ) -> Passage:
     """Reads the rows and puts the special tokens in. Shapes are filled up to num_sequences and num_tokens."""
     sizes = rows.sizes
@@ -94,7 +106,7 @@ class PassagePlan:
     """Rows in batches of at most `budget` tokens; rows of exactly max_len are put together, so that they are full grids."""
 
     def __init__(
-        self, split: Split, marks: Marks, parts: list[tuple[Rows, int]], budget: int, rng: np.random.Generator
+        self, split: Source, marks: Marks, parts: list[tuple[Rows, int]], budget: int, rng: np.random.Generator
     ):
         self.split, self.marks, self.budget = split, marks, budget
         self.batches: list[tuple[Rows, int, int]] = []  # rows, their max_len, sequences to fill up to (0: a full grid)
@@ -132,7 +144,14 @@ class Passages:
     rows = usual = 0
 
     def __init__(
-        self, split: Split, marks: Marks, form: Form, budget: int, max_len: int, short: tuple[int, float], epochs: float
+        self,
+        split: Source,
+        marks: Marks,
+        form: Form,
+        budget: int,
+        max_len: int,
+        short: tuple[int, float],
+        epochs: float,
     ):
         if budget < max_len:
             raise UsageError(

@@ -14,10 +14,13 @@ AT_ONCE = 1 << 24  # tokens
 
 
 class PreparedVocabulary:
-    def __init__(self, tokenizer: Tokenizer, train: Split):
+    """train: the text that words are counted in, where there is one."""
+
+    def __init__(self, tokenizer: Tokenizer, train: Split | None):
         self.tokenizer, self.train = tokenizer, train
 
     def counts(self) -> Tensor:
+        assert self.train is not None, "words can be counted in a text only"
         counts = np.zeros(self.tokenizer.vocab_size, np.int64)
         for start in range(0, self.train.num_tokens, AT_ONCE):
             ids = self.train.read(start, min(start + AT_ONCE, self.train.num_tokens))

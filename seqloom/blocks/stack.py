@@ -64,6 +64,7 @@ class StackedBackbone(Backbone):
 
     embedding: Any  # batch → (T, D): a TokenEmbedding, nearly always
     stack: Stack
+    pooler: nn.Module | None  # of some that read in both directions: what stands for a whole text is made by it
 
     def __init__(self, embedding: nn.Module, stack: Stack, dim: int, pooler: nn.Module | None = None):
         super().__init__()

@@ -25,7 +25,7 @@ seqloom train transformer-small --task translate --train train.en train.de --val
 @app.command(epilog=TRAIN_EXAMPLES)
 def train(
     recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
-    task: Annotated[str, typer.Option(help="translate.")],
+    task: Annotated[str, typer.Option(help="translate, translation-lm or entity-lm.")],
     train_files: Annotated[
         list[Path],
         typer.Option(
@@ -66,6 +66,7 @@ def train(
     """Train a task from its own examples, from scratch."""
     from seqloom.report import write_translation_report
     from seqloom.supervise import train as run_train
+    from seqloom.translator import Translator
 
     budgets = {"tokens": tokens, "flops": flops, "minutes": minutes}
     given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
@@ -90,16 +91,18 @@ def train(
         country=country,
     )
     metrics = json.loads((run.folder / "metrics.json").read_text())
-    page = write_translation_report(run, valid or train_files)
+    names = {"bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity"}
     scores = [
-        f", {name} BLEU {metrics[f'{name}_scores']['bleu']:.2f}"
-        for name in ("valid", "test")
-        if f"{name}_scores" in metrics
+        f", {split} {shown} {metrics[f'{split}_scores'][key]:.4g}"
+        for split in ("valid", "test")
+        for key, shown in names.items()
+        if key in metrics.get(f"{split}_scores", {})
     ]
     print(
         f"{out}: {metrics['step']:,} steps, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{''.join(scores)}"
     )
-    print(f"report: {page}")
+    if isinstance(run, Translator):
+        print(f"report: {write_translation_report(run, valid or train_files)}")
 
 
 TRANSLATE_EXAMPLES = """Examples:

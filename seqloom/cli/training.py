@@ -137,7 +137,7 @@ def evaluate(
     ] = None,
     test: Annotated[
         list[Path] | None,
-        typer.Option("--test", metavar="FILE [FILE]", help="Of a translator: two aligned files, a .tsv or a .jsonl."),
+        typer.Option("--test", metavar="FILE [FILE]", help="Pairs: two aligned files, a .tsv or a .jsonl."),
     ] = None,
     suite: Annotated[
         str | None, typer.Option(help="blimp: of two sentences, does the model score the grammatical one higher?")
@@ -184,7 +184,7 @@ def evaluate(
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; minimal pairs."""
     from seqloom.errors import UsageError
-    from seqloom.runs import language_model, translator
+    from seqloom.runs import language_model, load
 
     if (data is not None) + bool(test) + (suite is not None) != 1:
         raise UsageError(
@@ -199,10 +199,9 @@ def evaluate(
         show(loaded.evaluate_suite(suite, suite_data, pll, batch_tokens), as_json)
         return
     if test:
-        from seqloom.text.pairs import read_pairs
+        from seqloom.supervise import evaluate_pairs
 
-        model, pairs = translator(run, device), list(read_pairs(test))
-        show(model.loss(pairs) | model.evaluate(pairs, tokenize, beam=beam), as_json)
+        show(evaluate_pairs(load(run, device), test, tokenize, beam), as_json)
         return
     assert data is not None
     if cache is None and (cache_theta is not None or cache_lambda is not None):

@@ -61,7 +61,7 @@ class Guess(nn.Module):
 
 
 class MaskedLM(Objective):
-    form = "single"  # of the passages it learns from
+    reads, form = "passages", "single"
 
     class Config(BaseConfig):
         rate: float = Field(0.15, gt=0, lt=1)
@@ -91,7 +91,8 @@ class MaskedLM(Objective):
         assert backbone.table is not None
         self.backbone = backbone
         self.rate, self.keep, self.random = config.rate, config.keep, config.random
-        self.unit, self.fixed = config.unit, config.static
+        self.unit: str = config.unit
+        self.fixed = config.static
         width = backbone.table.embedding_dim
         self.guess = Guess(backbone.dim, width, backbone.activation, backbone.eps)
         self.softmax = Softmax(width, backbone.vocab_size, backbone.table, bias=True)

@@ -23,7 +23,12 @@ class ReplacedToken(MaskedLM):
         keep: float = Field(0.0, ge=0, le=1)  # everything chosen is hidden: the generator puts other words there
         random: float = Field(0.0, ge=0, le=1)
         weight: float = Field(50.0, gt=0, description="λ, of the discriminator's loss")
-        generator: float = Field(0.25, gt=0, le=1, description="its width as a share of the discriminator's")
+        generator: float = Field(
+            0.25,
+            ge=0,
+            le=1,
+            description="its width as a share of the discriminator's; 0: none, it judges but cannot learn",
+        )
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
@@ -34,17 +39,30 @@ class ReplacedToken(MaskedLM):
             raise UsageError("replaced token detection needs a model that can be its own small generator: use electra")
         super().__init__(backbone, config)
         self.weight = config.weight
-        self.generator: Backbone = backbone.smaller(config.generator)  # type: ignore[operator]
-        assert self.generator.table is not None
-        self.guess = Guess(self.generator.dim, self.generator.table.embedding_dim, backbone.activation, backbone.eps)
         self.dense, self.verdict = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
         self.activation = ACTIVATIONS[backbone.activation]
-        for linear in (self.guess.dense, self.dense, self.verdict):
+        linears = [self.dense, self.verdict]
+        self.generator: Backbone | None = None
+        if config.generator == 0:  # as published ones are handed on
+            del self.guess, self.softmax
+        else:
+            self.generator = backbone.smaller(config.generator)  # type: ignore[operator]
+            assert self.generator is not None
+            assert self.generator.table is not None
+            width = self.generator.table.embedding_dim
+            self.guess = Guess(self.generator.dim, width, backbone.activation, backbone.eps)
+            linears.append(self.guess.dense)
+        for linear in linears:
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
 
     @property
     def reader(self) -> Backbone:
+        if self.generator is None:
+            raise UsageError(
+                "this ELECTRA came without its generator: it scores texts and gives vectors, but it fills no gaps, is not "
+                "measured by them, and cannot be trained further by replaced-token"
+            )
         return self.generator
 
     def judged(self, hidden: Tensor) -> Tensor:
@@ -57,16 +75,17 @@ class ReplacedToken(MaskedLM):
         odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
         real = example.real.to(odds.dtype)
         total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=real, reduction="sum")
-        return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum()
+        share = (example.targets != IGNORE).sum() / example.real.sum().clamp(min=1)
+        return self.weight * share * total, (((odds > 0) == wrong) & example.real).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        told = self.generator(example.batch).hidden[example.where]
+        told = self.reader(example.batch).hidden[example.where]
         detection, _ = self.detected(told, example)
         total = self.softmax(self.guess(told), example.targets) + detection
         return Loss(total, (example.targets != IGNORE).sum())
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        told = self.generator(example.batch).hidden[example.where]
+        told = self.reader(example.batch).hidden[example.where]
         losses, sums = self.measured(self.softmax(self.guess(told)), example)
         detection, right = self.detected(told, example)
         return losses, sums | {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}

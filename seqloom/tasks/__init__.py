@@ -9,7 +9,11 @@ from seqloom.errors import UsageError
 if TYPE_CHECKING:
     from seqloom.batch import Backbone, EncoderDecoder, Task
 
-TASKS = {"translate": "translate:Translate"}
+TASKS = {
+    "translate": "translate:Translate",
+    "translation-lm": "translation_lm:TranslationLM",
+    "entity-lm": "entity_lm:EntityLM",
+}
 
 
 def task_class(name: str) -> "type[Task]":

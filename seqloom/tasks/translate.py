@@ -19,6 +19,7 @@ from seqloom.objectives.scheduled import OwnWords, own_words
 
 
 class Translate(Task):
+    reads = "pairs"
     backbone: EncoderDecoder
 
     class Config(BaseConfig):
@@ -26,6 +27,7 @@ class Translate(Task):
         bias: bool = False
         label_smoothing: float = Field(0.1, ge=0, lt=1)
         own_words: OwnWords = OwnWords()
+        start_id: int | None = Field(None, ge=0, description="the token that targets begin with; none: the end token")
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
@@ -34,6 +36,9 @@ class Translate(Task):
     def __init__(self, backbone: EncoderDecoder, config: Config):
         super().__init__()
         self.backbone, self.smoothing, self.schedule = backbone, config.label_smoothing, config.own_words
+        self.start_id = config.start_id
+        if config.start_id is not None and config.start_id >= backbone.vocab_size:
+            raise UsageError(f"'task.start_id' = {config.start_id}: the vocabulary has {backbone.vocab_size:,} entries")
         table = backbone.table if config.tie else None
         if table is not None and table.embedding_dim != backbone.dim:
             raise UsageError(

@@ -92,9 +92,12 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
             assert row["objectives"] == ["counts"] and row["presets"] == {"tiny": 0, "small": 0}
             continue
         recurrent = [] if row["kind"] == "transformer" else ["scheduled-sampling", "regularized"]
-        paired = row["kind"] == "encoder–decoder"
-        assert row["objectives"] == ([] if paired else ["next-token", *recurrent])
-        assert row["tasks"] == (["translate"] if paired else [])
+        if row["kind"] == "encoder–decoder":
+            assert (row["objectives"], row["tasks"]) == ([], ["translate"])
+        elif row["causal"]:
+            assert (row["objectives"], row["tasks"]) == (["next-token", *recurrent], [])
+        else:
+            assert row["objectives"][0] == "masked" and "next-token" not in row["objectives"]
         assert 0 < row["presets"]["tiny"] <= 1_000_000 and row["presets"]["small"] > row["presets"]["tiny"]
     assert found["gpt2"]["presets"]["small"] == 124_439_808  # as published
     code, out, _ = call(capsys, "models", "gpt2", "--json")

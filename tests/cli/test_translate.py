@@ -120,7 +120,7 @@ def test_bad_input(
         (3, "has 2 lines", ["THREE", "TWO"], []),
         (2, "unknown task", ["THREE", "THREE"], ["--task", "transalte"]),
         (2, "unknown recipe", ["THREE", "THREE"], ["RECIPE=transformer-tny"]),
-        (2, "no recipe for the task", ["THREE", "THREE"], ["RECIPE=lstm-tiny"]),
+        (2, "is not for the model lstm", ["THREE", "THREE"], ["RECIPE=lstm-tiny"]),
         (2, "one file alone", ["THREE"], []),
         (2, "unknown key 'task.smoothing'", ["THREE", "THREE"], ["--set", "task.smoothing=0.1"]),
         (2, "batches.kind", ["THREE", "THREE"], ["--set", 'batches.kind="packed"']),

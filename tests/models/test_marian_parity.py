@@ -6,7 +6,7 @@ from transformers import MarianConfig, MarianMTModel
 
 from seqloom.batch import IGNORE, Pair, pack
 from seqloom.blocks.softmax import Softmax
-from seqloom.convert.marian import from_marian
+from seqloom.convert.read import from_marian
 from seqloom.decode.rules import BeamConfig, SampleConfig
 from seqloom.decode.sample import sample
 from seqloom.decode.search import beam_search

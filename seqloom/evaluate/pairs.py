@@ -1,0 +1,67 @@
+"""Sentences and their translations in one space: which of all is the nearest to each, and how well hidden words are guessed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.batch import IGNORE, Backbone, to_device
+from seqloom.batches.loader import mix
+from seqloom.batches.pairs import EncodedPairs, pair_batch
+from seqloom.evaluate.perplexity import never
+from seqloom.tasks.translation_lm import TranslationLM, apart
+
+PAIRS = 64  # at once
+
+
+@torch.inference_mode()
+def side_vectors(backbone: Backbone, pairs: EncodedPairs, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(N, D) each: the mean of the top states over the words of a source, and of its target, each read alone."""
+    found: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for start in range(0, len(pairs), PAIRS):
+        index = np.arange(start, min(start + PAIRS, len(pairs)))
+        passage = to_device(apart(pair_batch(pairs, index)), device)
+        hidden, n = backbone(passage.batch).hidden.float(), 2 * len(index)
+        text = passage.places >= 0
+        sums = hidden.new_zeros(n, hidden.shape[1]).index_add(0, passage.batch.owner[text], hidden[text])
+        means = sums / torch.bincount(passage.batch.owner[text], minlength=n).clamp(min=1)[:, None]
+        for part, rows in zip(found, means.split(len(index)), strict=True):
+            part.append(rows)
+    return torch.cat(found[0]), torch.cat(found[1])
+
+
+def retrieval(source: Tensor, target: Tensor) -> dict[str, float]:
+    """The share of sources whose own translation is the nearest by cosine, and the other way round; ties count half."""
+    a, b = (torch.nn.functional.normalize(side.double(), dim=1) for side in (source, target))
+    alike = a @ b.T
+    own = alike.diagonal()
+
+    def share(scores: Tensor) -> float:
+        others = scores.clone().fill_diagonal_(-2.0).amax(1)
+        return float(((own > others).double() + 0.5 * (own == others).double()).mean())
+
+    return {"retrieval_accuracy": share(alike), "retrieval_accuracy_back": share(alike.T)}
+
+
+def parallel_loss(
+    learner: TranslationLM, pairs: EncodedPairs, device: torch.device, stop: Callable[[], bool] = never
+) -> dict[str, Any] | None:
+    """The loss of words hidden in either side alone, and retrieval; None if asked to stop."""
+    nats, targets, right = 0.0, 0, 0
+    with torch.inference_mode():
+        for start in range(0, len(pairs), PAIRS):
+            if stop():
+                return None
+            index = np.arange(start, min(start + PAIRS, len(pairs)))
+            hidden = super(TranslationLM, learner).corrupt(
+                apart(pair_batch(pairs, index)), torch.Generator().manual_seed(mix(0, start))
+            )
+            losses, sums = learner.losses(to_device(hidden, device))
+            nats += float(losses.double().sum())
+            targets += int((hidden.targets != IGNORE).sum())
+            right += int(sums["accuracy"])
+    loss = nats / max(targets, 1)
+    found = {"loss": loss, "masked_perplexity": float(np.exp(min(loss, 700.0))), "accuracy": right / max(targets, 1)}
+    return found | retrieval(*side_vectors(learner.backbone, pairs, device))

@@ -1,0 +1,145 @@
+"""What tasks are learnt from: files read, tokenised and cut into batches, and what is measured on those held out."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from seqloom.batch import Learner
+from seqloom.batches.pairs import EncodedPairs, encode_pairs
+from seqloom.batches.passages import Marks
+from seqloom.batches.plan import Batches
+from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
+from seqloom.errors import UsageError
+from seqloom.evaluate.masked import masked_loss
+from seqloom.evaluate.pairs import parallel_loss
+from seqloom.evaluate.translation import pair_loss
+from seqloom.objectives.masked import MaskedLM
+from seqloom.progress import say
+from seqloom.recipe import Recipe
+from seqloom.runs import Run
+from seqloom.tasks.translation_lm import TranslationLM
+from seqloom.text.pairs import read_pairs, repeated
+from seqloom.text.tagged import read_tagged
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.tokens.words import ends_sentence
+from seqloom.translator import Translator
+
+Splits = dict[str, list[Path]]  # train, and what is held out; empty lists are left out
+
+
+class Encoded(Protocol):
+    """One split as numbers."""
+
+    words: int
+    bytes: int
+
+    def __len__(self) -> int: ...
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def fingerprint(self) -> str: ...
+
+
+class Material(Protocol):
+    what: str  # its examples are called
+    splits: dict[str, Any]  # of Encoded
+
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer): ...
+    @staticmethod
+    def texts(files: list[Path]) -> Iterator[str]:
+        """What a tokenizer is learnt from."""
+
+    def batches(self, shapes: str) -> Batches: ...
+    def measure(self, learner: Learner, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
+        """The loss on the valid split."""
+
+    def score(self, run: Run | Translator, split: str) -> dict[str, Any]:
+        """What a finished run is worth on a split."""
+
+
+class Pairs:
+    """Sources and targets."""
+
+    what = "pairs"
+
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+        assert recipe.task is not None
+        self.recipe, self.files = recipe, files
+        limit = getattr(recipe.model_config_of(1), "max_len", None)
+        lengths = {"train": recipe.batches.length}  # held-out pairs may be as long as the model can read
+        start = recipe.task.get("start_id")
+        self.splits: dict[str, EncodedPairs] = {
+            name: encode_pairs(read_pairs(paths), tokenizer, lengths.get(name, limit), name, start)
+            for name, paths in files.items()
+        }
+        for name in self.splits:
+            places = [] if name == "train" else repeated(read_pairs(files[name]), read_pairs(files["train"]))
+            if places:
+                first = ", ".join(places[:3])
+                say(f"warning: {len(places):,} sources of {name} are in the training text, too (first: {first})")
+
+    @staticmethod
+    def texts(files: list[Path]) -> Iterator[str]:
+        for pair in read_pairs(files):
+            yield from pair[:2]
+
+    def batches(self, shapes: str) -> Batches:
+        return self.recipe.batches.build_pairs(self.splits["train"], shapes)
+
+    def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
+        if isinstance(learner, TranslationLM):
+            return parallel_loss(learner, self.splits["valid"], device, stop)
+        return pair_loss(learner, self.splits["valid"], device, stop=stop)
+
+    def score(self, run: Run | Translator, split: str) -> dict[str, Any]:
+        if isinstance(run, Translator):
+            return run.evaluate(list(read_pairs(self.files[split])))
+        assert isinstance(run.learner, TranslationLM)
+        return done(parallel_loss(run.learner, self.splits[split], run.device))
+
+
+class Tagged:
+    """Sentences with tags."""
+
+    what = "sentences"
+
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+        self.recipe = recipe
+        self.marks = Marks(tokenizer.first_id, tokenizer.separator_id, ends_sentence(tokenizer))
+        self.splits: dict[str, TaggedText] = {
+            name: encode_tagged(read_tagged(paths), tokenizer, name) for name, paths in files.items()
+        }
+
+    @staticmethod
+    def texts(files: list[Path]) -> Iterator[str]:
+        return (sentence.text for sentence in read_tagged(files))
+
+    def passages(self, split: str) -> TaggedPassages:
+        batches = self.recipe.batches
+        return TaggedPassages(self.splits[split], self.marks, "single", batches.budget, batches.length, (0, 0.9), 1.0)
+
+    def batches(self, shapes: str) -> Batches:
+        return self.passages("train")
+
+    def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
+        return masked_loss(learner, self.passages("valid"), device, stop=stop, title="validate")
+
+    def score(self, run: Run | Translator, split: str) -> dict[str, Any]:
+        assert isinstance(run.learner, MaskedLM)
+        return done(masked_loss(run.learner, self.passages(split), run.device))
+
+
+def done(result: dict[str, Any] | None) -> dict[str, Any]:
+    assert result is not None, "nobody asks a measurement after training to stop"
+    return result
+
+
+MATERIALS: dict[str, Any] = {"pairs": Pairs, "tagged": Tagged}  # by what a learner reads
+
+
+def material_of(learner: type[Learner], task: str) -> Any:
+    if learner.reads not in MATERIALS:
+        raise UsageError(f"the task {task} reads {learner.reads}, for which there are no files")
+    return MATERIALS[learner.reads]

@@ -1,0 +1,191 @@
+"""Passages: every token once an epoch, pairs as the objectives define them, special tokens where they belong."""
+
+import numpy as np
+import pytest
+
+from seqloom.batch import IGNORE
+from seqloom.batches import passages as module
+from seqloom.batches.passages import FOLLOWS, OTHER, Marks, Passages, strangers
+from seqloom.errors import DataError, UsageError
+from tests.corpus import numbered_corpus
+
+FIRST, SEPARATOR = 90_000, 90_001
+
+
+def corpus(documents=40, longest=120, seed=1):
+    """Every token of the corpus has a number of its own; each seventh ends a sentence."""
+    split = numbered_corpus(seed, documents, longest)
+    ends = np.zeros(100_000, bool)
+    ends[::7] = True
+    return split, Marks(FIRST, SEPARATOR, ends)
+
+
+def rows_of(passage):
+    for i, (a, b) in enumerate(
+        zip(passage.batch.offsets[:-1].tolist(), passage.batch.offsets[1:].tolist(), strict=True)
+    ):
+        ids = passage.batch.ids[a:b].tolist()
+        places = passage.places[a:b]
+        if (places >= 0).any():
+            segments = None if passage.batch.segments is None else passage.batch.segments[a:b].tolist()
+            yield ids, places.tolist(), segments, int(passage.labels[i])
+        else:
+            assert int(passage.labels[i]) == IGNORE
+
+
+def all_rows(passages, seed=3, epoch=0):
+    plan = passages.plan(seed, epoch)
+    return [row for i in range(len(plan)) for row in rows_of(plan.batch(i))]
+
+
+def parts(ids, places):
+    """The text of each part, and that nothing but it has a place."""
+    assert ids[0] == FIRST and ids[-1] == SEPARATOR
+    cuts = [i for i, token in enumerate(ids) if token == SEPARATOR]
+    found, start = [], 1
+    for cut in cuts:
+        found.append(places[start:cut])
+        start = cut + 1
+    assert [place >= 0 for place in places] == [token not in (FIRST, SEPARATOR) for token in ids]
+    return found
+
+
+def build(form="single", budget=256, max_len=32, short=(0, 0.9), epochs=1.0, **sizes):
+    split, marks = corpus(**sizes)
+    return Passages(split, marks, form, budget, max_len, short, epochs)
+
+
+def reads_every_token_once(form):
+    passages = build(form)
+    split = passages.split
+    rows = all_rows(passages)
+    seen = np.array([place for _, places, _, _ in rows for place in places if place >= 0])
+    assert len(np.unique(seen)) == len(seen), "a token is read twice"
+    text = np.setdiff1d(np.arange(split.num_tokens), split.offsets[1:] - 1)  # without the ends of documents
+    if form == "single":
+        assert np.array_equal(np.sort(seen), text)
+    else:  # strange second parts may be cut, and texts of one sentence are left out
+        assert set(seen) <= set(text) and len(seen) > 0.9 * len(text)
+    for ids, places, _, _ in rows:
+        assert len(ids) <= 32
+        for part in parts(ids, places):
+            assert part == list(range(part[0], part[0] + len(part))), "a part is one stretch of the corpus"
+            document = np.searchsorted(split.offsets, part, side="right")
+            assert len(set(document)) == 1
+            assert [ids[places.index(place)] for place in part] == split.read(part[0], part[-1] + 1).tolist()
+
+
+@pytest.mark.parametrize("form", ["single", "next", "order"])
+def test_every_token_is_read_once(form):
+    reads_every_token_once(form)
+
+
+def test_planted_overlap_is_noticed(monkeypatch):
+    true = Passages.spans
+    monkeypatch.setattr(
+        Passages, "spans", lambda self, *given: [(max(a - 1, 0), b, c) for a, b, c in true(self, *given)]
+    )
+    with pytest.raises(AssertionError):
+        reads_every_token_once("order")
+
+
+def relations_are_true(form):
+    passages = build(form, documents=120, longest=200)
+    offsets, labels = passages.split.offsets, []
+    for ids, places, segments, label in all_rows(passages):
+        a, b = parts(ids, places)
+        labels.append(label)
+        assert segments == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+        one, two = (int(np.searchsorted(offsets, part[0], side="right")) for part in (a, b))
+        if form == "next":
+            assert (one == two) == (label == FOLLOWS)
+            if label == FOLLOWS:
+                assert b[0] == a[-1] + 1
+        else:
+            assert one == two
+            assert (b[0] == a[-1] + 1) if label == FOLLOWS else (a[0] == b[-1] + 1)
+    share, sigma = np.mean(labels), 0.5 / len(labels) ** 0.5
+    assert abs(share - 0.5) < 4 * sigma, f"{share} of {len(labels)}"
+
+
+@pytest.mark.parametrize("form", ["next", "order"])
+def test_relations_are_what_they_are_labelled(form):
+    relations_are_true(form)
+
+
+def test_planted_wrong_labels_are_noticed(monkeypatch):
+    monkeypatch.setattr(module, "FOLLOWS", OTHER)
+    monkeypatch.setattr(module, "OTHER", FOLLOWS)
+    with pytest.raises(AssertionError):
+        relations_are_true("order")
+
+
+def test_parts_are_parted_where_sentences_end():
+    passages = build("order", documents=60, longest=200)
+    inside = 0
+    for ids, places, _, _ in all_rows(passages):
+        first, second = sorted(parts(ids, places))
+        inside += first[-1] + 1 in passages.sentences
+        assert second[0] == first[-1] + 1
+    assert inside > 0.8 * len(all_rows(passages)), "nearly all: a sentence longer than the room is cut within"
+
+
+def test_an_epoch_follows_from_seed_and_number():
+    passages = build("next")
+    assert all_rows(passages) == all_rows(passages)
+    assert all_rows(passages) != all_rows(passages, seed=4) and all_rows(passages) != all_rows(passages, epoch=1)
+
+
+def test_long_passages_come_after_the_short_share_of_the_run():
+    passages = build("single", short=(16, 0.75), epochs=2.0, documents=200)
+    first = [passages.plan(0, 0).batch(i).batch.max_len for i in range(len(passages.plan(0, 0)))]
+    second = [passages.plan(0, 1).batch(i).batch.max_len for i in range(len(passages.plan(0, 1)))]
+    assert set(first) == {16}
+    assert second == sorted(second) and set(second) == {16, 32}
+    tokens = [sum(len(places) for _, places, _, _ in rows_of(passages.plan(0, 1).batch(i))) for i in range(len(second))]
+    short = sum(n for n, size in zip(tokens, second, strict=True) if size == 16) / sum(tokens)
+    assert short == pytest.approx(0.5, abs=0.1)
+
+
+def test_full_passages_are_full_grids():
+    passages = build("single", documents=10, longest=2000)
+    plan = passages.plan(0, 0)
+    full = [plan.batch(i).batch.is_full for i in range(len(plan))]
+    assert sum(full) > len(full) / 2
+    shapes = {(*plan.batch(i).batch.ids.shape, *plan.batch(i).batch.offsets.shape) for i in range(len(plan))}
+    assert len(shapes) <= 2
+
+
+@pytest.mark.parametrize("form", ["next", "order"])
+def test_a_corpus_without_pairs_is_refused(form):
+    split, marks = corpus()
+    with pytest.raises(DataError, match="no document has two sentences"):
+        Passages(split, marks._replace(ends=np.zeros(100_000, bool)), form, 256, 32, (0, 0.9), 1.0)
+
+
+def test_one_document_has_no_strangers():
+    split, marks = corpus(documents=1, longest=200)
+    with pytest.raises(DataError, match="one document"):
+        Passages(split, marks, "next", 256, 32, (0, 0.9), 1.0)
+    assert all_rows(Passages(split, marks, "order", 256, 32, (0, 0.9), 1.0))
+
+
+def test_strangers_are_of_other_documents_and_each_comes_once():
+    rng = np.random.default_rng(0)
+    for counts in ((5, 5, 5), (1, 1), (7, 3, 2, 1), (4,), (9, 1)):
+        documents = np.repeat(np.arange(len(counts)), counts)
+        rng.shuffle(documents)
+        given = strangers(documents, rng)
+        found = given[given >= 0]
+        assert len(np.unique(found)) == len(found)
+        assert all(documents[i] != documents[g] for i, g in enumerate(given) if g >= 0)
+        if 2 * max(counts) <= sum(counts):
+            assert (given >= 0).all()
+
+
+def test_lengths_that_hold_no_text_are_refused():
+    split, marks = corpus()
+    with pytest.raises(UsageError, match=r"batches.length 4"):
+        Passages(split, marks, "next", 256, 4, (0, 0.9), 1.0)
+    with pytest.raises(UsageError, match=r"batches.budget 16"):
+        Passages(split, marks, "single", 16, 32, (0, 0.9), 1.0)
