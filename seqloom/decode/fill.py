@@ -17,7 +17,9 @@ from seqloom.objectives.masked import MaskedLM
 from seqloom.tokens.tokenizer import MASKS, Tokenizer
 
 GAP = re.compile("|".join(map(re.escape, MASKS)))
-AT_ONCE = 16384  # tokens
+# what is computed at once
+TOKENS = 16384
+SCORES = 1 << 24
 
 
 class Filled(NamedTuple):
@@ -45,37 +47,43 @@ def read_gaps(text: str, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 def log_probs(learner: MaskedLM, rows: Tensor, places: list[int], device: torch.device) -> Tensor:
     """(K, L) texts of one length → (K, places, V), in fp64, on the host."""
     count, length = rows.shape
-    at_once = max(1, AT_ONCE // length)
-    found = []
-    for part in rows.split(at_once):
-        batch = to_device(ragged(part.flatten(), torch.full((len(part),), length)), device)
-        hidden = learner.reader(batch).hidden.view(len(part), length, -1)[:, places]
-        found.append(torch.log_softmax(wide(learner.scores(hidden.flatten(0, 1))), 1).double().cpu())
-    return torch.cat(found).view(count, len(places), -1)
+    batch = to_device(ragged(rows.flatten(), torch.full((count,), length)), device)
+    hidden = learner.reader(batch).hidden.view(count, length, -1)[:, places]
+    found = torch.log_softmax(wide(learner.scores(hidden.flatten(0, 1))), 1)
+    return found.double().cpu().view(count, len(places), -1)
 
 
 def fill_each(
     learner: MaskedLM, ids: list[int], places: list[int], top: int, device: torch.device
 ) -> list[list[tuple[list[int], float]]]:
     """For every place the likeliest tokens, best first, and their probabilities."""
-    (rows,) = log_probs(learner, torch.tensor([ids]), places, device)
-    best = rows.topk(min(top, rows.shape[1]))
-    return [
-        [([token], float(value)) for token, value in zip(tokens.tolist(), values, strict=True)]
-        for tokens, values in zip(best.indices, best.values.exp(), strict=True)
-    ]
+    at_once = max(1, SCORES // learner.backbone.vocab_size)
+    found = []
+    for begin in range(0, len(places), at_once):
+        (rows,) = log_probs(learner, torch.tensor([ids]), places[begin : begin + at_once], device)
+        best = rows.topk(min(top, rows.shape[1]))
+        for tokens, values in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True):
+            found.append([([token], value) for token, value in zip(tokens, values, strict=True)])
+    return found
 
 
 def fill_jointly(
     learner: MaskedLM, ids: list[int], places: list[int], top: int, beam: int, device: torch.device
 ) -> list[tuple[list[int], float]]:
     """The likeliest combinations, best first, and the products of their conditional probabilities."""
+    size, kept = learner.backbone.vocab_size, max(beam, top)
+    at_once = max(1, min(TOKENS // len(ids), SCORES // size))
     rows, sums = torch.tensor([ids]), torch.zeros(1, dtype=torch.float64)
     for place in places:
-        total = (sums[:, None] + log_probs(learner, rows, [place], device)[:, 0]).flatten()
-        size = len(total) // len(rows)
-        best = total.topk(min(max(beam, top), len(total)))
-        rows, sums = rows[best.indices // size], best.values
-        rows[:, place] = best.indices % size
-    chosen = zip(rows[:top, places].tolist(), sums[:top].exp().tolist(), strict=True)
-    return list(chosen)
+        values, numbers = [], []
+        for begin in range(0, len(rows), at_once):
+            part = slice(begin, begin + at_once)
+            total = (sums[part, None] + log_probs(learner, rows[part], [place], device)[:, 0]).flatten()
+            some = total.topk(min(kept, len(total)))
+            values.append(some.values)
+            numbers.append(some.indices + begin * size)
+        best = torch.cat(values).topk(min(kept, sum(map(len, values))))
+        chosen = torch.cat(numbers)[best.indices]
+        rows, sums = rows[chosen // size], best.values
+        rows[:, place] = chosen % size
+    return list(zip(rows[:top, places].tolist(), sums[:top].exp().tolist(), strict=True))

@@ -90,12 +90,15 @@ def test_together_is_not_each_for_itself():
     assert run.fill("a [MASK]", joint=True) == run.fill("a [MASK]")
 
 
-def test_many_rows_are_read_in_parts(monkeypatch):
+@pytest.mark.parametrize(("name", "limit"), [("TOKENS", 13), ("SCORES", 15)])
+def test_parts_change_nothing(name, limit, monkeypatch):
     run = run_of("bert", "masked", TINY)
-    whole = run.fill("a [MASK] b [MASK]", joint=True, top=9)
-    monkeypatch.setattr(filling, "AT_ONCE", 13)
-    (parts,) = run.fill("a [MASK] b [MASK]", joint=True, top=9)
-    assert [each.tokens for each in parts] == [each.tokens for each in whole[0]]
+    text = "a [MASK] b [MASK] <mask>"
+    whole = [*run.fill(text, joint=True, top=9), *run.fill(text)]
+    monkeypatch.setattr(filling, name, limit)
+    for one, other in zip([*run.fill(text, joint=True, top=9), *run.fill(text)], whole, strict=True):
+        assert [each.tokens for each in one] == [each.tokens for each in other]
+        assert [each.probability for each in one] == pytest.approx([each.probability for each in other], abs=1e-12)
 
 
 # ---- bugs that must be noticed
