@@ -254,6 +254,11 @@ class Run(Reading):
     def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """The same of the two runs as one model, which gives λ of what this one and 1 − λ of what the other one says."""
         started = time.monotonic()
+        for run in (self, other):
+            if isinstance(run.learner, MaskedLM):
+                raise UsageError(
+                    f"--mix: {run.folder} reads in both directions and has no probability of the next token to mix"
+                )
         if self.config["tokenizer"] != other.config["tokenizer"]:
             raise DataError(
                 f"{self.folder} and {other.folder} have different tokenizers: only probabilities of the same tokens can be "

@@ -215,3 +215,9 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     refused(capsys, 2, "belong together", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
     refused(capsys, 2, "--mix and --cache", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
     refused(capsys, 2, "no such suite", "evaluate", bert, "--suite", "glue", "--suite-data", tmp_path)
+
+
+def test_only_what_reads_from_left_to_right_is_mixed(runs, capsys):
+    data = runs["lines"].parent / "data"
+    for one, other in (("bert-tiny", "lstm-tiny"), ("lstm-tiny", "bert-tiny")):
+        refused(capsys, 2, "reads in both directions", "evaluate", runs[one], "--data", data, "--mix", runs[other])
