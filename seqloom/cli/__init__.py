@@ -11,7 +11,7 @@ from seqloom.errors import SeqloomError
 
 app = typer.Typer(
     name="seqloom",
-    help="Pre-train, evaluate and compare the sequence models from the RNN to GPT-2, on your own text.",
+    help="Pre-train, evaluate and compare the sequence models from the n-gram to BERT, on your own text.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
