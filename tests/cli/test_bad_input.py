@@ -66,7 +66,7 @@ def pretrain(data: Path, out: Path, *more: object) -> tuple[object, ...]:
 
 
 def test_every_wrong_key_is_named(data: Path, tmp_path: Path, capsys: Capture) -> None:
-    wrong = ("model.dims=5", "train.optim.lrr=1", "batch.length=3", "train.keep=0", "objective.name=masked")
+    wrong = ("model.dims=5", "train.optim.lrr=1", "batch.length=3", "train.keep=0", "objective.name=hidden")
     settings = [part for setting in wrong for part in ("--set", setting)]
     words = (
         "'model.dims' (did you mean 'dim'?)",
@@ -74,7 +74,7 @@ def test_every_wrong_key_is_named(data: Path, tmp_path: Path, capsys: Capture) -
         "'batch'",
         "'train.keep' = 0",
     )
-    line = fails(capsys, 2, (*words, "objective.name = masked"), *pretrain(data, tmp_path / "run", *settings))
+    line = fails(capsys, 2, (*words, "objective.name = hidden"), *pretrain(data, tmp_path / "run", *settings))
     assert line.startswith("seqloom: error: lstm-tiny: ")
     assert not (tmp_path / "run").exists()
 
@@ -237,7 +237,7 @@ def test_a_full_disk_while_tensors_are_written(
 
     from seqloom import weights
 
-    def full(tensors: Any, path: Any) -> None:
+    def full(tensors: Any, path: Any, metadata: Any) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     with monkeypatch.context() as patch:
