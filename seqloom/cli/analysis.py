@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import Device, Plugin
 
 INSPECT_EXAMPLES = """Examples:
 
@@ -22,10 +23,8 @@ def inspect(
     out: Annotated[Path, typer.Option(help="The HTML page to write.")],
     back: Annotated[int, typer.Option(min=1, max=10_000, help="How many steps before the last word.")] = 50,
     windows: Annotated[int, typer.Option(min=1, max=10_000, help="How many windows to average over.")] = 32,
-    plugin: Annotated[
-        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    plugin: Plugin = None,
+    device: Device = "auto",
 ) -> None:
     """Gradients through time: how much of a word's loss reaches the states before it, and the eigenvalues behind that."""
     from seqloom.analyse.flow import cut_windows, gradient_flow, report

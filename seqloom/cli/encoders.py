@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import Device, Json, Plugin
 
 FILL_EXAMPLES = """Examples:
 
@@ -34,8 +35,8 @@ def fill(
     beam: Annotated[
         int, typer.Option(help="Of --joint: beginnings that are kept; exact with all V^(gaps − 1) of them.")
     ] = 64,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Fill [MASK] in a text: the likeliest words with their probabilities. Of ELECTRA it is the generator that fills."""
     from seqloom.runs import language_model
@@ -88,10 +89,8 @@ def embed(
             help="mean, max or last of the text's own tokens; first: [CLS] where there is one; none: each token."
         ),
     ] = "mean",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    plugin: Annotated[
-        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
-    ] = None,
+    device: Device = "auto",
+    plugin: Plugin = None,
 ) -> None:
     """Texts as vectors: the hidden states of any model, one vector a line (or a token). An empty line is zeros."""
     from seqloom.cli.using import named

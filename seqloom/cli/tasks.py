@@ -10,6 +10,19 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import (
+    Country,
+    Deterministic,
+    Device,
+    Flops,
+    Json,
+    Minutes,
+    Overwrite,
+    Resume,
+    Seed,
+    Settings,
+    with_budget,
+)
 from seqloom.cli.training import show
 
 TRAIN_EXAMPLES = """Examples:
@@ -49,28 +62,23 @@ def train(
     from_tokenizer: Annotated[
         Path | None, typer.Option(help="A tokenizer.json to use instead of learning one.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe; repeatable."),
-    ] = None,
+    settings: Settings = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many target tokens.")] = None,
-    flops: Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first weights, the order of the data and dropout.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, bit for bit.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits on a GPU too; slower.")] = False,
-    country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
+    flops: Flops = None,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    deterministic: Deterministic = False,
+    country: Country = "world",
 ) -> None:
     """Train a task from its own examples, from scratch."""
     from seqloom.report import write_translation_report
     from seqloom.supervise import train as run_train
     from seqloom.translator import Translator
 
-    budgets = {"tokens": tokens, "flops": flops, "minutes": minutes}
-    given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
-    overrides = (settings or []) + (["budget={" + ", ".join(given) + "}"] if given else [])
+    overrides = with_budget(settings, tokens=tokens, flops=flops, minutes=minutes)
     run = run_train(
         recipe,
         task,
@@ -141,7 +149,7 @@ def translate(
     align: Annotated[
         bool, typer.Option("--align", help="JSON lines with the tokens and how much each looks at each of the source.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Translate lines, from a file or from standard input."""
     from seqloom.cli.using import batches, read_lines
@@ -203,7 +211,7 @@ def metric(
     predicted: Annotated[Path, typer.Argument(help="What was predicted, line for line.")],
     tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Case does not count.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Score predictions, made anywhere, by the official rules."""
     from seqloom.config import unknown_name

@@ -7,6 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import (
+    Country,
+    Deterministic,
+    Device,
+    Flops,
+    Json,
+    Minutes,
+    Overwrite,
+    Plugin,
+    Resume,
+    Seed,
+    Settings,
+    with_budget,
+)
 
 PRETRAIN_EXAMPLES = """Examples:
 
@@ -36,29 +50,24 @@ def pretrain(
     ],
     data: Annotated[Path, typer.Option(help="A folder made by 'seqloom prepare'.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe; repeatable."),
-    ] = None,
+    settings: Settings = None,
     words: Annotated[float | None, typer.Option(help="Stop after this many words of text.")] = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many tokens.")] = None,
-    flops: Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first weights, the order of the data and dropout.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, bit for bit.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="The same bits on a GPU too; slower.")] = False,
-    plugin: Annotated[
-        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
-    ] = None,
+    flops: Flops = None,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    deterministic: Deterministic = False,
+    plugin: Plugin = None,
     start: Annotated[
         Path | None,
         typer.Option(
             "--from", metavar="RUN", help="Begin with the weights of another run of the same model and tokenizer."
         ),
     ] = None,
-    country: Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")] = "world",
+    country: Country = "world",
     find_lr: Annotated[
         bool, typer.Option("--find-lr", help="Train nothing: suggest a learning rate, with its curve in --out.")
     ] = False,
@@ -69,10 +78,7 @@ def pretrain(
         return
     from seqloom.runs import pretrain as run_pretrain
 
-    budgets = {"words": words, "tokens": tokens, "flops": flops, "minutes": minutes}
-    given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
-    # a budget on the command line replaces the recipe's
-    overrides = (settings or []) + (["budget={" + ", ".join(given) + "}"] if given else [])
+    overrides = with_budget(settings, words=words, tokens=tokens, flops=flops, minutes=minutes)
     run = run_pretrain(
         recipe,
         data,
@@ -176,11 +182,9 @@ def evaluate(
     ] = None,
     max_len: Annotated[int | None, typer.Option(help="Length of a window; default: the model's context.")] = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens computed at once; changes no figure.")] = 16384,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    plugin: Annotated[
-        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Device = "auto",
+    plugin: Plugin = None,
+    as_json: Json = False,
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; minimal pairs."""
     from seqloom.errors import UsageError

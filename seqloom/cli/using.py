@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import Device, Json, Plugin
 
 GENERATE_EXAMPLES = """Examples:
 
@@ -43,11 +44,9 @@ def generate(
     no_repeat: Annotated[int, typer.Option(help="No run of this many tokens twice; 0: no such rule.")] = 0,
     n: Annotated[int, typer.Option("--n", help="How many samples, or how many of the best that --beam finds.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    plugin: Annotated[
-        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    device: Device = "auto",
+    plugin: Plugin = None,
+    as_json: Json = False,
 ) -> None:
     """Continue a text."""
     from seqloom.errors import UsageError
@@ -116,10 +115,8 @@ seqloom score runs/bert sentences.txt --pll plain
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     file: Annotated[Path | None, typer.Argument(help="One text a line; none: standard input.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    plugin: Annotated[
-        Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
-    ] = None,
+    device: Device = "auto",
+    plugin: Plugin = None,
     cells: Annotated[
         Path | None,
         typer.Option(metavar="OUT.npz", help="Of recurrent models: every gate and state at every token, to this file."),
