@@ -18,7 +18,7 @@ def cost_line(result: dict[str, Any]) -> str:
 
 
 def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> str:
-    recipe, versions = config["recipe"], config["versions"]
+    recipe = config["recipe"]
     learns = recipe["objective"] or recipe["task"]
     counted = learns["name"] == "counts"
     kind = "objective" if recipe["objective"] else "task"
@@ -72,14 +72,22 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
             f"Tokenizer: {manifest['options'].get('tokenizer', '?')}, {manifest['vocab_size']:,} entries.",
             f"Fingerprint of the data: `{manifest['fingerprint']}`.",
             "",
-            "## Recipe",
-            "",
-            "```toml",
-            to_toml(recipe).rstrip(),
-            "```",
-            "",
-            f"seqloom {versions['seqloom']} ({versions['git'] or 'no checkout'}), torch {versions['torch']}, "
-            f"Python {versions['python']}.",
-            "",
+            *made_by(config),
         ]
     )
+
+
+def made_by(config: dict[str, Any]) -> list[str]:
+    """The lines that end every card: the recipe, and the versions of what ran it."""
+    versions = config["versions"]
+    return [
+        "## Recipe",
+        "",
+        "```toml",
+        to_toml(config["recipe"]).rstrip(),
+        "```",
+        "",
+        f"seqloom {versions['seqloom']} ({versions['git'] or 'no checkout'}), torch {versions['torch']}, "
+        f"Python {versions['python']}.",
+        "",
+    ]

@@ -1,6 +1,7 @@
 """Frozen, closed configs: TOML and JSON in, one line with every mistake out."""
 
 import difflib
+import importlib
 import json
 import re
 import tomllib
@@ -54,6 +55,14 @@ def unknown_name(kind: str, place: str, name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else "known: " + ", ".join(sorted(known))
     return f"unknown {kind} '{place}' ({hint})"
+
+
+def named_class(kind: str, name: str, table: Mapping[str, str], package: str) -> Any:
+    """What a closed table has under a name as "module:Class" of a package; imported with its first use."""
+    if name not in table:
+        raise UsageError(unknown_name(kind, name, name, list(table)))
+    module, _, cls = table[name].partition(":")
+    return getattr(importlib.import_module(f"{package}.{module}"), cls)
 
 
 def _keys_at(cls: type[Config], path: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.vocabulary import PreparedVocabulary
-from seqloom.config import to_toml
+from seqloom.card import made_by
 from seqloom.convert.family import Family, Head
 from seqloom.convert.hub import open_weights, read_config
 from seqloom.convert.names import find, give
@@ -118,7 +118,7 @@ def write_run(
 
 
 def card(config: dict[str, Any], count: int, tokenizer: Tokenizer) -> str:
-    recipe, versions = config["recipe"], config["versions"]
+    recipe = config["recipe"]
     learns = recipe["objective"] or recipe["task"]
     return "\n".join(
         [
@@ -134,15 +134,7 @@ def card(config: dict[str, Any], count: int, tokenizer: Tokenizer) -> str:
             f"| parameters of the body | {count:,} |",
             f"| tokenizer | {tokenizer.kind}, {tokenizer.vocab_size:,} entries |",
             "",
-            "## Recipe",
-            "",
-            "```toml",
-            to_toml(recipe).rstrip(),
-            "```",
-            "",
-            f"seqloom {versions['seqloom']} ({versions['git'] or 'no checkout'}), torch {versions['torch']}, "
-            f"Python {versions['python']}.",
-            "",
+            *made_by(config),
         ]
     )
 

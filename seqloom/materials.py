@@ -23,7 +23,6 @@ from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.text.pairs import read_pairs, repeated
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.tokens.words import ends_sentence
 from seqloom.translator import Translator
 
 Splits = dict[str, list[Path]]  # train, and what is held out; empty lists are left out
@@ -107,7 +106,7 @@ class Tagged:
 
     def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
         self.recipe = recipe
-        self.marks = Marks(tokenizer.first_id, tokenizer.separator_id, ends_sentence(tokenizer))
+        self.marks = Marks.of(tokenizer)
         self.splits: dict[str, TaggedText] = {
             name: encode_tagged(read_tagged(paths), tokenizer, name) for name, paths in files.items()
         }

@@ -15,7 +15,6 @@ from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
 from seqloom.tasks import TASKS, fitting_tasks, task_class
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.tokens.words import ends_sentence
 from seqloom.train.loop import Budget, TrainConfig
 
 LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
@@ -43,8 +42,9 @@ class BatchesConfig(Config):
         return Streams(split, self.streams, self.length, self.vary)
 
     def build_passages(self, split: Split, tokenizer: Tokenizer, form: Any, epochs: float) -> Passages:
-        marks = Marks(tokenizer.first_id, tokenizer.separator_id, ends_sentence(tokenizer))
-        return Passages(split, marks, form, self.budget, self.length, (self.short, self.short_share), epochs)
+        return Passages(
+            split, Marks.of(tokenizer), form, self.budget, self.length, (self.short, self.short_share), epochs
+        )
 
     def build_pairs(self, pairs: EncodedPairs, shapes: str) -> PairBatches:
         return PairBatches(pairs, self.budget, self.length, shapes)

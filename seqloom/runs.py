@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,16 @@ def pretrain(
             learner.load_state_dict(first, strict=False)  # a shared tensor is filled through its first name
         held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
 
+        @cache
+        def passages() -> Passages:
+            assert held_out is not None
+            return held_out_passages(recipe, learner, held_out, tokenizer)
+
         def validate(stop: Any) -> dict[str, Any] | None:
             assert held_out is not None
             if isinstance(learner, MaskedLM):
-                passages, limit = held_out_passages(recipe, learner, held_out, tokenizer), recipe.valid.limit or None
-                return masked_loss(learner, passages, where, limit=limit, stop=stop, title="validate")
+                limit = recipe.valid.limit or None
+                return masked_loss(learner, passages(), where, limit=limit, stop=stop, title="validate")
             limits = {
                 "limit": recipe.valid.limit or None,
                 "stride": recipe.valid.stride,
@@ -158,7 +164,7 @@ def batches_of(recipe: Recipe, train: Split, tokenizer: Tokenizer, epochs: float
     return recipe.batches.build_passages(train, tokenizer, objective_class(recipe.learns).form, epochs)
 
 
-def held_out_passages(recipe: Recipe, learner: MaskedLM, split: Split, tokenizer: Tokenizer) -> Passages:
+def held_out_passages(recipe: Recipe, learner: Objective, split: Split, tokenizer: Tokenizer) -> Passages:
     """As long as the model was made for, all of them."""
     batches = recipe.batches.model_copy(update={"short": 0})
     return batches.build_passages(split, tokenizer, learner.form, 1.0)

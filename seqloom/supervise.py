@@ -13,7 +13,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.pairs import parallel_loss
 from seqloom.files import sole_owner
 from seqloom.folder import begin_folder, describe, export, finish, spent
-from seqloom.materials import Encoded, Material, material_of
+from seqloom.materials import Encoded, Material, done, material_of
 from seqloom.plugins import Plugin, open_plugin
 from seqloom.progress import say
 from seqloom.recipe import Recipe
@@ -134,9 +134,7 @@ def evaluate_pairs(run: Run | Translator, files: Files, tokenize: str = "13a", b
     if not isinstance(run.learner, TranslationLM):
         raise UsageError(f"{run.folder} has not learnt from pairs: evaluate it with --data DIR")
     limit = run.learner.backbone.max_len
-    found = parallel_loss(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device)
-    assert found is not None
-    return found
+    return done(parallel_loss(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device))
 
 
 def learnt_tokenizer(

@@ -1,6 +1,6 @@
 """Texts in memory, each between the tokens that its model has around a text: what a trained model is asked about."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -40,13 +40,3 @@ class Enclosed:
         if self.characters is None:
             return found
         return found._replace(chars=torch.from_numpy(self.characters[where]))
-
-
-def portions(lengths: np.ndarray, budget: int) -> Iterator[slice]:
-    """Cuts a row of sequences into stretches of at most `budget` tokens, or of one sequence."""
-    ends = np.concatenate(([0], np.cumsum(lengths)))
-    begin = 0
-    while begin < len(lengths):
-        stop = max(int(np.searchsorted(ends, ends[begin] + budget, side="right")) - 1, begin + 1)
-        yield slice(begin, stop)
-        begin = stop

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from seqloom.batch import IGNORE, Pair, Ragged
-from seqloom.batches.plan import Plan, generator
+from seqloom.batches.plan import Plan, generator, portions
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import Progress, say
 from seqloom.text.pairs import TextPair
@@ -167,16 +167,7 @@ def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = Non
 
 def cut(order: np.ndarray, sizes: list[np.ndarray], most: list[int], rows: int) -> list[np.ndarray]:
     """Pairs in their order in batches of at most `most` tokens on each side and `rows` pairs."""
-    ends = [np.concatenate(([0], np.cumsum(size[order]))) for size in sizes]
-    borders = [0]
-    while borders[-1] < len(order):
-        start = borders[-1]
-        room = [
-            int(np.searchsorted(end, end[start] + limit, side="right")) - 1
-            for end, limit in zip(ends, most, strict=True)
-        ]
-        borders.append(max(min(*room, start + rows), start + 1))
-    return [order[a:b] for a, b in pairwise(borders)]
+    return [order[part] for part in portions([size[order] for size in sizes], most, rows)]
 
 
 class PairPlan:

@@ -10,15 +10,16 @@ nothing else, and no token of a passage is read twice in it. For the first `shor
 BERT's own training; the share of the run at which an epoch begins and ends is known from the budget.
 """
 
-from itertools import pairwise
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from seqloom.batch import IGNORE, Passage, Ragged
-from seqloom.batches.plan import Plan, cut_documents, generator
+from seqloom.batches.plan import Plan, cut_documents, generator, portions
 from seqloom.errors import DataError, UsageError
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.tokens.words import ends_sentence
 
 Form = Literal["single", "next", "order"]
 AT_ONCE = 1 << 24  # tokens that are looked through for the ends of sentences
@@ -45,6 +46,10 @@ class Marks(NamedTuple):
     first: int  # [CLS]
     separator: int  # [SEP]
     ends: np.ndarray  # (V,) which tokens end a sentence
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> "Marks":
+        return cls(tokenizer.first_id, tokenizer.separator_id, ends_sentence(tokenizer))
 
 
 class Rows(NamedTuple):
@@ -120,13 +125,10 @@ class PassagePlan:
             rest = np.ones(len(sizes), bool)
             rest[whole] = False
             left = np.flatnonzero(rest)
-            ends = np.concatenate(([0], np.cumsum(sizes[left])))
-            borders = [0]
-            while borders[-1] < len(left):
-                borders.append(int(np.searchsorted(ends, ends[borders[-1]] + budget, side="right")) - 1)
-            most = max((b - a for a, b in pairwise(borders)), default=0) + -(-budget // max_len)
+            parts_left = [left[part] for part in portions([sizes[left]], [budget])]
+            most = max(map(len, parts_left), default=0) + -(-budget // max_len)
             room = 1 << max(most - 1, 0).bit_length()
-            self.batches += [(rows.take(left[a:b]), max_len, room) for a, b in pairwise(borders)]
+            self.batches += [(rows.take(index), max_len, room) for index in parts_left]
             mixed = rng.permutation(len(self.batches) - before)
             self.batches[before:] = [self.batches[before + i] for i in mixed]
 

@@ -11,6 +11,7 @@ change what is read. Two ways to cut a corpus into batches:
               L may vary from batch to batch, so that no place in the text is always far from a border.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +37,21 @@ class Corpus(Protocol):
     def offsets(self) -> np.ndarray: ...
     def read_many(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray: ...
     def characters_of(self, starts: np.ndarray, lengths: np.ndarray, ids: np.ndarray) -> np.ndarray | None: ...
+
+
+def portions(sizes: Sequence[np.ndarray], most: Sequence[int], rows: int | None = None) -> Iterator[slice]:
+    """Cuts a row of sequences into stretches, as long as may be: of at most `most` tokens by each of their sizes, of at most
+    `rows` sequences; of one at least."""
+    ends = [np.concatenate(([0], np.cumsum(size))) for size in sizes]
+    begin, count = 0, len(sizes[0])
+    while begin < count:
+        room = [
+            int(np.searchsorted(end, end[begin] + limit, side="right")) - 1
+            for end, limit in zip(ends, most, strict=True)
+        ]
+        stop = max(min(*room, count if rows is None else begin + rows, count), begin + 1)
+        yield slice(begin, stop)
+        begin = stop
 
 
 class Plan(Protocol):

@@ -9,6 +9,13 @@ from seqloom.blocks import kernels
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 
 
+def heads_divide_dim(config: Any) -> Any:
+    """Of a Config with both: every head has a whole number of dimensions."""
+    if config.dim % config.num_heads:
+        raise ValueError(f"dim {config.dim} must be a multiple of num_heads {config.num_heads}")
+    return config
+
+
 class SelfAttention(nn.Module):
     def __init__(self, dim: int, num_heads: int, causal: bool, dropout: float = 0.0):
         super().__init__()

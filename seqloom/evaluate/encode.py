@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import Backbone, Ragged, pack, to_device, wide
-from seqloom.batches.enclosed import Enclosed, portions
+from seqloom.batches.enclosed import Enclosed
+from seqloom.batches.plan import portions
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
 
@@ -57,7 +58,7 @@ class Encoder:
         result = np.zeros((int(borders[-1]) if pool == "none" else len(texts), *shape), np.float32)
         order = np.argsort(found.lengths, kind="stable")
         order = order[found.sizes[order] > 0]
-        for part in portions(found.lengths[order], batch_tokens):
+        for part in portions([found.lengths[order]], [batch_tokens]):
             index = order[part]
             batch = to_device(found.batch(index), self.device)
             own = self.own(batch, torch.from_numpy(found.sizes[index]).to(self.device))

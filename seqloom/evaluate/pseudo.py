@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.batch import Objective, to_device, wide
-from seqloom.batches.enclosed import Enclosed, portions
+from seqloom.batches.enclosed import Enclosed
+from seqloom.batches.plan import portions
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
 from seqloom.objectives.masked import MaskedLM
@@ -62,7 +63,7 @@ def pseudo(
         reach = word_rests(learner.inside[ids], place) if kind == "within-word" else np.ones(len(text), np.int64)
         found = np.zeros(len(text))
         order = np.argsort(texts.lengths[text], kind="stable")
-        for part in portions(texts.lengths[text[order]], batch_tokens):
+        for part in portions([texts.lengths[text[order]]], [batch_tokens]):
             copies = order[part]
             first = place[copies] + texts.before
             found[copies] = guessed(learner, texts, text[copies], first, reach[copies], device)
@@ -102,7 +103,7 @@ def unreplaced(
     begin = np.cumsum(texts.sizes) - texts.sizes
     order = np.argsort(texts.lengths, kind="stable")
     order = order[texts.sizes[order] > 0]
-    for part in portions(texts.lengths[order], batch_tokens):
+    for part in portions([texts.lengths[order]], [batch_tokens]):
         batch = texts.batch(order[part])
         place, owner = batch.positions.numpy() - texts.before, order[part][batch.owner.numpy()]
         own = (place >= 0) & (place < texts.sizes[owner])

@@ -1,10 +1,8 @@
 """The lineage: one paper, one file. Adding a model is one file here and one line in MODELS."""
 
-import importlib
 from typing import TYPE_CHECKING
 
-from seqloom.config import unknown_name
-from seqloom.errors import UsageError
+from seqloom.config import named_class
 
 if TYPE_CHECKING:
     from seqloom.batch import Backbone
@@ -38,8 +36,4 @@ OWN = {"cell": "own_cell:OwnCell"}  # made of code that the user brings: no pape
 
 
 def model_class(name: str) -> "type[Backbone]":
-    known = MODELS | OWN
-    if name not in known:
-        raise UsageError(unknown_name("model", name, name, list(known)))
-    module, _, cls = known[name].partition(":")
-    return getattr(importlib.import_module(f"seqloom.models.{module}"), cls)
+    return named_class("model", name, MODELS | OWN, __name__)

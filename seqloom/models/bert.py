@@ -4,12 +4,12 @@ Departures from the paper: attention dropout defaults to 0 (a non-zero value lea
 masked tokens and next sentences, are objectives.
 """
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.blocks.attention import SelfAttention
+from seqloom.blocks.attention import SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormLayer
@@ -37,11 +37,7 @@ class Bert(BidirectionalBackbone):
         activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
         norm_eps: float = Field(1e-12, gt=0, le=0.1)
 
-        @model_validator(mode="after")
-        def heads_divide_dim(self) -> Self:
-            if self.dim % self.num_heads:
-                raise ValueError(f"dim {self.dim} must be a multiple of num_heads {self.num_heads}")
-            return self
+        whole_heads = model_validator(mode="after")(heads_divide_dim)
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},

@@ -4,12 +4,10 @@ Departures from the paper: attention dropout defaults to 0 (a non-zero value lea
 transfer inputs (start, delimiter, extract) belong to the tasks.
 """
 
-from typing import Self
-
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.blocks.attention import SelfAttention
+from seqloom.blocks.attention import SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormLayer
@@ -33,11 +31,7 @@ class Gpt(StackedBackbone):
         dropout: float = Field(0.1, ge=0, lt=1)
         attention_dropout: float = Field(0.0, ge=0, lt=1)
 
-        @model_validator(mode="after")
-        def heads_divide_dim(self) -> Self:
-            if self.dim % self.num_heads:
-                raise ValueError(f"dim {self.dim} must be a multiple of num_heads {self.num_heads}")
-            return self
+        whole_heads = model_validator(mode="after")(heads_divide_dim)
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},

@@ -4,13 +4,13 @@ Departures: attention dropout defaults to 0 (the paper's text has none; a non-ze
 `norm = "pre"` is the order of Wang et al., 2019 (arXiv 1906.01787), with a norm above each stack: deep ones train with it.
 """
 
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
 
 from seqloom.batch import Context, EncoderDecoder, Output, Ragged, State
-from seqloom.blocks.attention import CrossAttention, SelfAttention
+from seqloom.blocks.attention import CrossAttention, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormDecoderLayer, PostNormLayer, PreNormDecoderLayer, PreNormLayer
@@ -73,11 +73,7 @@ class Transformer(EncoderDecoder):
         activation: Literal["relu", "gelu", "swish"] = "relu"
         share_embeddings: bool = Field(True, description="one table for both languages")
 
-        @model_validator(mode="after")
-        def heads_divide_dim(self) -> Self:
-            if self.dim % self.num_heads:
-                raise ValueError(f"dim {self.dim} must be a multiple of num_heads {self.num_heads}")
-            return self
+        whole_heads = model_validator(mode="after")(heads_divide_dim)
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 64, "num_layers": 2, "num_heads": 4, "max_len": 256, "dropout": 0.0},

@@ -1,10 +1,8 @@
 """What is learnt from plain text. Adding an objective is one file here and one line in OBJECTIVES."""
 
-import importlib
 from typing import TYPE_CHECKING
 
-from seqloom.config import unknown_name
-from seqloom.errors import UsageError
+from seqloom.config import named_class
 
 if TYPE_CHECKING:
     from seqloom.batch import Backbone, Objective
@@ -22,10 +20,7 @@ OBJECTIVES = {
 
 
 def objective_class(name: str) -> "type[Objective]":
-    if name not in OBJECTIVES:
-        raise UsageError(unknown_name("objective", name, name, list(OBJECTIVES)))
-    module, _, cls = OBJECTIVES[name].partition(":")
-    return getattr(importlib.import_module(f"seqloom.objectives.{module}"), cls)
+    return named_class("objective", name, OBJECTIVES, __name__)
 
 
 def fitting_objectives(model: "type[Backbone]") -> list[str]:

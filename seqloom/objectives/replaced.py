@@ -41,7 +41,6 @@ class ReplacedToken(MaskedLM):
         self.weight = config.weight
         self.dense, self.verdict = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
         self.activation = ACTIVATIONS[backbone.activation]
-        linears = [self.dense, self.verdict]
         self.generator: Backbone | None = None
         if config.generator == 0:  # as published ones are handed on
             del self.guess, self.softmax
@@ -51,10 +50,11 @@ class ReplacedToken(MaskedLM):
             assert self.generator.table is not None
             width = self.generator.table.embedding_dim
             self.guess = Guess(self.generator.dim, width, backbone.activation, backbone.eps)
-            linears.append(self.guess.dense)
-        for linear in linears:
+        for linear in (self.dense, self.verdict):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
+        if self.generator is not None:
+            self.guess.init_weights()
 
     @property
     def reader(self) -> Backbone:
@@ -69,9 +69,9 @@ class ReplacedToken(MaskedLM):
         """(T, D) → (T,) the log-odds that a token was replaced."""
         return self.verdict(self.activation(self.dense(hidden))).squeeze(1)
 
-    def detected(self, told: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
-        """The discriminator's loss over all tokens, weighed as above, and how many it judges right."""
-        ids, wrong = self.filled(told, example)
+    def detected(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+        """The discriminator's loss over all tokens, weighed as above, and how many it judges right. scores: the generator's."""
+        ids, wrong = self.filled(scores, example)
         odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
         real = example.real.to(odds.dtype)
         total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=real, reduction="sum")
@@ -79,21 +79,23 @@ class ReplacedToken(MaskedLM):
         return self.weight * share * total, (((odds > 0) == wrong) & example.real).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        told = self.reader(example.batch).hidden[example.where]
-        detection, _ = self.detected(told, example)
-        total = self.softmax(self.guess(told), example.targets) + detection
+        guesses = self.guess(self.reader(example.batch).hidden[example.where])
+        with torch.no_grad():  # no gradient flows through the draw
+            scores = self.softmax(guesses)
+        detection, _ = self.detected(scores, example)
+        total = self.softmax(guesses, example.targets) + detection
         return Loss(total, (example.targets != IGNORE).sum())
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        told = self.reader(example.batch).hidden[example.where]
-        losses, sums = self.measured(self.softmax(self.guess(told)), example)
-        detection, right = self.detected(told, example)
+        scores = self.scores(self.reader(example.batch).hidden[example.where])
+        losses, sums = self.measured(scores, example)
+        detection, right = self.detected(scores, example)
         return losses, sums | {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
 
     @torch.no_grad()
-    def filled(self, told: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
-        """(T,) the text with the generator's words in its gaps, and where they are wrong."""
-        scores = self.softmax(self.guess(told)).float()
+    def filled(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+        """(T,) the text with words drawn from the generator's scores in its gaps, and where they are wrong."""
+        scores = scores.float()
         noise = -torch.log(-torch.log(torch.rand_like(scores).clamp(1e-9, 1 - 1e-7)))
         kept = example.targets != IGNORE
         ids = put(example, (scores + noise).argmax(1), kept)

@@ -1,10 +1,8 @@
 """What is learnt from labelled examples. Adding a task is one file here and one line in TASKS."""
 
-import importlib
 from typing import TYPE_CHECKING
 
-from seqloom.config import unknown_name
-from seqloom.errors import UsageError
+from seqloom.config import named_class
 
 if TYPE_CHECKING:
     from seqloom.batch import Backbone, EncoderDecoder, Task
@@ -17,10 +15,7 @@ TASKS = {
 
 
 def task_class(name: str) -> "type[Task]":
-    if name not in TASKS:
-        raise UsageError(unknown_name("task", name, name, list(TASKS)))
-    module, _, cls = TASKS[name].partition(":")
-    return getattr(importlib.import_module(f"seqloom.tasks.{module}"), cls)
+    return named_class("task", name, TASKS, __name__)
 
 
 def fitting_tasks(model: "type[Backbone] | type[EncoderDecoder]") -> list[str]:

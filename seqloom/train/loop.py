@@ -315,22 +315,16 @@ class Fit:
     def measure(self, asked: Interruption) -> bool:
         assert self.validate is not None
         state, optim = self.state, self.config.optim
-        self.learner.eval()
         started = time.monotonic()
-        with torch.no_grad():
-            result = self.validate(asked)
-        self.learner.train()
+        result = self.validated(asked)
         self.clock += time.monotonic() - started  # a run's seconds are those of its training
         if result is None:
             return False
         state.eval_due, state.evaluation = False, result
         line = {"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds}
         self.log.write(line | ({"bleu": result["bleu"]} if "bleu" in result else {}))
-        if self.is_better(result):
-            state.best, state.best_loss = result[self.config.watch], result["loss"]
+        if self.take_if_better(result):
             state.best_step, state.stale, state.since_drop = state.step, 0, 0
-            if self.keep_best is not None:
-                self.keep_best(state)
         else:
             state.stale, state.since_drop = state.stale + 1, state.since_drop + 1
             if self.config.schedule.name == "plateau" and state.since_drop > self.config.schedule.patience:
@@ -342,9 +336,24 @@ class Fit:
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
         return True
 
-    def is_better(self, result: dict[str, float]) -> bool:
-        watch, best = self.config.watch, self.state.best
-        return best is None or (result[watch] > best if watch == "bleu" else result[watch] < best)
+    def validated(self, asked: Interruption) -> dict[str, float] | None:
+        """The measurement of the weights as they are; None if it was asked to stop before it was done."""
+        assert self.validate is not None
+        self.learner.eval()
+        with torch.no_grad():
+            result = self.validate(asked)
+        self.learner.train()
+        return result
+
+    def take_if_better(self, result: dict[str, float]) -> bool:
+        state, watch = self.state, self.config.watch
+        better = state.best is None or (result[watch] > state.best if watch == "bleu" else result[watch] < state.best)
+        if not better:
+            return False
+        state.best, state.best_loss = result[watch], result["loss"]
+        if self.keep_best is not None:
+            self.keep_best(state)
+        return True
 
     def average_checkpoints(self, asked: Interruption) -> bool:
         """Measures the mean of the last checkpoints, and keeps it if it is better; False if asked to stop before that."""
@@ -355,16 +364,11 @@ class Fit:
             loaded = checkpoints.load(folder / f"step-{number}").tensors["model"]
             for name, mean in averages.means.items():
                 mean.lerp_(loaded[name].to(mean), 1 / count)
-        self.learner.eval()
-        with averages.in_place(), torch.no_grad():
-            result = self.validate(asked)
-            if result is not None and self.is_better(result):
-                self.state.best, self.state.best_loss = result[self.config.watch], result["loss"]
-                if self.keep_best is not None:
-                    self.keep_best(self.state)
-        self.learner.train()
-        if result is None:
-            return False
+        with averages.in_place():
+            result = self.validated(asked)
+            if result is None:
+                return False
+            self.take_if_better(result)
         self.state.averaged = result
         say(f"the mean of the checkpoints {', '.join(map(str, last))}: valid loss {result['loss']:.4f}")
         return True
