@@ -54,7 +54,7 @@ def trained(name: str, data: Path, out: Path, arguments: argparse.Namespace) -> 
     before: Path | None = None
     for end, epochs in phases.items():
         folder = out / f"{name}{end}"
-        settings = [*sizes, *SEARCH[name], f"budget={{epochs={epochs}}}", "batches.streams=40", "batches.length=70"]
+        settings = [*sizes, *SEARCH[name], f"budget={{epochs={epochs}}}", "batches.streams=80", "batches.length=70"]
         settings += [f"train.eval_every={arguments.every}", "train.save_every=1000000", "valid.limit=0"]
         settings += ["train.optim.average=start"] if before else []
         if not (folder / "card.md").exists():
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--epochs", type=float, default=6)
-    parser.add_argument("--every", type=int, default=800, help="steps between validations: about half a pass")
+    parser.add_argument("--every", type=int, default=500, help="steps between validations: about half a pass")
     parser.add_argument("--rows", nargs="*", choices=SEARCH, help="train these and stop")
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
