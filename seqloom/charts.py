@@ -96,6 +96,16 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
     return "".join(parts) + "</svg>"
 
 
+def as_file(picture: str, colour: dict[str, str]) -> str:
+    """A chart as a file of its own: with the names of its lines in it, and readable where no page gives it a style."""
+    names = "".join(
+        f'<text x="72" y="{300 - 18 * i}" fill="{stroke}">{escaped(name)}</text>'
+        for i, (name, stroke) in enumerate(reversed(colour.items()))
+    )
+    style = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" '
+    return picture.replace("<svg ", style, 1).replace("</svg>", f"{names}</svg>\n")
+
+
 def plane(points: Sequence[tuple[str, Sequence[complex]]], colour: dict[str, str]) -> str:
     """Numbers in the complex plane, with the unit circle, as SVG."""
     size, middle = 420, 210
