@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
-from seqloom.text.pairs import lines_or_errors
+from seqloom.text.pairs import lines_with_errors
 from seqloom.text.read import ending_of, form_of
 
 TASKS = ("classify", "regress", "pair", "choose")
@@ -114,10 +114,10 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, An
 
 
 def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
-    for number, line in enumerate(lines_or_errors(path), 1):
+    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
         place = f"{path}:{number}"
-        if isinstance(line, DataError):
-            yield place, line
+        if wrong is not None:
+            yield place, wrong
         elif line.strip():
             try:
                 value = json.loads(line)
@@ -128,13 +128,13 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
 
 
 def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
-    broken: dict[int, DataError] = {}  # by line: the csv reader is given an empty one instead
+    broken: dict[int, DataError] = {}  # by line
 
     def readable() -> Iterator[str]:
-        for number, line in enumerate(lines_or_errors(path), 1):
-            if isinstance(line, DataError):
-                broken[number] = line
-            yield "\n" if isinstance(line, DataError) else line + "\n"
+        for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
+            if wrong is not None:
+                broken[number] = wrong
+            yield line.replace("\0", "") + "\n"
 
     quotes = {"strict": True} if ending == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     reader = csv.reader(readable(), **quotes)

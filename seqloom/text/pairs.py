@@ -32,37 +32,36 @@ def read_pairs(paths: Sequence[Path]) -> Iterator[TextPair]:
 
 def lines(path: Path) -> Iterator[str]:
     """The lines of a text file without their ends."""
-    for line in lines_or_errors(path):
-        if isinstance(line, DataError):
-            raise line
+    for line, wrong in lines_with_errors(path):
+        if wrong is not None:
+            raise wrong
         yield line
 
 
-def lines_or_errors(path: Path) -> Iterator[str | DataError]:
-    """The same, with what is wrong with a line in its place: for those who go on with the next one."""
+def lines_with_errors(path: Path) -> Iterator[tuple[str, DataError | None]]:
+    """Every line and what is wrong with it, for those who then go on with the next one; the line is what can be read of it."""
     with Opened(path) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
         for number in itertools.count(1):
             raw = opened.bytes.readline(MAX_DOCUMENT + 1)
             if not raw:
                 return
-            place = f"{path}:{number}"
+            wrong = None
             if len(raw) > MAX_DOCUMENT:
+                wrong = f"a line of more than {MAX_DOCUMENT // 10**6} MB: this is no line of an example"
                 while raw and not raw.endswith(b"\n"):
                     raw = opened.bytes.readline(MAX_DOCUMENT)
-                yield DataError(
-                    f"{place}: a line of more than {MAX_DOCUMENT // 10**6} MB: this is no line of an example"
-                )
-                continue
+                raw = b""
+            elif b"\0" in raw:
+                wrong = "a NUL byte: this is no text"
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
-            if b"\0" in raw:
-                yield DataError(f"{place}: a NUL byte: this is no text")
-                continue
             try:
-                yield raw.decode("utf-8").rstrip("\r\n")
+                line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                yield DataError(f"{place}: no valid UTF-8 ({error.reason}): convert the file first")
+                wrong = f"no valid UTF-8 ({error.reason}): convert the file first"
+                line = raw.decode("utf-8", "replace")
+            yield line.rstrip("\r\n"), None if wrong is None else DataError(f"{path}:{number}: {wrong}")
 
 
 def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
