@@ -171,9 +171,8 @@ def _place(sentence: int, word: int) -> str:
     return f"sentence {sentence + 1}, word {word + 1}"
 
 
-def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> str | None:
-    """The scheme that all tags keep to; None for plain labels, such as parts of speech. A move that is illegal in the scheme
-    which the tags keep to best is an error with its place: place(i, j) names word j of sentence i."""
+def marks_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> set[str] | None:
+    """The marks of the tags; None of plain labels, such as parts of speech. Both in one text are an error with its place."""
     marks = set()
     marked = plain = None  # the first tag of either sort, with its place
     for i, tags in enumerate(sentences):
@@ -187,7 +186,14 @@ def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], st
     if plain and marked:
         there = f"{marked[0]!r} at {place(*marked[1:])}"
         raise DataError(f"{place(*plain[1:])}: the tag {plain[0]!r} is neither O nor of the form B-kind, as {there} is")
-    if plain:
+    return None if plain else marks
+
+
+def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> str | None:
+    """The scheme that all tags keep to; None for plain labels. A move that is illegal in the scheme which the tags keep to best
+    is an error with its place: place(i, j) names word j of sentence i."""
+    marks = marks_of(sentences, place)
+    if marks is None:
         return None
     schemes = ["iobes"] if marks & {"E", "S"} else ["iob2", "iob1"]
     wrong = {scheme: _illegal(sentences, scheme) for scheme in schemes}

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
-from seqloom.text.pairs import lines_with_errors
+from seqloom.text.pairs import lines, lines_with_errors
 from seqloom.text.read import ending_of, form_of
 
 TASKS = ("classify", "regress", "pair", "choose")
@@ -58,9 +58,7 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) ->
     for path in paths:
         for place, row in _rows(path, wanted):
             try:
-                if isinstance(row, DataError):
-                    raise ValueError(str(row).removeprefix(f"{place}: "))
-                example = _example(row, task, place, need_labels)
+                example = _example(fields_of(row), task, place, need_labels)
                 first = first or example
                 if task == "regress" and len(example.texts) != len(first.texts):
                     raise ValueError(
@@ -76,6 +74,31 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) ->
                 yield example
     if first is None and need_labels:
         raise DataError(f"{', '.join(map(str, paths))}: no example: the files are empty")
+
+
+class Label(NamedTuple):
+    label: str
+    id: str | None
+    place: str
+
+
+def read_labels(path: Path) -> list[Label]:
+    """The labels of a file alone, right or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
+    if form_of(path) == "jsonl" or ending_of(path) in ("csv", "tsv"):
+        rows = _rows(path, ["label"])
+    else:
+        rows = ((f"{path}:{i}", {"label": line}) for i, line in enumerate(lines(path), 1))
+    found = []
+    for place, row in rows:
+        try:
+            fields = fields_of(row)
+            value = fields.get("label")
+            # a number is written as it is read: which task it belongs to is not known here
+            label = str(value) if isinstance(value, float) else _label(value, "classify", ())
+            found.append(Label(str(label), _id(fields), place))
+        except ValueError as wrong:
+            raise DataError(f"{place}: {wrong}") from None
+    return found
 
 
 def example_of(row: Mapping[str, Any], task: str, place: str, need_labels: bool = True) -> Example:
@@ -104,16 +127,24 @@ def _fields(task: str) -> list[str]:
     return ["text", *{"pair": ["text2"], "choose": ["choices"]}.get(task, [])]
 
 
-def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
+def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """file:line and the fields there, or what is wrong with that line."""
     if form_of(path) == "jsonl":
-        return _objects(path)
+        return read_objects(path)
     if ending_of(path) in ("csv", "tsv"):
         return _table(path, wanted, ending_of(path))
     raise DataError(f"{path}: no .jsonl, .csv or .tsv: labelled texts come in one of them")
 
 
-def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
+def fields_of(row: dict[str, Any] | str) -> dict[str, Any]:
+    """A row as it was read; ValueError where it is only what is wrong with it."""
+    if isinstance(row, str):
+        raise ValueError(row)
+    return row
+
+
+def read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """The objects of a jsonl file, each with its file:line, or what is wrong with that line."""
     for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
         place = f"{path}:{number}"
         if wrong is not None:
@@ -122,13 +153,13 @@ def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                yield place, DataError(f"no valid JSON ({error})")
+                yield place, f"no valid JSON ({error})"
             else:
-                yield place, value if isinstance(value, dict) else DataError("no JSON object")
+                yield place, value if isinstance(value, dict) else "no JSON object"
 
 
-def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | DataError]]:
-    broken: dict[int, DataError] = {}  # by line
+def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    broken: dict[int, str] = {}  # by line
 
     def readable() -> Iterator[str]:
         for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
@@ -147,7 +178,7 @@ def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str
         except csv.Error as error:
             yield (
                 place,
-                DataError(f"no valid {ending.upper()} ({error}): is a quote not closed? .jsonl has no such trouble"),
+                f"no valid {ending.upper()} ({error}): is a quote not closed? .jsonl has no such trouble",
             )
             continue
         if cells is None:
@@ -155,7 +186,7 @@ def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str
         bad = next((i for i in range(start, reader.line_num + 1) if i in broken), None)
         if header is None:
             if bad is not None:
-                raise broken[bad]
+                raise DataError(f"{path}:{bad}: {broken[bad]}")
             header = [name.strip().lower() for name in cells]
             missing = [name for name in wanted if header.count(name) != 1]
             if missing:
@@ -165,7 +196,7 @@ def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str
         elif bad is not None:
             yield f"{path}:{bad}", broken[bad]
         elif cells and len(cells) != len(header):
-            yield place, DataError(f"{len(cells)} columns, the first line names {len(header)}")
+            yield place, f"{len(cells)} columns, the first line names {len(header)}"
         elif cells:
             row: dict[str, Any] = dict(zip(header, cells, strict=True))
             yield place, {name: value for name, value in row.items() if value or name in wanted}
@@ -178,11 +209,15 @@ def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -
         raise ValueError('"text2" in a row to classify: two texts are the task pair')
     if task == "choose":
         texts += _choices(row.get("choices"))
-    id_ = row.get("id")
-    if id_ is not None and (isinstance(id_, bool) or not isinstance(id_, str | int)):
-        raise ValueError(f'"id" is neither a string nor a whole number: {_short(id_)}')
     label = _label(row.get("label"), task, texts[1:]) if need_labels else None
-    return Example(texts, label, None if id_ is None else str(id_), place)
+    return Example(texts, label, _id(row), place)
+
+
+def _id(row: Mapping[str, Any]) -> str | None:
+    value = row.get("id")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+        raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
+    return None if value is None else str(value)
 
 
 def _choices(value: Any) -> tuple[str, ...]:
@@ -201,7 +236,7 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
     if value is None or value == "":
         raise ValueError('no "label"')
     if task == "regress":
-        return _number(value)
+        return number_of(value)
     if task == "choose":
         return _choice(value, choices)
     if isinstance(value, str):
@@ -213,7 +248,8 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
     raise ValueError(f"the label {_short(value)} is no name of a class; numbers are learnt by the task regress")
 
 
-def _number(value: Any) -> float:
+def number_of(value: Any) -> float:
+    """A label as a number. ValueError where it is none, or not finite."""
     try:
         number = float("nan" if isinstance(value, bool | list | dict) else value)
     except (ValueError, OverflowError):

@@ -32,13 +32,13 @@ def read_pairs(paths: Sequence[Path]) -> Iterator[TextPair]:
 
 def lines(path: Path) -> Iterator[str]:
     """The lines of a text file without their ends."""
-    for line, wrong in lines_with_errors(path):
+    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
         if wrong is not None:
-            raise wrong
+            raise DataError(f"{path}:{number}: {wrong}")
         yield line
 
 
-def lines_with_errors(path: Path) -> Iterator[tuple[str, DataError | None]]:
+def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
     """Every line and what is wrong with it, for those who then go on with the next one; the line is what can be read of it."""
     with Opened(path) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
@@ -61,7 +61,7 @@ def lines_with_errors(path: Path) -> Iterator[tuple[str, DataError | None]]:
             except UnicodeDecodeError as error:
                 wrong = f"no valid UTF-8 ({error.reason}): convert the file first"
                 line = raw.decode("utf-8", "replace")
-            yield line.rstrip("\r\n"), None if wrong is None else DataError(f"{path}:{number}: {wrong}")
+            yield line.rstrip("\r\n"), wrong
 
 
 def _aligned(source: Path, target: Path) -> Iterator[TextPair]:

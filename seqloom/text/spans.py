@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
-from seqloom.text.labelled import BadRow, text_of
-from seqloom.text.read import MAX_FILE
+from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, text_of
+from seqloom.text.read import MAX_FILE, form_of
 from seqloom.text.stream import Opened, check_text
 
 
@@ -53,18 +53,38 @@ def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator
         raise DataError(f"{', '.join(map(str, paths))}: no question: the files have none")
 
 
+def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
+    """Predictions by the ids of their questions, "" being no answer, and how likely each question is to have none, if that is
+    told. The JSON of SQuAD's own script, {id: answer}, or jsonl {"id", "answer", "no_answer"}, the last being the probability."""
+    answers: dict[str, str] = {}
+    likely: dict[str, float] = {}
+    if form_of(path) != "jsonl":
+        value = _json(path)
+        wrong = [id_ for id_, text in value.items() if not isinstance(text, str)] if isinstance(value, dict) else [""]
+        if wrong:
+            raise DataError(
+                f"{path}: {wrong[0]!r} has no text: predictions are {{id: answer}}, or jsonl with id and answer"
+            )
+        return value, None
+    for place, row in read_objects(path):
+        try:
+            fields = fields_of(row)
+            id_, answer = text_of(fields, "id"), fields.get("answer")
+            if not isinstance(answer, str):
+                raise ValueError('no string "answer": an empty one is no answer')
+            if id_ in answers:
+                raise ValueError(f"the id {id_!r} is given twice")
+            answers[id_] = answer
+            if fields.get("no_answer") is not None:
+                likely[id_] = number_of(fields["no_answer"])
+        except ValueError as error:
+            raise DataError(f"{place}: {error}") from None
+    return answers, likely or None
+
+
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
     """Where a question is, its paragraph, and itself."""
-    with Opened(path) as opened:
-        check_text(path, opened.bytes.peek(1 << 12))
-        raw = opened.bytes.read(MAX_FILE + 1)
-    if len(raw) > MAX_FILE:
-        raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split it by articles")
-    try:
-        value = json.loads(raw)
-    except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError, too
-        raise DataError(f"{path}: no valid JSON ({error}): questions come in the files of SQuAD") from None
-    for a, article in enumerate(_list(value, "data", str(path)), 1):
+    for a, article in enumerate(_list(_json(path), "data", str(path)), 1):
         title = article.get("title") if isinstance(article, dict) else None
         there = f"{path}: {title if isinstance(title, str) and title else f'article {a}'}"
         for p, paragraph in enumerate(_list(article, "paragraphs", there), 1):
@@ -73,6 +93,18 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
                 # two rows with one id stand at two places
                 named = f"question {q} ({id_})" if isinstance(id_, str) and id_ else f"question {q}"
                 yield f"{there}, paragraph {p}, {named}", paragraph, row
+
+
+def _json(path: Path) -> Any:
+    with Opened(path) as opened:
+        check_text(path, opened.bytes.peek(1 << 12))
+        raw = opened.bytes.read(MAX_FILE + 1)
+    if len(raw) > MAX_FILE:
+        raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split it by articles")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError, too
+        raise DataError(f"{path}: no valid JSON ({error}): questions come in the files of SQuAD") from None
 
 
 def _list(value: Any, name: str, place: str) -> list[Any]:
