@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -201,24 +201,49 @@ METRIC_EXAMPLES = """Examples:
 seqloom metric translate test.de translated.de
 
 seqloom metric translate test.ja translated.ja --tokenize char --json
+
+seqloom metric tag test.conll predicted.conll --strict
+
+seqloom metric classify test.jsonl predicted.jsonl
+
+seqloom metric regress test.tsv predicted.txt --json
+
+seqloom metric span dev-v2.0.json predictions.json
 """
 
 
 @app.command(epilog=METRIC_EXAMPLES)
 def metric(
-    task: Annotated[str, typer.Argument(help="translate.")],
-    gold: Annotated[Path, typer.Argument(help="What is right: for translation one reference a line.")],
-    predicted: Annotated[Path, typer.Argument(help="What was predicted, line for line.")],
+    task: Annotated[str, typer.Argument(help="translate, tag, span, classify or regress.")],
+    gold: Annotated[
+        Path, typer.Argument(help="What is right: references, tagged text, SQuAD's JSON, or labelled rows.")
+    ],
+    predicted: Annotated[
+        Path, typer.Argument(help="What was predicted: the same rows; of questions {id: answer}; or a label a line.")
+    ],
     tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Case does not count.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Of translations: case does not count.")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Of tags: only well-formed entities count, as with seqeval; else conlleval."),
+    ] = False,
+    threshold: Annotated[
+        float, typer.Option(help="Of questions: above this probability of no answer none is given.")
+    ] = 1.0,
     as_json: Json = False,
 ) -> None:
     """Score predictions, made anywhere, by the official rules."""
     from seqloom.config import unknown_name
     from seqloom.errors import UsageError
-    from seqloom.metrics.translation import translation_scores
-    from seqloom.text.pairs import lines
+    from seqloom.evaluate import files
 
-    if task != "translate":
-        raise UsageError(unknown_name("metric", task, task, ["translate"]))
-    show(translation_scores(list(lines(predicted)), list(lines(gold)), tokenize, lowercase), as_json)
+    scores: dict[str, Callable[[], dict[str, Any]]] = {
+        "translate": lambda: files.translation_files(gold, predicted, tokenize, lowercase),
+        "tag": lambda: files.tag_files(gold, predicted, strict),
+        "span": lambda: files.span_files(gold, predicted, threshold),
+        "classify": lambda: files.label_files(gold, predicted),
+        "regress": lambda: files.number_files(gold, predicted),
+    }
+    if task not in scores:
+        raise UsageError(unknown_name("metric", task, task, list(scores)))
+    show(scores[task](), as_json)

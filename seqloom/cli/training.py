@@ -226,12 +226,17 @@ def evaluate(
     show(loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=batch_tokens), as_json)
 
 
+WIDEST = 12  # labels of a confusion matrix that is printed; --json has it always
+
+
 def show(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
         return
     parts, buckets = result.pop("parts", []), result.pop("by_length", [])
     groups = {kind: result.pop(f"by_{kind}", {}) for kind in ("set", "phenomenon", "field")}
+    classes = result.pop("per_class", {}) | result.pop("per_kind", {})
+    confusion = result.pop("confusion", {"labels": [], "counts": []})
     for name, value in result.items():
         print(f"{name:18} {shown(value)}")
     for bucket in buckets:
@@ -240,6 +245,12 @@ def show(result: dict[str, Any], as_json: bool) -> None:
     for kind, rows in groups.items():
         for name, accuracy in rows.items():
             print(f"{kind:11} {name:58} {shown(accuracy)}")
+    for label, figures in classes.items():
+        print(f"{label:18} " + "  ".join(f"{name} {shown(value)}" for name, value in figures.items()))
+    if 0 < len(confusion["labels"]) <= WIDEST:
+        print(f"{'is / was called':18} " + " ".join(f"{label[:9]:>9}" for label in confusion["labels"]))
+        for label, counts in zip(confusion["labels"], confusion["counts"], strict=True):
+            print(f"{label:18} " + " ".join(f"{count:>9,}" for count in counts))
     for part in parts:
         figures = ("loss", "perplexity", "bits_per_word", "bits_per_byte")
         print(f"{part['run']}: " + ", ".join(f"{name} {shown(part[name])}" for name in figures if name in part))

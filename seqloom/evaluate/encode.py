@@ -19,6 +19,7 @@ from torch import Tensor
 from seqloom.batch import Backbone, Ragged, pack, to_device, wide
 from seqloom.batches.enclosed import Enclosed
 from seqloom.batches.plan import portions
+from seqloom.blocks import pooling
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
 
@@ -84,20 +85,10 @@ class Encoder:
         return (place >= 0) & (place < sizes[batch.owner])
 
     def pooled(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
-        starts = batch.offsets[:-1].long()
-        if pool == "first":
-            return states[starts if self.backbone.summary == "first" else starts + len(self.before)]
-        if pool == "last":
-            return states[batch.offsets[1:].long() - len(self.after) - 1]
         if pool == "none":
             return states[own]
-        rows, owner = states[own], batch.owner[own]
-        empty = rows.new_zeros(batch.num_sequences, *rows.shape[1:])
-        if pool == "max":
-            index = owner.view(-1, *[1] * (rows.ndim - 1)).expand_as(rows)
-            return empty.scatter_reduce(0, index, rows, "amax", include_self=False)
-        count = torch.bincount(owner, minlength=batch.num_sequences)
-        return empty.index_add(0, owner, rows) / count.view(-1, *[1] * (rows.ndim - 1))
+        special = pool == "first" and self.backbone.summary == "first"
+        return pooling.pool(states, batch, pool, None if special else own)
 
 
 def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:

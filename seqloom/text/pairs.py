@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.errors import DataError, UsageError
-from seqloom.text.read import MAX_DOCUMENT, Problems, form_of
-from seqloom.text.stream import COMPRESSED, Opened
+from seqloom.text.read import MAX_DOCUMENT, Problems, ending_of, form_of
+from seqloom.text.stream import Opened, check_text
 
 
 class TextPair(NamedTuple):
@@ -32,22 +32,36 @@ def read_pairs(paths: Sequence[Path]) -> Iterator[TextPair]:
 
 def lines(path: Path) -> Iterator[str]:
     """The lines of a text file without their ends."""
+    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
+        if wrong is not None:
+            raise DataError(f"{path}:{number}: {wrong}")
+        yield line
+
+
+def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Every line and what is wrong with it, for those who then go on with the next one; the line is what can be read of it."""
     with Opened(path) as opened:
+        check_text(path, opened.bytes.peek(1 << 12))
         for number in itertools.count(1):
             raw = opened.bytes.readline(MAX_DOCUMENT + 1)
             if not raw:
                 return
-            place = f"{path}:{number}"
+            wrong = None
             if len(raw) > MAX_DOCUMENT:
-                raise DataError(f"{place}: a line of more than {MAX_DOCUMENT // 10**6} MB: this is no line of a pair")
+                wrong = f"a line of more than {MAX_DOCUMENT // 10**6} MB: this is no line of an example"
+                while raw and not raw.endswith(b"\n"):
+                    raw = opened.bytes.readline(MAX_DOCUMENT)
+                raw = b""
+            elif b"\0" in raw:
+                wrong = "a NUL byte: this is no text"
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
-            if b"\0" in raw:
-                raise DataError(f"{place}: a NUL byte: this is no text")
             try:
-                yield raw.decode("utf-8").rstrip("\r\n")
+                line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise DataError(f"{place}: no valid UTF-8 ({error.reason}): convert the file first") from error
+                wrong = f"no valid UTF-8 ({error.reason}): convert the file first"
+                line = raw.decode("utf-8", "replace")
+            yield line.rstrip("\r\n"), wrong
 
 
 def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
@@ -66,10 +80,7 @@ def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
 
 def _rows(path: Path) -> Iterator[TextPair]:
     form = form_of(path)
-    endings = [
-        ending.lower().lstrip(".") for ending in path.suffixes if ending.lower().lstrip(".") not in COMPRESSED.values()
-    ]
-    if form == "txt" and endings[-1:] != ["tsv"]:
+    if form == "txt" and ending_of(path) != "tsv":
         raise UsageError(f"{path}: one file alone must be .tsv (source, tab, target) or .jsonl: give two aligned files")
     for number, line in enumerate(lines(path), 1):
         place = f"{path}:{number}"

@@ -55,12 +55,17 @@ class Problems:
         return {kind: {"count": n, "places": self.places[kind]} for kind, n in sorted(self.counts.items())}
 
 
-def form_of(path: Path) -> str:
-    """txt, jsonl or parquet, from the name without its packing."""
+def ending_of(path: Path) -> str:
+    """What the name ends in, in lower case and without its packing: "tsv" of pairs.tsv.gz."""
     endings = [ending.lower().lstrip(".") for ending in path.suffixes]
     while endings and endings[-1] in COMPRESSED.values():
         endings.pop()
-    last = endings[-1] if endings else ""
+    return endings[-1] if endings else ""
+
+
+def form_of(path: Path) -> str:
+    """txt, jsonl or parquet, from the name without its packing."""
+    last = ending_of(path)
     if last in ("jsonl", "ndjson"):
         return "jsonl"
     return "parquet" if last == "parquet" else "txt"

@@ -17,6 +17,14 @@ class Sentence(NamedTuple):
     words: list[str]
     tags: list[str]
     place: str  # file:line of its first word
+    columns: bool = False  # each word has a line of its own
+
+    def place_of(self, word: int) -> str:
+        """file:line of a word, by its number from 0; in a row of jsonl, which of its words."""
+        if not self.columns:
+            return f"{self.place}, word {word + 1}"
+        path, _, line = self.place.rpartition(":")
+        return f"{path}:{int(line) + word}"
 
     @property
     def text(self) -> str:
@@ -48,7 +56,7 @@ def _columns(path: Path) -> Iterator[Sentence]:
         parts = line.split()
         if not parts or parts[0] == DOCUMENT:
             if words:
-                yield Sentence(words, tags, f"{path}:{start}")
+                yield Sentence(words, tags, f"{path}:{start}", columns=True)
             words, tags, start = [], [], number + 1
             continue
         if len(parts) < 2:
@@ -77,12 +85,18 @@ def _rows(path: Path) -> Iterator[Sentence]:
             yield Sentence(words, tags, place)
 
 
+def parted(tag: str) -> tuple[str, str]:
+    """Its mark and its kind: B and PER of B-PER. The first hyphen parts them: creative-work is one kind."""
+    mark, _, kind = tag.partition("-")
+    return mark, kind
+
+
 def continued(tags: Sequence[str]) -> list[bool]:
     """Which words go on with the entity of the word before them. IOB1, IOB2 and IOBES are read alike: an entity goes on where a
     tag is inside or at the end (I, E) and the one before it is of the same kind and did not end (O, E, S)."""
     found, before = [], "O"
     for tag in tags:
-        (mark, _, kind), (last, _, other) = tag.partition("-"), before.partition("-")
+        (mark, kind), (last, other) = parted(tag), parted(before)
         found.append(mark in ("I", "E") and kind == other and last in ("B", "I"))
         before = tag
     return found

@@ -1,0 +1,73 @@
+"""One vector for a whole sequence, and one for a token out of all layers.
+
+`concat` stands the last state, the maximum and the mean side by side: ULMFiT, Howard & Ruder, 2018 (arXiv 1801.06146).
+`ScalarMix`: ELMo, Peters et al., 2018 (arXiv 1802.05365).
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.batch import Borders, wide
+
+POOLS = ("first", "last", "mean", "max", "concat")
+
+
+def pool(states: Tensor, batch: Borders, how: str, own: Tensor | None = None) -> Tensor:
+    """(T, …, D) → (N, …, D), with "concat" (N, …, 3D). own: (T,), which tokens count; all where it is not given. A sequence
+    without any is zeros. Nothing asks the device how many there are."""
+    if how not in POOLS:
+        raise ValueError(f"pooling {how!r}: choose {', '.join(POOLS)}")
+    if how == "concat":
+        return torch.cat([pool(states, batch, each, own) for each in ("last", "max", "mean")], -1)
+    t, n, owner = states.shape[0], batch.num_sequences, batch.owner
+    own = torch.ones_like(owner, dtype=torch.bool) if own is None else own
+    empty = states.new_zeros(n, *states.shape[1:])
+    if not t:
+        return empty
+    broad = (-1, *[1] * (states.ndim - 1))  # one number a row, over all of its columns
+    count = torch.zeros(n, dtype=torch.long, device=owner.device).index_add(0, owner, own.long()).view(broad)
+    if how == "mean":
+        total = wide(empty).index_add(0, owner, wide(states).masked_fill(~own.view(broad), 0))
+        return (total / count.clamp(min=1)).to(states.dtype)
+    if how == "max":
+        rows = states.masked_fill(~own.view(broad), -torch.inf)
+        found = empty.scatter_reduce(0, owner.view(broad).expand_as(rows), rows, "amax", include_self=False)
+    else:
+        place = torch.arange(t, device=owner.device)
+        if how == "first":
+            spots = torch.full_like(count.view(-1), t - 1).scatter_reduce(0, owner, place.where(own, t - 1), "amin")
+        else:
+            spots = torch.zeros_like(count.view(-1)).scatter_reduce(0, owner, place.where(own, 0), "amax")
+        found = states[spots]
+    return found.where(count > 0, 0)
+
+
+class ScalarMix(nn.Module):
+    """γ · Σ s_j h_j over the embedding and all layers, s by a softmax: learnt with a task, at first the plain mean.
+
+    norm: every layer is normalised before it is weighted, as the paper tries, over its D numbers and with nothing learnt.
+    """
+
+    def __init__(self, num_layers: int, norm: bool = False):
+        super().__init__()
+        self.norm = norm
+        self.weights = nn.Parameter(torch.zeros(num_layers))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    @property
+    def shares(self) -> Tensor:
+        """(layers,) how much each counts: they sum to 1."""
+        return wide(self.weights).softmax(0)
+
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        """(T, D) each → (T, D)"""
+        widths = [layer.shape[-1] for layer in layers]
+        if len(layers) != len(self.weights) or len(set(widths)) > 1:
+            raise ValueError(f"a mix of {len(self.weights)} layers of one width was given {widths}")
+        if self.norm:
+            layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
+        shares = self.gamma * self.shares
+        return sum((share * layer for share, layer in zip(shares, layers, strict=True)), torch.zeros_like(layers[0]))

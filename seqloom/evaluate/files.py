@@ -1,0 +1,74 @@
+"""Predictions in files, made anywhere, scored against files of what is right."""
+
+from pathlib import Path
+from typing import Any
+
+from seqloom.errors import DataError
+from seqloom.metrics.entities import SCHEMES, entity_scores, marks_of, scheme_of
+from seqloom.metrics.labels import label_scores, number_scores
+from seqloom.metrics.spans import span_scores
+from seqloom.metrics.translation import translation_scores
+from seqloom.text.labelled import Label, number_of, read_labels
+from seqloom.text.pairs import lines
+from seqloom.text.spans import read_answers, read_questions
+from seqloom.text.tagged import parted, read_tagged
+
+
+def translation_files(gold: Path, predicted: Path, tokenize: str, lowercase: bool) -> dict[str, Any]:
+    return translation_scores(list(lines(predicted)), list(lines(gold)), tokenize, lowercase)
+
+
+def tag_files(gold: Path, predicted: Path, strict: bool = False) -> dict[str, Any]:
+    """Of entities; of plain labels, such as parts of speech, as classes."""
+    right, found = list(read_tagged([gold])), list(read_tagged([predicted]))
+    for a, b in zip(right, found, strict=False):
+        if len(a.words) != len(b.words):
+            raise DataError(f"{b.place}: {len(b.words)} words, {a.place} has {len(a.words)}: tag the same sentences")
+        for i, (word, other) in enumerate(zip(a.words, b.words, strict=True)):
+            if word != other:
+                raise DataError(
+                    f"{b.place_of(i)}: the word {other!r}, {a.place_of(i)} has {word!r}: tag the same sentences"
+                )
+    tags, guessed = ([sentence.tags for sentence in side] for side in (right, found))
+    if len(tags) == len(guessed) and marks_of(tags, lambda i, j: right[i].place_of(j)) is None:
+        return label_scores([tag for each in tags for tag in each], [tag for each in guessed for tag in each])
+    scheme = scheme_of(tags, lambda i, j: right[i].place_of(j)) if strict else None
+    for sentence in found if scheme else ():
+        for i, tag in enumerate(sentence.tags):
+            if parted(tag)[0] not in SCHEMES[str(scheme)]:
+                raise DataError(f"{sentence.place_of(i)}: the tag {tag!r} is none of {scheme}, which {gold} is in")
+    return entity_scores(tags, guessed, strict, scheme)
+
+
+def span_files(gold: Path, predicted: Path, threshold: float = 1.0) -> dict[str, Any]:
+    answers, no_answer = read_answers(predicted)
+    questions = {each.id: [text for text, _ in each.answers] for each in read_questions([gold])}
+    return span_scores(questions, answers, no_answer, threshold)
+
+
+def label_files(gold: Path, predicted: Path) -> dict[str, Any]:
+    right, found = _matched(gold, predicted)
+    return label_scores([each.label for each in right], [each.label for each in found])
+
+
+def number_files(gold: Path, predicted: Path) -> dict[str, Any]:
+    sides = _matched(gold, predicted)
+    return number_scores(*([_number(each) for each in side] for side in sides))
+
+
+def _number(label: Label) -> float:
+    try:
+        return number_of(label.label)
+    except ValueError as error:
+        raise DataError(f"{label.place}: {error}") from None
+
+
+def _matched(gold: Path, predicted: Path) -> tuple[list[Label], list[Label]]:
+    """Row for row; where both have ids they are the same."""
+    right, found = read_labels(gold), read_labels(predicted)
+    for a, b in zip(right, found, strict=False):
+        if a.id is not None and b.id is not None and a.id != b.id:
+            raise DataError(
+                f"{b.place}: the id {b.id!r}, {a.place} has {a.id!r}: predictions stand in the order of the examples"
+            )
+    return right, found

@@ -1,0 +1,225 @@
+"""Entities out of tags, how many of them were found, and which tags may follow which.
+
+A tag is O or a mark and a kind, B-PER. Three schemes: IOB1 (an entity begins with I; with B only right behind one of its kind),
+IOB2 (every entity begins with B) and IOBES (E ends it, S is one of a single word). Ramshaw & Marcus, 1995; Tjong Kim Sang &
+Veenstra, 1999. Scores are those of the CoNLL shared tasks' script (conlleval, 2004), which reads ill-formed tags with good will;
+`strict` ones are seqeval's, for which only what keeps to the scheme is an entity.
+Departure: conlleval knows no S, and nothing new begins for it with a B right behind an E of its kind; here both do.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqloom.errors import DataError, UsageError
+from seqloom.text.tagged import continued, parted
+
+SCHEMES = {"iob1": "BIO", "iob2": "BIO", "iobes": "BIOES"}  # with the marks of each
+
+
+class Entity(NamedTuple):
+    kind: str
+    start: int  # the first word
+    stop: int  # the one behind the last
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """In their order; the three schemes and ill-formed tags are read alike."""
+    found: list[Entity] = []
+    for i, (tag, goes_on) in enumerate(zip(tags, continued(tags), strict=True)):
+        mark, kind = parted(tag)
+        if goes_on:
+            found[-1] = found[-1]._replace(stop=i + 1)
+        elif mark != "O":
+            found.append(Entity(kind, i, i + 1))
+    return found
+
+
+def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
+    """Only those that begin, go on and end as the scheme has it."""
+    _check_scheme(scheme)
+    parts = [parted(tag) for tag in tags]
+    for i, (mark, _) in enumerate(parts):
+        if mark not in SCHEMES[scheme]:
+            raise DataError(f"the tag {tags[i]!r} of word {i + 1} is none of {scheme}: its marks are {SCHEMES[scheme]}")
+    found, start = [], 0
+    outside = ("O", "")
+    while start < len(parts):
+        stop = start + 1
+        if not _begins(parts[start - 1] if start else outside, parts[start], scheme):
+            start = stop
+            continue
+        while stop < len(parts) and _goes_on(parts[stop - 1], parts[stop]):
+            stop += 1
+        if _ends(parts[stop - 1], parts[stop] if stop < len(parts) else outside, scheme):
+            found.append(Entity(parts[start][1], start, stop))
+        start = stop
+    return found
+
+
+Part = tuple[str, str]
+
+
+def _begins(before: Part, tag: Part, scheme: str) -> bool:
+    mark, kind = tag
+    if scheme != "iob1":
+        return mark in ("B", "S")
+    if mark == "I":
+        return before != ("I", kind)
+    return mark == "B" and before[0] != "O" and before[1] == kind
+
+
+def _goes_on(before: Part, tag: Part) -> bool:
+    return before[0] in ("B", "I") and tag[0] in ("I", "E") and before[1] == tag[1]
+
+
+def _ends(last: Part, behind: Part, scheme: str) -> bool:
+    if scheme == "iobes":
+        return last[0] in ("E", "S")
+    return scheme == "iob2" or not (last[0] == behind[0] == "B" and last[1] != behind[1])
+
+
+def entity_scores(
+    gold: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    strict: bool = False,
+    scheme: str | None = None,
+) -> dict[str, Any]:
+    """precision, recall and f1 over all entities and of each kind (`per_kind`, with the `count` of true ones and how many were
+    `found`), and the accuracy of the tags. An entity is right if its kind and both borders are. strict: needs the scheme."""
+    if strict and scheme is None:
+        raise UsageError(f"strict scores need the scheme of the tags: {', '.join(SCHEMES)}")
+    if len(gold) != len(predicted):
+        raise DataError(f"{len(predicted):,} tagged sentences for {len(gold):,}: give the tags of each")
+    true, found, right = Counter[str](), Counter[str](), Counter[str]()
+    tokens = same = 0
+    for number, (tags, guessed) in enumerate(zip(gold, predicted, strict=True), 1):
+        if len(tags) != len(guessed):
+            raise DataError(f"sentence {number}: {len(guessed)} tags for {len(tags)} words")
+        tokens += len(tags)
+        same += sum(a == b for a, b in zip(tags, guessed, strict=True))
+        a, b = (set(strict_entities(each, str(scheme)) if strict else entities(each)) for each in (tags, guessed))
+        for counter, part in ((true, a), (found, b), (right, a & b)):
+            counter.update(entity.kind for entity in part)
+    if not tokens:
+        raise DataError("no word to score: the files are empty")
+    kinds = sorted(true.keys() | found.keys())
+    return {
+        **rates(right.total(), found.total(), true.total()),
+        "accuracy": same / tokens,
+        "count": true.total(),
+        "found": found.total(),
+        "correct": right.total(),
+        "tokens": tokens,
+        "per_kind": {
+            kind: {**rates(right[kind], found[kind], true[kind]), "count": true[kind], "found": found[kind]}
+            for kind in kinds
+        },
+    }
+
+
+def rates(right: int, found: int, true: int) -> dict[str, float]:
+    """Precision, recall and their harmonic mean; 0 where there is nothing to divide by."""
+    precision, recall = right / found if found else 0.0, right / true if true else 0.0
+    return {"precision": precision, "recall": recall, "f1": 2 * right / (found + true) if right else 0.0}
+
+
+def convert(tags: Sequence[str], to: str) -> list[str]:
+    """The same entities in another scheme; ill-formed tags become well-formed."""
+    _check_scheme(to)
+    written, before = ["O"] * len(tags), Entity("", 0, 0)
+    for entity in entities(tags):
+        kind, start, stop = entity
+        marks = ["I"] * (stop - start)
+        if to == "iobes":
+            marks = ["B", *marks[2:], "E"] if len(marks) > 1 else ["S"]
+        elif to == "iob2" or (before.kind, before.stop) == (kind, start):
+            marks[0] = "B"
+        written[start:stop] = [f"{mark}-{kind}" if kind else mark for mark in marks]
+        before = entity
+    return written
+
+
+def may_follow(before: str, tag: str, scheme: str) -> bool:
+    """Whether a tag may stand behind another. At the borders of a sentence stands O."""
+    (last, other), (mark, kind) = parted(before), parted(tag)
+    goes_on = last in ("B", "I") and other == kind
+    if scheme == "iob1":
+        return mark != "B" or goes_on
+    if scheme == "iob2":
+        return mark != "I" or goes_on
+    return goes_on if mark in ("I", "E") else last not in ("B", "I")
+
+
+def legal_moves(labels: Sequence[str], scheme: str | None) -> np.ndarray:
+    """(L+2, L+2) whether the label of a column may follow that of the row; row L is the start, column L+1 the end. With no scheme
+    (plain labels) all may."""
+    n = len(labels)
+    allowed = np.zeros((n + 2, n + 2), bool)
+    allowed[: n + 1, :n] = allowed[: n + 1, n + 1] = True
+    if scheme is not None:
+        _check_scheme(scheme)
+        edges = [*labels, "O"]
+        moves = np.array([[may_follow(a, b, scheme) for b in edges] for a in edges])
+        allowed[: n + 1, :n], allowed[: n + 1, n + 1] = moves[:, :n], moves[:, n]
+    return allowed
+
+
+def _place(sentence: int, word: int) -> str:
+    return f"sentence {sentence + 1}, word {word + 1}"
+
+
+def marks_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> set[str] | None:
+    """The marks of the tags; None of plain labels, such as parts of speech. Both in one text are an error with its place."""
+    marks = set()
+    marked = plain = None  # the first tag of either sort, with its place
+    for i, tags in enumerate(sentences):
+        for j, tag in enumerate(tags):
+            mark, kind = parted(tag)
+            if mark in ("B", "I", "E", "S", "O") and (kind or tag == mark):
+                marks.add(mark)
+                marked = marked or (kind and (tag, i, j))
+            else:
+                plain = plain or (tag, i, j)
+    if plain and marked:
+        there = f"{marked[0]!r} at {place(*marked[1:])}"
+        raise DataError(f"{place(*plain[1:])}: the tag {plain[0]!r} is neither O nor of the form B-kind, as {there} is")
+    return None if plain else marks
+
+
+def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> str | None:
+    """The scheme that all tags keep to; None for plain labels. A move that is illegal in the scheme which the tags keep to best
+    is an error with its place: place(i, j) names word j of sentence i."""
+    marks = marks_of(sentences, place)
+    if marks is None:
+        return None
+    schemes = ["iobes"] if marks & {"E", "S"} else ["iob2", "iob1"]
+    wrong = {scheme: _illegal(sentences, scheme) for scheme in schemes}
+    best = min(schemes, key=lambda scheme: len(wrong[scheme]))
+    if wrong[best]:
+        i, j = wrong[best][0]
+        padded = ["O", *sentences[i], "O"]
+        before, tag = padded[j : j + 2]
+        there = (
+            f"{tag!r} cannot follow {before!r}" if j < len(sentences[i]) else f"a sentence cannot end with {before!r}"
+        )
+        raise DataError(
+            f"{place(i, min(j, len(sentences[i]) - 1))}: {there} in {best}, to which the tags keep else: correct it"
+        )
+    return best
+
+
+def _illegal(sentences: Sequence[Sequence[str]], scheme: str) -> list[tuple[int, int]]:
+    """Sentence and word of every tag that cannot follow the one before; the word behind the last is the end."""
+    found = []
+    for i, tags in enumerate(sentences):
+        padded = ["O", *tags, "O"]
+        found += [(i, j) for j in range(len(tags) + 1) if not may_follow(padded[j], padded[j + 1], scheme)]
+    return found
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme not in SCHEMES:
+        raise UsageError(f"the scheme of tags {scheme!r}: choose {', '.join(SCHEMES)}")

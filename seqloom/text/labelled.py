@@ -1,0 +1,281 @@
+"""Texts with a label each: jsonl, or csv and tsv with a header, any of them packed with gz, xz or zst.
+
+    classify   {"text", "label"}             label: the name of a class
+    regress    {"text", "label"}             label: a number; {"text", "text2", "label"} for the similarity of two texts
+    pair       {"text", "text2", "label"}    label: the name of a class
+    choose     {"text", "choices", "label"}  label: the number of a choice, from 0, or its text
+
+"id" may stand in every row; other fields are left alone. A .csv has the usual quotes, a .tsv none: a row is a line. There
+"choices" is a JSON list. What cannot be right is an error with its file and line; where labels are not needed (`predict`) a
+bad row is handed over as such, and the next one is read.
+"""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+from seqloom.config import unknown_name
+from seqloom.errors import DataError, UsageError
+from seqloom.text.pairs import lines, lines_with_errors
+from seqloom.text.read import ending_of, form_of
+
+TASKS = ("classify", "regress", "pair", "choose")
+
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
+
+
+class Example(NamedTuple):
+    texts: tuple[str, ...]  # one; two of a pair; of a choice what stands before, then the choices
+    label: str | float | int | None  # a class, a number, the number of a choice; None where none is needed
+    id: str | None
+    place: str  # file:line
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be used, where the others are to be gone on with."""
+
+    place: str
+    reason: str
+
+
+@overload
+def read_labelled(paths: Sequence[Path], task: str) -> Iterator[Example]: ...
+@overload
+def read_labelled(paths: Sequence[Path], task: str, need_labels: Literal[True]) -> Iterator[Example]: ...
+@overload
+def read_labelled(paths: Sequence[Path], task: str, need_labels: bool) -> Iterator[Example | BadRow]: ...
+def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
+    """The rows of all files in their order. Without need_labels: labels are not looked at, and bad rows are given as such."""
+    if task not in TASKS:
+        raise UsageError(unknown_name("task", task, task, list(TASKS)))
+    wanted = [*_fields(task), *(["label"] if need_labels else [])]
+    seen: dict[str, str] = {}
+    first: Example | None = None
+    for path in paths:
+        for place, row in _rows(path, wanted):
+            try:
+                example = _example(fields_of(row), task, place, need_labels)
+                first = first or example
+                if task == "regress" and len(example.texts) != len(first.texts):
+                    raise ValueError(
+                        f'{len(example.texts)} texts, {first.place} has {len(first.texts)}: "text2" in all rows or none'
+                    )
+                if example.id is not None and seen.setdefault(example.id, place) != place:
+                    raise ValueError(f"the id {example.id!r} is that of {seen[example.id]}, too: ids are given once")
+            except ValueError as wrong:
+                if need_labels:
+                    raise DataError(f"{place}: {wrong}") from None
+                yield BadRow(place, str(wrong))
+            else:
+                yield example
+    if first is None and need_labels:
+        raise DataError(f"{', '.join(map(str, paths))}: no example: the files are empty")
+
+
+class Label(NamedTuple):
+    label: str
+    id: str | None
+    place: str
+
+
+def read_labels(path: Path) -> list[Label]:
+    """The labels of a file alone, right or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
+    if form_of(path) == "jsonl" or ending_of(path) in ("csv", "tsv"):
+        rows = _rows(path, ["label"])
+    else:
+        rows = ((f"{path}:{i}", {"label": line}) for i, line in enumerate(lines(path), 1))
+    found = []
+    for place, row in rows:
+        try:
+            fields = fields_of(row)
+            value = fields.get("label")
+            # a number is written as it is read: which task it belongs to is not known here
+            label = str(value) if isinstance(value, float) else _label(value, "classify", ())
+            found.append(Label(str(label), _id(fields), place))
+        except ValueError as wrong:
+            raise DataError(f"{place}: {wrong}") from None
+    return found
+
+
+def example_of(row: Mapping[str, Any], task: str, place: str, need_labels: bool = True) -> Example:
+    """One row, wherever it is from, as an example; DataError with its place where it is none."""
+    try:
+        return _example(row, task, place, need_labels)
+    except ValueError as wrong:
+        raise DataError(f"{place}: {wrong}") from None
+
+
+def text_of(row: Mapping[str, Any], name: str) -> str:
+    """A field that must be text. ValueError says what is wrong with it."""
+    value = row.get(name)
+    if value is None:
+        raise ValueError(f'no "{name}"')
+    if not isinstance(value, str):
+        raise ValueError(f'"{name}" is no string: {_short(value)}')
+    if not value.strip():
+        raise ValueError(f'"{name}" is empty')
+    if _UNFIT.search(value):
+        raise ValueError(f'"{name}" holds a NUL or half a character: this is no text')
+    return value
+
+
+def _fields(task: str) -> list[str]:
+    return ["text", *{"pair": ["text2"], "choose": ["choices"]}.get(task, [])]
+
+
+def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """file:line and the fields there, or what is wrong with that line."""
+    if form_of(path) == "jsonl":
+        return read_objects(path)
+    if ending_of(path) in ("csv", "tsv"):
+        return _table(path, wanted, ending_of(path))
+    raise DataError(f"{path}: no .jsonl, .csv or .tsv: labelled texts come in one of them")
+
+
+def fields_of(row: dict[str, Any] | str) -> dict[str, Any]:
+    """A row as it was read; ValueError where it is only what is wrong with it."""
+    if isinstance(row, str):
+        raise ValueError(row)
+    return row
+
+
+def read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """The objects of a jsonl file, each with its file:line, or what is wrong with that line."""
+    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
+        place = f"{path}:{number}"
+        if wrong is not None:
+            yield place, wrong
+        elif line.strip():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield place, f"no valid JSON ({error})"
+            else:
+                yield place, value if isinstance(value, dict) else "no JSON object"
+
+
+def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    broken: dict[int, str] = {}  # by line
+
+    def readable() -> Iterator[str]:
+        for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
+            if wrong is not None:
+                broken[number] = wrong
+            yield line.replace("\0", "") + "\n"
+
+    quotes = {"strict": True} if ending == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    reader = csv.reader(readable(), **quotes)
+    header: list[str] | None = None
+    while True:
+        start = reader.line_num + 1
+        place = f"{path}:{start}"
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            yield (
+                place,
+                f"no valid {ending.upper()} ({error}): is a quote not closed? .jsonl has no such trouble",
+            )
+            continue
+        if cells is None:
+            return
+        bad = next((i for i in range(start, reader.line_num + 1) if i in broken), None)
+        if header is None:
+            if bad is not None:
+                raise DataError(f"{path}:{bad}: {broken[bad]}")
+            header = [name.strip().lower() for name in cells]
+            missing = [name for name in wanted if header.count(name) != 1]
+            if missing:
+                raise DataError(
+                    f'{place}: no column "{missing[0]}", or several: the first line names them, {", ".join(wanted)}'
+                )
+        elif bad is not None:
+            yield f"{path}:{bad}", broken[bad]
+        elif cells and len(cells) != len(header):
+            yield place, f"{len(cells)} columns, the first line names {len(header)}"
+        elif cells:
+            row: dict[str, Any] = dict(zip(header, cells, strict=True))
+            yield place, {name: value for name, value in row.items() if value or name in wanted}
+
+
+def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -> Example:
+    names = ["text", *(["text2"] if task == "pair" or (task == "regress" and row.get("text2") is not None) else [])]
+    texts = tuple(text_of(row, name) for name in names)
+    if task == "classify" and row.get("text2") is not None:
+        raise ValueError('"text2" in a row to classify: two texts are the task pair')
+    if task == "choose":
+        texts += _choices(row.get("choices"))
+    label = _label(row.get("label"), task, texts[1:]) if need_labels else None
+    return Example(texts, label, _id(row), place)
+
+
+def _id(row: Mapping[str, Any]) -> str | None:
+    value = row.get("id")
+    if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
+        raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
+    return None if value is None else str(value)
+
+
+def _choices(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):  # the cell of a table
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError(f'"choices" is no JSON list: {_short(value)}') from None
+    if not isinstance(value, list) or len(value) < 2:
+        raise ValueError(f'"choices" is no list of two or more: {_short(value)}')
+    return tuple(text_of({"one of the choices": each}, "one of the choices") for each in value)
+
+
+def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
+    value = value.strip() if isinstance(value, str) else value
+    if value is None or value == "":
+        raise ValueError('no "label"')
+    if task == "regress":
+        return number_of(value)
+    if task == "choose":
+        return _choice(value, choices)
+    if isinstance(value, str):
+        if _UNFIT.search(value):
+            raise ValueError('"label" holds a NUL or half a character: this is no text')
+        return value
+    if isinstance(value, bool | int):
+        return json.dumps(value)
+    raise ValueError(f"the label {_short(value)} is no name of a class; numbers are learnt by the task regress")
+
+
+def number_of(value: Any) -> float:
+    """A label as a number. ValueError where it is none, or not finite."""
+    try:
+        number = float("nan" if isinstance(value, bool | list | dict) else value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"the label {_short(value)} is no finite number")
+    return number
+
+
+def _choice(value: Any, choices: Sequence[str]) -> int:
+    if isinstance(value, str):
+        same = [i for i, choice in enumerate(choices) if choice.strip() == value]
+        if len(same) > 1:
+            raise ValueError(
+                f"the label {_short(value)} is the text of {len(same)} choices: give the number of one, from 0"
+            )
+        if same:
+            return same[0]
+        value = int(value) if value.isascii() and value.isdecimal() and len(value) < 9 else value
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(choices):
+        return value
+    raise ValueError(
+        f"the label {_short(value)} is not among the {len(choices)} choices: give a number from 0, or the text of one"
+    )
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "…"

@@ -1,0 +1,145 @@
+"""Questions about paragraphs, with the stretches of text that answer them: the JSON of SQuAD 1.1 and 2.0, packed or not.
+
+Rajpurkar et al., 2016 and 2018. Places are counted in characters. A question of 2.0 that its paragraph does not answer is
+`impossible`, and has no answers. An answer that is not in the paragraph where it is said to be is refused: it would teach, or
+be scored, wrongly.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+from seqloom.errors import DataError
+from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, text_of
+from seqloom.text.read import MAX_FILE, form_of
+from seqloom.text.stream import Opened, check_text
+
+
+class Question(NamedTuple):
+    id: str
+    question: str
+    context: str
+    answers: list[tuple[str, int]]  # the text, and at which character of the context it begins
+    impossible: bool
+    place: str  # file: title, paragraph, question
+
+
+@overload
+def read_questions(paths: Sequence[Path]) -> Iterator[Question]: ...
+@overload
+def read_questions(paths: Sequence[Path], need_answers: Literal[True]) -> Iterator[Question]: ...
+@overload
+def read_questions(paths: Sequence[Path], need_answers: bool) -> Iterator[Question | BadRow]: ...
+def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
+    """The questions of all files in their order. Without need_answers: answers are not looked at, and a bad question is given
+    as such."""
+    seen: dict[str, str] = {}
+    found = False
+    for path in paths:
+        for place, paragraph, row in _rows(path):
+            found = True
+            try:
+                question = _question(row, paragraph, place, need_answers)
+                if seen.setdefault(question.id, place) != place:
+                    raise ValueError(f"this id is that of {seen[question.id]}, too: ids are given once")
+            except ValueError as error:
+                if need_answers:
+                    raise DataError(f"{place}: {error}") from None
+                yield BadRow(place, str(error))
+            else:
+                yield question
+    if not found and need_answers:
+        raise DataError(f"{', '.join(map(str, paths))}: no question: the files have none")
+
+
+def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
+    """Predictions by the ids of their questions, "" being no answer, and how likely each question is to have none, if that is
+    told. The JSON of SQuAD's own script, {id: answer}, or jsonl {"id", "answer", "no_answer"}, the last being the probability."""
+    answers: dict[str, str] = {}
+    likely: dict[str, float] = {}
+    if form_of(path) != "jsonl":
+        value = _json(path)
+        wrong = [id_ for id_, text in value.items() if not isinstance(text, str)] if isinstance(value, dict) else [""]
+        if wrong:
+            raise DataError(
+                f"{path}: {wrong[0]!r} has no text: predictions are {{id: answer}}, or jsonl with id and answer"
+            )
+        return value, None
+    for place, row in read_objects(path):
+        try:
+            fields = fields_of(row)
+            id_, answer = text_of(fields, "id"), fields.get("answer")
+            if not isinstance(answer, str):
+                raise ValueError('no string "answer": an empty one is no answer')
+            if id_ in answers:
+                raise ValueError(f"the id {id_!r} is given twice")
+            answers[id_] = answer
+            if fields.get("no_answer") is not None:
+                likely[id_] = number_of(fields["no_answer"])
+        except ValueError as error:
+            raise DataError(f"{place}: {error}") from None
+    return answers, likely or None
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    """Where a question is, its paragraph, and itself."""
+    for a, article in enumerate(_list(_json(path), "data", str(path)), 1):
+        title = article.get("title") if isinstance(article, dict) else None
+        there = f"{path}: {title if isinstance(title, str) and title else f'article {a}'}"
+        for p, paragraph in enumerate(_list(article, "paragraphs", there), 1):
+            for q, row in enumerate(_list(paragraph, "qas", f"{there}, paragraph {p}"), 1):
+                id_ = row.get("id") if isinstance(row, dict) else None
+                # two rows with one id stand at two places
+                named = f"question {q} ({id_})" if isinstance(id_, str) and id_ else f"question {q}"
+                yield f"{there}, paragraph {p}, {named}", paragraph, row
+
+
+def _json(path: Path) -> Any:
+    with Opened(path) as opened:
+        check_text(path, opened.bytes.peek(1 << 12))
+        raw = opened.bytes.read(MAX_FILE + 1)
+    if len(raw) > MAX_FILE:
+        raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split it by articles")
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError, too
+        raise DataError(f"{path}: no valid JSON ({error}): questions come in the files of SQuAD") from None
+
+
+def _list(value: Any, name: str, place: str) -> list[Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(found, list):
+        raise DataError(f'{place}: no list "{name}": questions come in the files of SQuAD')
+    return found
+
+
+def _question(row: Any, paragraph: dict[str, Any], place: str, need_answers: bool) -> Question:
+    if not isinstance(row, dict):
+        raise ValueError("no JSON object")
+    id_, question, context = text_of(row, "id"), text_of(row, "question"), text_of(paragraph, "context")
+    impossible = row.get("is_impossible", False)
+    if not need_answers:
+        return Question(id_, question, context, [], False, place)
+    if not isinstance(impossible, bool):
+        raise ValueError(f'"is_impossible" is neither true nor false: {impossible!r}')
+    answers = row.get("answers", [])
+    if not isinstance(answers, list):
+        raise ValueError('"answers" is no list')
+    if impossible == bool(answers):
+        raise ValueError(
+            f"{len(answers)} answers, and is_impossible is {str(impossible).lower()}: one of the two is wrong"
+        )
+    return Question(id_, question, context, [_answer(each, context) for each in answers], impossible, place)
+
+
+def _answer(answer: Any, context: str) -> tuple[str, int]:
+    if not isinstance(answer, dict):
+        raise ValueError("an answer is no JSON object")
+    text, start = text_of(answer, "text"), answer.get("answer_start")
+    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
+        raise ValueError(f'"answer_start" of {text!r} is no place in the paragraph: {start!r}')
+    there = context[start : start + len(text)]
+    if there != text:
+        raise ValueError(f"the answer {text!r} is not at character {start}, where {there!r} stands")
+    return text, start
