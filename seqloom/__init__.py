@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from seqloom.predictor import Predictor
     from seqloom.runs import Run, load, pretrain
-    from seqloom.supervise import train
+    from seqloom.supervise import finetune, train
     from seqloom.translator import Translator
 
-__all__ = ["Run", "Translator", "__version__", "load", "pretrain", "train"]
+__all__ = ["Predictor", "Run", "Translator", "__version__", "finetune", "load", "pretrain", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,5 +18,5 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         from seqloom import runs, supervise
 
-        return getattr(supervise if name in ("train", "Translator") else runs, name)
+        return getattr(runs if name in ("Run", "load", "pretrain") else supervise, name)
     raise AttributeError(f"module 'seqloom' has no attribute {name!r}")

@@ -115,6 +115,42 @@ class Passage(NamedTuple):
     joined: Tensor | None = None  # (T,) which tokens go on with the entity of the token before, where that is told
 
 
+class Words(NamedTuple):
+    """Where the words of each sequence stand in a row of words: Borders, of words instead of tokens."""
+
+    owner: Tensor  # (W,)
+    offsets: Tensor  # (N+1,)
+    max_len: int
+
+    @property
+    def num_sequences(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.owner.shape[0] == self.num_sequences * self.max_len
+
+
+class Labelled(NamedTuple):
+    """Texts with what is to be told about them: about whole texts, each word, a choice among texts, a stretch of a text."""
+
+    batch: Ragged
+    own: Tensor  # (T,) which tokens are asked about: no special tokens, no filler, of two texts sometimes one
+    real: Tensor  # (T,) whether a token is read at all, and not filler
+    labels: Tensor  # as the task has them; IGNORE, of numbers NaN, where there is nothing to tell
+    groups: Tensor  # (N,) the example that each sequence belongs to: several for a choice; filler has one of its own
+    places: Tensor | None = (
+        None  # (W, 2) where labels are of words: the first token of each, and the one behind its last
+    )
+    words: Words | None = None
+
+    def sizes(self) -> Sizes:
+        lengths = torch.bincount(self.batch.owner[self.real])
+        unknown = self.labels.isnan() if self.labels.is_floating_point() else self.labels == IGNORE
+        told = int((~unknown).sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
+        return Sizes(int(self.own.sum()), int((lengths * lengths).sum()), int(lengths.sum()), told)
+
+
 class State(NamedTuple):
     """What a model remembers. Dim 0 of every tensor is the sequence, so beam search is one `select`.
 
@@ -207,6 +243,10 @@ class Backbone(nn.Module):
     pooler: nn.Module | None  # of those that read in both directions: `pooled` of it stands for a whole text
     activation: str = "gelu"  # and
     eps: float = 1e-5  # of its norms: what is put on top of it has the same
+    parted: bool = False  # its segments tell the first text of a pair from the second
+    summarised: str = (
+        ""  # the activation of a layer between its body and what tells labels of whole texts; none: no such layer
+    )
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property
@@ -289,7 +329,8 @@ class Learner(nn.Module):
     """All that the training loop knows: an example goes in, a sum and a count come out."""
 
     static: bool = True  # examples of one shape take one course: nothing is decided on the host
-    reads: str = "excerpts"  # what the loader cuts out for it: excerpts, passages, pairs or tagged passages
+    # what the loader cuts out for it: excerpts, passages, pairs, tagged passages or labelled texts
+    reads: str = "excerpts"
 
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError

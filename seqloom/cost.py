@@ -83,6 +83,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         return {module for part in parts if part is not None for module in part.modules()}
 
     over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
+    over_targets = named("over_targets")
     repeated = {
         part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
     }
@@ -93,12 +94,20 @@ def count(learner: nn.Module) -> dict[str, Flops]:
             if isinstance(module, kind):
                 part, before = measure(module), found.get(name, Flops())
                 part = part.over_source() if module in over_source else part
+                part = Flops(target=part.token) if module in over_targets else part
                 found[name] = Flops(*(a + repeated.get(module, 1) * b for a, b in zip(before, part, strict=True)))
     return found
 
 
 def total(learner: Learner) -> Flops:
     return Flops(*(sum(part) for part in zip(*count(learner).values(), strict=True)))
+
+
+def of_training(learner: Learner) -> Callable[[Sizes], int]:
+    """What a step costs that learns from a batch of these sizes. A frozen backbone has no backward pass."""
+    whole = total(learner)
+    frozen = total(learner.backbone) if getattr(learner, "frozen", False) else Flops()  # type: ignore[arg-type]
+    return lambda sizes: whole.training(sizes, learner.rehearsals) - 2 * frozen.forward(sizes)
 
 
 # dense bf16 operations a second, from the makers' data sheets

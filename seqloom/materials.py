@@ -7,18 +7,22 @@ from typing import Any, Protocol
 import torch
 
 from seqloom.batch import Learner
+from seqloom.batches.labelled import Examples, Frame, LabelledBatches
 from seqloom.batches.pairs import EncodedPairs, encode_pairs
 from seqloom.batches.passages import Marks
 from seqloom.batches.plan import Batches
 from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
 from seqloom.errors import UsageError
+from seqloom.evaluate.labelled import judge
 from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.pairs import parallel_loss
 from seqloom.evaluate.translation import pair_loss
 from seqloom.objectives.masked import MaskedLM
+from seqloom.predictor import Predictor, say_cut
 from seqloom.progress import say
 from seqloom.recipe import Recipe
 from seqloom.runs import Run
+from seqloom.tasks import task_class
 from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.text.pairs import read_pairs, repeated
 from seqloom.text.tagged import read_tagged
@@ -44,17 +48,18 @@ class Encoded(Protocol):
 class Material(Protocol):
     what: str  # its examples are called
     splits: dict[str, Any]  # of Encoded
+    recipe: Recipe  # with what follows from the files
 
     def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer): ...
     @staticmethod
-    def texts(files: list[Path]) -> Iterator[str]:
+    def texts(files: list[Path], task: str) -> Iterator[str]:
         """What a tokenizer is learnt from."""
 
     def batches(self, shapes: str) -> Batches: ...
     def measure(self, learner: Learner, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
         """The loss on the valid split."""
 
-    def score(self, run: Run | Translator, split: str) -> dict[str, Any]:
+    def score(self, run: Run | Translator | Predictor, split: str) -> dict[str, Any]:
         """What a finished run is worth on a split."""
 
 
@@ -80,7 +85,7 @@ class Pairs:
                 say(f"warning: {len(places):,} sources of {name} are in the training text, too (first: {first})")
 
     @staticmethod
-    def texts(files: list[Path]) -> Iterator[str]:
+    def texts(files: list[Path], task: str) -> Iterator[str]:
         for pair in read_pairs(files):
             yield from pair[:2]
 
@@ -92,7 +97,7 @@ class Pairs:
             return parallel_loss(learner, self.splits["valid"], device, stop)
         return pair_loss(learner, self.splits["valid"], device, stop=stop)
 
-    def score(self, run: Run | Translator, split: str) -> dict[str, Any]:
+    def score(self, run: Run | Translator | Predictor, split: str) -> dict[str, Any]:
         if isinstance(run, Translator):
             return run.evaluate(list(read_pairs(self.files[split])))
         assert isinstance(run.learner, TranslationLM)
@@ -112,7 +117,7 @@ class Tagged:
         }
 
     @staticmethod
-    def texts(files: list[Path]) -> Iterator[str]:
+    def texts(files: list[Path], task: str) -> Iterator[str]:
         return (sentence.text for sentence in read_tagged(files))
 
     def passages(self, split: str) -> TaggedPassages:
@@ -125,9 +130,61 @@ class Tagged:
     def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
         return masked_loss(learner, self.passages("valid"), device, stop=stop, title="validate")
 
-    def score(self, run: Run | Translator, split: str) -> dict[str, Any]:
+    def score(self, run: Run | Translator | Predictor, split: str) -> dict[str, Any]:
         assert isinstance(run.learner, MaskedLM)
         return done(masked_loss(run.learner, self.passages(split), run.device))
+
+
+class LabelledTexts:
+    """Texts that something is told about. What follows from the training files, classes above all, goes into the recipe."""
+
+    what = "examples"
+
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+        assert recipe.task is not None
+        cls: Any = task_class(recipe.task["name"])
+        self.examples: dict[str, list[Any]] = {name: list(cls.read(paths)) for name, paths in files.items()}
+        task = cls.survey(self.examples["train"]) | recipe.task
+        steps = -(-len(self.examples["train"]) // recipe.batches.examples)
+        train = recipe.train.model_copy(update={"eval_every": recipe.train.eval_every or steps})
+        self.recipe = recipe.model_copy(update={"task": task, "train": train})
+        with torch.device("meta"):
+            learner = self.recipe.learner(tokenizer.vocab_size)
+        frame = Frame.of(learner.backbone, tokenizer, recipe.batches.length)
+        self.splits: dict[str, Examples] = {}
+        for name, examples in self.examples.items():
+            learner.check(examples)
+            rows, cut = learner.encode(examples, tokenizer, frame)
+            say_cut(cut, frame, name)
+            texts = [text for example in examples for text in cls.texts_of(example)]
+            words, size = sum(len(text.split()) for text in texts), sum(len(text.encode()) for text in texts)
+            self.splits[name] = Examples(rows, words, size)
+        if self.recipe.train.watch == "score" and "valid" not in files:
+            raise UsageError('train.watch = "score" needs --valid, on which it is measured: give it, or watch the loss')
+        self.say_repeated(cls)
+
+    def say_repeated(self, cls: Any) -> None:
+        known = {tuple(cls.texts_of(example)) for example in self.examples["train"]}
+        for name, examples in self.examples.items():
+            places = [each.place for each in examples if tuple(cls.texts_of(each)) in known] if name != "train" else []
+            if places:
+                first = ", ".join(places[:3])
+                say(f"warning: {len(places):,} examples of {name} are in the training files, too (first: {first})")
+
+    @staticmethod
+    def texts(files: list[Path], task: str) -> Iterator[str]:
+        cls: Any = task_class(task)
+        for example in cls.read(files):
+            yield from cls.texts_of(example)
+
+    def batches(self, shapes: str) -> Batches:
+        return LabelledBatches(self.splits["train"], self.recipe.batches.examples, fixed=shapes != "free")
+
+    def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, Any] | None:
+        return judge(learner, self.splits["valid"], self.examples["valid"], device, stop)
+
+    def score(self, run: Any, split: str) -> dict[str, Any]:
+        return done(judge(run.learner, self.splits[split], self.examples[split], run.device, title=f"score {split}"))
 
 
 def done(result: dict[str, Any] | None) -> dict[str, Any]:
@@ -135,7 +192,7 @@ def done(result: dict[str, Any] | None) -> dict[str, Any]:
     return result
 
 
-MATERIALS: dict[str, Any] = {"pairs": Pairs, "tagged": Tagged}  # by what a learner reads
+MATERIALS: dict[str, Any] = {"pairs": Pairs, "tagged": Tagged, "labelled": LabelledTexts}  # by what a learner reads
 
 
 def material_of(learner: type[Learner], task: str) -> Any:

@@ -26,15 +26,17 @@ class BatchesConfig(Config):
     documents with their special tokens, alone or as two parts, as the objective wants them.
 
     short: passages of this length for the first `short_share` of the run (0: none); BERT had 128 for 90%.
-    vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length."""
+    vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length.
+    labelled: `examples` texts a batch, of at most `length` tokens each, special ones included."""
 
-    kind: Literal["packed", "streams", "pairs", "passages"] = "packed"
+    kind: Literal["packed", "streams", "pairs", "passages", "labelled"] = "packed"
     budget: int = Field(8192, ge=1)
     streams: int = Field(32, ge=1)
     length: int = Field(128, ge=1)
     vary: bool = False
     short: int = Field(0, ge=0)
     short_share: float = Field(0.9, ge=0, le=1)
+    examples: int = Field(32, ge=1)
 
     def build(self, split: Split) -> Batches:
         if self.kind == "packed":
@@ -204,12 +206,19 @@ def misfits(recipe: Recipe) -> list[str]:
     else:
         learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
         right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
-        if recipe.batches.kind != right and (right or recipe.batches.kind in ("pairs", "passages")):
+        if recipe.batches.kind != right and (right or recipe.batches.kind in ("pairs", "passages", "labelled")):
             use = right or "packed"
             found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{use}"')
         found += short_passages(recipe)
     if recipe.train.watch == "bleu" and recipe.learns != "translate":
         found.append(f'\'train.watch\' = "bleu" is for translation, not for {recipe.learns}: use "loss"')
+    labelled = recipe.batches.kind == "labelled"
+    if recipe.train.watch == "score" and not labelled:
+        found.append(
+            f'\'train.watch\' = "score" is for tasks that tell something about texts, not for {recipe.learns}: use "loss"'
+        )
+    if not recipe.train.eval_every and not labelled:
+        found.append("'train.eval_every' = 0 is for tasks that tell something about texts: give a number of steps")
     return found
 
 

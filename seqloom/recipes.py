@@ -219,11 +219,51 @@ def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
     """A recipe that learns from plain text as one that learns a task: the same model and training, other examples."""
     if "task" in values:
         return values
+    if task_class(task).reads == "labelled":
+        model = values["model"]
+        return {"name": values["name"], "model": model, **labelled(task, model, "scratch")}
     kept = {key: value for key, value in values.get("batches", {}).items() if key in ("budget", "length")}
     changed = {key: value for key, value in values.items() if key != "objective"}
     return changed | {
         "task": {"name": task},
         "batches": {"kind": "pairs" if task_class(task).reads == "pairs" else "passages", **kept},
+    }
+
+
+def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
+    """A task that tells something about texts. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
+    it is; "gradual", from the top layer down at rates that fall with depth (ULMFiT, Howard & Ruder, 2018).
+
+    Narrow models want higher rates: 5e-5, which BERT's authors recommend, at 768 numbers."""
+    cls: Any = model_class(model["name"])
+    dim = model.get("dim") or cls.Config.model_fields["dim"].default
+    tuned = min(float(f"{0.04 / dim:.1g}"), 1e-3) * (4 if cls.recurrent else 1)
+    rate = {"scratch": 1e-3 if cls.recurrent else 5e-4, "finetune": tuned, "features": 2e-3, "gradual": 2 * tuned}[how]
+    optim: dict[str, Any] = {"lr": rate, "weight_decay": 0.01, "beta2": 0.999}
+    train: dict[str, Any] = {
+        "optim": optim,
+        "schedule": {"name": "slanted", "warmup": 0, "floor": 0.0},
+        "eval_every": 0,
+        "save_every": 1000,
+        "watch": "score",
+    }
+    section: dict[str, Any] = {"name": task}
+    if how == "features":
+        section |= {"frozen": True, "layers": "mix"}
+        if task in ("classify", "pair", "regress", "choose"):
+            section["pool"] = "mean"
+    if how == "gradual":
+        train |= {"unfreeze": 1.0, "schedule": train["schedule"] | {"floor": 1 / 32}}
+        optim |= {"layer_decay": 1 / 2.6}
+    if cls.recurrent and how != "features" and task in ("classify", "pair", "regress", "choose"):
+        section["pool"] = "concat"
+    epochs = {"scratch": 15, "finetune": 5, "features": 15, "gradual": 10}[how]
+    limit = model.get("max_len") or 256
+    return {
+        "task": section,
+        "batches": {"kind": "labelled", "examples": 32, "length": min(limit, 512)},
+        "train": train,
+        "budget": {"epochs": epochs},
     }
 
 

@@ -35,6 +35,7 @@ from seqloom.objectives import objective_class
 from seqloom.objectives.counted import Counted
 from seqloom.objectives.masked import MaskedLM
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
+from seqloom.predictor import Predictor
 from seqloom.progress import say
 from seqloom.reading import Reading
 from seqloom.recipe import Recipe, build_recipe
@@ -406,8 +407,12 @@ def reported(split: str, store: Store, result: dict[str, Any], parameters: int, 
 def language_model(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:
     """A run folder that must hold a language model."""
     found = load(folder, device, plugin)
-    if not isinstance(found, Run):
+    if isinstance(found, Translator):
         raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
+    if isinstance(found, Predictor):
+        raise UsageError(
+            f"{folder} tells something about texts ({found.task}), it is no language model: use 'seqloom predict'"
+        )
     return found
 
 
@@ -419,7 +424,20 @@ def translator(folder: str | Path, device: str = "auto") -> Translator:
     return found
 
 
-def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run | Translator:
+def predictor(folder: str | Path, device: str = "auto") -> Predictor:
+    """A run folder that must hold a task that tells something about texts."""
+    found = load(folder, device)
+    if not isinstance(found, Predictor):
+        raise UsageError(
+            f"{folder} has learnt no task that tells something about texts: 'seqloom finetune {folder} --task classify …' has it "
+            f"learn one"
+        )
+    return found
+
+
+def load(
+    folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None
+) -> Run | Translator | Predictor:
     """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
 
     plugin: the file with code of your own that the model was trained with.
@@ -464,4 +482,6 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     learner = learner.to(where).eval()
     if recipe.learns == "translate":
         return Translator(folder, config, learner, tokenizer, where)
+    if learner.reads == "labelled":
+        return Predictor(folder, config, learner, tokenizer, where)
     return Run(folder, config, learner, tokenizer, where)

@@ -2,22 +2,24 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.pairs import encode_pairs
 from seqloom.batches.vocabulary import PreparedVocabulary
+from seqloom.config import override, unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.pairs import parallel_loss
-from seqloom.files import sole_owner
+from seqloom.files import read_json, sole_owner
 from seqloom.folder import begin_folder, describe, export, finish, spent
 from seqloom.materials import Encoded, Material, done, material_of
 from seqloom.plugins import Plugin, open_plugin
+from seqloom.predictor import Predictor
 from seqloom.progress import say
-from seqloom.recipe import Recipe
-from seqloom.recipes import find_recipe
+from seqloom.recipe import Recipe, build_recipe
+from seqloom.recipes import find_recipe, labelled
 from seqloom.runs import Run, check_country, load
 from seqloom.tasks import task_class
 from seqloom.tasks.translation_lm import TranslationLM
@@ -29,6 +31,7 @@ from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device, deterministic_algorithms
 from seqloom.translator import Translator
 
+HOWS = ("finetune", "features", "gradual")
 SAMPLE = 32_000_000  # characters of the training text that a tokenizer is learnt from
 
 Files = Sequence[str | Path]
@@ -54,25 +57,105 @@ def train(
     deterministic: bool = False,
     country: str = "world",
     plugin: str | Path | Plugin | None = None,
-) -> Run | Translator:
+) -> Run | Translator | Predictor:
     """Trains a task from scratch and returns the finished run. Files: as the task reads them, see `materials`.
 
     One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text."""
-    folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
+    own = open_plugin(plugin)
     task_class(task)  # refuses an unknown one
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
+    check_task(recipe, task)
+    check_country(country)
+    given = files_of(train=train, valid=valid, test=test)
+    texts = material_of(task_class(task), task).texts(given["train"], task)
+    words = learnt_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer)
+    options = Options(seed, resume, overwrite, device, deterministic, country)
+    return learn(recipe, task, given, Path(out), words, options)
+
+
+def finetune(
+    start: str | Path,
+    task: str,
+    train: Files,
+    out: str | Path,
+    *,
+    valid: Files = (),
+    test: Files = (),
+    how: str = "finetune",
+    settings: list[str] | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    deterministic: bool = False,
+    country: str = "world",
+    plugin: str | Path | Plugin | None = None,
+) -> Run | Translator | Predictor:
+    """Trains a task with the backbone of another run, and its tokenizer. how: "finetune" (all weights), "features" (the
+    backbone stays as it is), "gradual" (from the top layer down)."""
+    if how not in HOWS:
+        raise UsageError(unknown_name("--how", how, how, list(HOWS)))
+    if task_class(task).reads != "labelled":
+        raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
+    source = Path(start)
+    if Path(out).resolve() == source.resolve():
+        raise UsageError(f"--out {out} is the run itself: choose another folder")
+    check_country(country)
+    before = load(source, "cpu", plugin)
+    theirs = build_recipe(before.config["recipe"], str(source))
+    values: dict[str, Any] = {
+        "name": f"{theirs.name}-{task}",
+        "model": theirs.model,
+        **labelled(task, theirs.model, how),
+    }
+    if theirs.objective is not None and theirs.learns == "next-token":
+        values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}
+    for assignment in settings or []:
+        override(values, assignment)
+    recipe = build_recipe(values, f"{source} for {task}")
+    check_task(recipe, task)
+    given = files_of(train=train, valid=valid, test=test)
+    options = Options(seed, resume, overwrite, device, deterministic, country)
+    return learn(recipe, task, given, Path(out), before.tokenizer, options, before)
+
+
+class Options(NamedTuple):
+    """What changes nothing about what is learnt, but for the seed."""
+
+    seed: int
+    resume: bool
+    overwrite: bool
+    device: str
+    deterministic: bool
+    country: str
+
+
+def files_of(**names: Files) -> dict[str, list[Path]]:
+    return {name: [Path(file) for file in files] for name, files in names.items() if files}
+
+
+def check_task(recipe: Recipe, task: str) -> None:
     if recipe.task is None or recipe.task["name"] != task:
         raise UsageError(
             f"{recipe.name} is no recipe for the task {task}: 'seqloom models' lists what each model learns"
         )
-    check_country(country)
-    names = {"train": train, "valid": valid, "test": test}
-    given = {name: [Path(file) for file in files] for name, files in names.items() if files}
+
+
+def learn(
+    recipe: Recipe,
+    task: str,
+    given: dict[str, list[Path]],
+    folder: Path,
+    words: Tokenizer,
+    options: Options,
+    before: Run | Translator | Predictor | None = None,
+) -> Run | Translator | Predictor:
+    """From files to a finished run. before: the run whose backbone it begins with."""
+    where, seed = choose_device(options.device), options.seed
     if recipe.train.watch == "bleu" and "valid" not in given:
         raise UsageError('train.watch = "bleu" needs --valid, whose translation is scored')
-    kind = material_of(task_class(task), task)
-    words = learnt_tokenizer(kind.texts(given["train"]), tokenizer, vocab_size, lowercase, from_tokenizer)
-    material: Material = kind(recipe, given, words)
+    material: Material = material_of(task_class(task), task)(recipe, given, words)
+    recipe = material.recipe
     data = {
         "files": {name: [str(file) for file in files] for name, files in given.items()},
         "fingerprint": "-".join(part.fingerprint[:16] for part in material.splits.values()),
@@ -83,13 +166,17 @@ def train(
     if where.type == "cuda" and learner.static:
         shapes = "row" if worth_compiling(learner, where) else "grid"
     batches = material.batches(shapes)  # what cannot work is refused before the folder is touched
-    with sole_owner(folder), deterministic_algorithms(deterministic):
+    with sole_owner(folder), deterministic_algorithms(options.deterministic):
         config = describe(recipe, words.vocab_size, words.hash, data, seed)
-        begin_folder(folder, config, words, resume, overwrite)
+        if before is not None:
+            config["from"] = {"run": str(before.folder), "weights": read_json(before.folder / "weights.json")}
+        begin_folder(folder, config, words, options.resume, options.overwrite)
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
             learner = recipe.learner(words.vocab_size)
         learner.introduce(PreparedVocabulary(words, None))
+        if before is not None:
+            take_over(learner, before)
         learner = learner.to(where)
 
         def validate(stop: Callable[[], bool]) -> dict[str, float] | None:
@@ -109,7 +196,7 @@ def train(
             f"{recipe.name}: {learner.size():,} parameters, {len(first):,} {material.what} with {first.num_tokens:,} tokens "
             f"to learn from, on {where}, {fit.precision}"
         )
-        state = fit.run(resume)
+        state = fit.run(options.resume)
         if not (folder / "card.md").exists():
             about = {
                 "splits": {name: counts(part) for name, part in material.splits.items()},
@@ -121,18 +208,31 @@ def train(
             best = load(folder, str(where))  # the weights that were kept
             scores = {f"{name}_scores": material.score(best, name) for name in given if name != "train"}
             averaged = {"averaged": state.averaged} if state.averaged else {}
-            costs = spent(state, fit.energy, country, where)
+            costs = spent(state, fit.energy, options.country, where)
             finish(folder, config, state, learner, about, costs, **scores, **averaged)
     return load(folder, str(where))
 
 
-def evaluate_pairs(run: Run | Translator, files: Files, tokenize: str = "13a", beam: int = 4) -> dict[str, Any]:
-    """A run that has learnt from pairs, on others: BLEU and loss of a translator, retrieval and loss of an encoder."""
+def take_over(learner: Any, before: Run | Translator | Predictor) -> None:
+    """The backbone of another run, and where the next token goes on to be predicted, its output layer."""
+    learner.backbone.load_state_dict(before.learner.backbone.state_dict())
+    theirs = getattr(before.learner, "softmax", None)
+    if getattr(learner, "softmax", None) is not None and theirs is not None:
+        learner.softmax.load_state_dict(theirs.state_dict())
+
+
+def evaluate_files(
+    run: Run | Translator | Predictor, files: Files, tokenize: str = "13a", beam: int = 4
+) -> dict[str, Any]:
+    """A run that has learnt from labelled examples, on others: its task's scores; BLEU of a translator, retrieval of an
+    encoder that has learnt from pairs."""
+    if isinstance(run, Predictor):
+        return run.evaluate(files)
     if isinstance(run, Translator):
         pairs = read_all(files)
         return run.loss(pairs) | run.evaluate(pairs, tokenize, beam=beam)
     if not isinstance(run.learner, TranslationLM):
-        raise UsageError(f"{run.folder} has not learnt from pairs: evaluate it with --data DIR")
+        raise UsageError(f"{run.folder} has not learnt from labelled examples: evaluate it with --data DIR")
     limit = run.learner.backbone.max_len
     return done(parallel_loss(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device))
 

@@ -40,6 +40,7 @@ ORDER = [
     "folder",
     "reading",
     "translator",
+    "predictor",
     "runs",
     "materials",
     "supervise",

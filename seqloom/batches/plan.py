@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from seqloom.batch import IGNORE, Excerpt, Pair, Passage, Ragged
+from seqloom.batch import IGNORE, Excerpt, Labelled, Pair, Passage, Ragged
 from seqloom.batches.store import Split
 from seqloom.errors import UsageError
 
@@ -58,7 +58,7 @@ class Plan(Protocol):
     """One epoch."""
 
     def __len__(self) -> int: ...
-    def batch(self, i: int) -> Excerpt | Pair | Passage: ...
+    def batch(self, i: int) -> Excerpt | Pair | Passage | Labelled: ...
 
 
 class Batches(Protocol):

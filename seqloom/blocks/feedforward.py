@@ -10,6 +10,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "swish": F.silu,
+    "tanh": torch.tanh,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
 

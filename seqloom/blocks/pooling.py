@@ -1,18 +1,23 @@
 """One vector for a whole sequence, and one for a token out of all layers.
 
+`choose`: the layers of table 7 of the BERT paper, see `evaluate.encode`.
 `concat` stands the last state, the maximum and the mean side by side: ULMFiT, Howard & Ruder, 2018 (arXiv 1801.06146).
 `ScalarMix`: ELMo, Peters et al., 2018 (arXiv 1802.05365).
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.batch import Borders, wide
+from seqloom.config import unknown_name
+from seqloom.errors import UsageError
 
 POOLS = ("first", "last", "mean", "max", "concat")
+LAYERS = ("embedding", "last", "second-to-last", "sum", "sum4", "concat4", "mix", "all")
 
 
 def pool(states: Tensor, batch: Borders, how: str, own: Tensor | None = None) -> Tensor:
@@ -71,3 +76,31 @@ class ScalarMix(nn.Module):
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
         shares = self.gamma * self.shares
         return sum((share * layer for share, layer in zip(shares, layers, strict=True)), torch.zeros_like(layers[0]))
+
+
+def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:
+    """states: the embedding and every layer, (T, D) each; of "last" alone only that one."""
+    depth = len(states) - 1
+    needed = {"second-to-last": 2, "sum4": 4, "concat4": 4}.get(layers, 0)
+    if depth < needed:
+        raise UsageError(f"--layers {layers} needs {needed} layers, this model has {depth}: choose another")
+    if layers == "last":
+        return states[-1]
+    if layers == "embedding":
+        return states[0]
+    if layers == "second-to-last":
+        return states[-2]
+    if layers == "concat4":
+        return torch.cat(states[-4:], 1)
+    chosen: dict[str, Any] = {"sum": states[1:], "sum4": states[-4:], "mix": states, "all": states}
+    if layers in chosen:
+        widths = [state.shape[1] for state in chosen[layers]]
+        if len(set(widths)) > 1:
+            raise UsageError(f"--layers {layers}: the layers are {widths} wide and cannot be put together: name one")
+        stacked = torch.stack(chosen[layers], 1)
+        return stacked if layers == "all" else stacked.mean(1) if layers == "mix" else stacked.sum(1)
+    if not layers.isdecimal():
+        raise UsageError(unknown_name("--layers", layers, layers, [*LAYERS, "a number"]))
+    if int(layers) > depth:
+        raise UsageError(f"--layers {layers}: this model has the layers 1 to {depth}, and 0, the embedding")
+    return states[int(layers)]

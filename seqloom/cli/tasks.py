@@ -38,7 +38,7 @@ seqloom train transformer-small --task translate --train train.en train.de --val
 @app.command(epilog=TRAIN_EXAMPLES)
 def train(
     recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
-    task: Annotated[str, typer.Option(help="translate, translation-lm or entity-lm.")],
+    task: Annotated[str, typer.Option(help="classify, regress, pair, choose, translate, translation-lm or entity-lm.")],
     train_files: Annotated[
         list[Path],
         typer.Option(
@@ -98,19 +98,25 @@ def train(
         deterministic=deterministic,
         country=country,
     )
-    metrics = json.loads((run.folder / "metrics.json").read_text())
-    names = {"bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity"}
+    print(ended(run.folder))
+    if isinstance(run, Translator):
+        print(f"report: {write_translation_report(run, valid or train_files)}")
+
+
+def ended(folder: Path) -> str:
+    """One line about a run that is done."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    names = {
+        "bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity", "accuracy": "accuracy",
+        "f1": "F1", "exact_match": "exact match", "pearson": "Pearson", "spearman": "Spearman",
+    }  # fmt: skip
     scores = [
         f", {split} {shown} {metrics[f'{split}_scores'][key]:.4g}"
         for split in ("valid", "test")
         for key, shown in names.items()
         if key in metrics.get(f"{split}_scores", {})
     ]
-    print(
-        f"{out}: {metrics['step']:,} steps, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{''.join(scores)}"
-    )
-    if isinstance(run, Translator):
-        print(f"report: {write_translation_report(run, valid or train_files)}")
+    return f"{folder}: {metrics['step']:,} steps, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{''.join(scores)}"
 
 
 TRANSLATE_EXAMPLES = """Examples:

@@ -203,9 +203,9 @@ def evaluate(
         show(loaded.evaluate_suite(suite, suite_data, pll, batch_tokens), as_json)
         return
     if test:
-        from seqloom.supervise import evaluate_pairs
+        from seqloom.supervise import evaluate_files
 
-        show(evaluate_pairs(load(run, device), test, tokenize, beam), as_json)
+        show(evaluate_files(load(run, device), test, tokenize, beam), as_json)
         return
     assert data is not None
     if cache is None and (cache_theta is not None or cache_lambda is not None):

@@ -10,7 +10,6 @@ where a model has one in front ([CLS]).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,6 @@ from seqloom.blocks import pooling
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
 
-LAYERS = ("embedding", "last", "second-to-last", "sum", "sum4", "concat4", "mix", "all")
 POOLS = ("mean", "first", "last", "max", "none")
 
 Spell = Callable[[np.ndarray], np.ndarray | None]
@@ -73,7 +71,7 @@ class Encoder:
 
     def states(self, batch: Ragged, layers: str) -> Tensor:
         output = self.backbone(batch, layers=layers != "last")
-        return wide(choose((*output.layers[:-1], output.hidden), layers))
+        return wide(pooling.choose((*output.layers[:-1], output.hidden), layers))
 
     def shape(self, layers: str) -> tuple[int, ...]:
         probe = to_device(pack([[*self.before, *self.after]]), self.device)
@@ -89,31 +87,3 @@ class Encoder:
             return states[own]
         special = pool == "first" and self.backbone.summary == "first"
         return pooling.pool(states, batch, pool, None if special else own)
-
-
-def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:
-    """states: the embedding and every layer, (T, D) each; of "last" alone only that one."""
-    depth = len(states) - 1
-    needed = {"second-to-last": 2, "sum4": 4, "concat4": 4}.get(layers, 0)
-    if depth < needed:
-        raise UsageError(f"--layers {layers} needs {needed} layers, this model has {depth}: choose another")
-    if layers == "last":
-        return states[-1]
-    if layers == "embedding":
-        return states[0]
-    if layers == "second-to-last":
-        return states[-2]
-    if layers == "concat4":
-        return torch.cat(states[-4:], 1)
-    chosen: dict[str, Any] = {"sum": states[1:], "sum4": states[-4:], "mix": states, "all": states}
-    if layers in chosen:
-        widths = [state.shape[1] for state in chosen[layers]]
-        if len(set(widths)) > 1:
-            raise UsageError(f"--layers {layers}: the layers are {widths} wide and cannot be put together: name one")
-        stacked = torch.stack(chosen[layers], 1)
-        return stacked if layers == "all" else stacked.mean(1) if layers == "mix" else stacked.sum(1)
-    if not layers.isdecimal():
-        raise UsageError(unknown_name("--layers", layers, layers, [*LAYERS, "a number"]))
-    if int(layers) > depth:
-        raise UsageError(f"--layers {layers}: this model has the layers 1 to {depth}, and 0, the embedding")
-    return states[int(layers)]

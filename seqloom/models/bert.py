@@ -22,6 +22,7 @@ class Bert(BidirectionalBackbone):
     """Tokens + learned positions + segments, normalised; post-norm layers, GELU; a pooler on the first token."""
 
     paper, year = "Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018
+    summarised = "tanh"
 
     class Config(BaseConfig):
         vocab_size: int = Field(30522, gt=0)
@@ -55,6 +56,7 @@ class Bert(BidirectionalBackbone):
         pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
         super().__init__(self.embed(config), self.layers(config), config.dim, pooler)
         self.max_len, self.activation, self.eps = config.max_len, config.activation, config.norm_eps
+        self.parted = config.num_segments > 1
 
     @staticmethod
     def embed(config: Config, embedding_dim: int | None = None) -> TokenEmbedding:

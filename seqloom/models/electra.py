@@ -11,6 +11,7 @@ from seqloom.models.bert import Bert
 
 class Electra(Bert):
     paper, year = "Clark et al., ELECTRA: Pre-training text encoders as discriminators", 2020
+    summarised = "gelu"
 
     class Config(Bert.Config):
         embedding_dim: int | None = Field(None, gt=0, description="dim unless given")

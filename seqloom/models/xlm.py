@@ -24,3 +24,7 @@ class Xlm(Bert):
         "base": {"vocab_size": 95000, "dim": 1024, "num_layers": 12, "num_heads": 8, "max_len": 512},
         "en": {"vocab_size": 30145, "dim": 2048, "num_heads": 16, "max_len": 512, "num_segments": 0},
     }
+
+    def __init__(self, config: Config):
+        super().__init__(config)
+        self.parted = False  # segments are languages

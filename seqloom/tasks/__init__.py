@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from seqloom.batch import Backbone, EncoderDecoder, Task
 
 TASKS = {
+    "classify": "classify:Classify",
+    "regress": "regress:Regress",
+    "pair": "pair:Pair",
+    "choose": "choose:Choose",
     "translate": "translate:Translate",
     "translation-lm": "translation_lm:TranslationLM",
     "entity-lm": "entity_lm:EntityLM",

@@ -51,11 +51,15 @@ class TrainConfig(Config):
     compile: bool | Literal["auto"] = "auto"  # auto: on CUDA, where it helps
     record: bool = True  # on CUDA: replay a step as one graph, where it can be
     log_every: int = Field(10, ge=1)
-    eval_every: int = Field(250, ge=1)
+    eval_every: int = Field(250, ge=0)  # steps; 0, where examples are labelled: an epoch
     save_every: int = Field(250, ge=1)
     keep: int = Field(2, ge=1)  # checkpoints
     patience: int = Field(0, ge=0)  # evaluations without gain before the run ends; 0: never
-    watch: Literal["loss", "bleu"] = "loss"  # what decides which weights are the best, and when patience is at its end
+    # what decides which weights are the best, and when patience is at its end; score: the first of a task's scores
+    watch: Literal["loss", "bleu", "score"] = "loss"
+    unfreeze: float = Field(
+        0.0, ge=0
+    )  # epochs after which the next lower layer learns, too; 0: all learn from the start
     average_last: int = Field(0, ge=0)  # at the end, the mean of as many checkpoints is measured, too
     workers: int = Field(1, ge=0, le=64)
 
@@ -135,8 +139,9 @@ class Fit:
         single = config.accumulate == 1
         recorded = config.record and single and worth_recording(learner, device, loader.batches.rows > 0)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
-        self.optimizer = build_optimizer(config.optim, learner)
-        self.cost = cost.total(learner)
+        self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
+        self.top = max(group["depth"] for group in self.optimizer.param_groups)
+        self.cost = cost.of_training(learner)
         self.state = Progressed(average_from=0 if config.optim.average == "start" else None)
         self.averages: Averages | None = None  # made when they begin: they are as large as the weights
         self.energy = ""  # how the joules were measured
@@ -225,11 +230,13 @@ class Fit:
             counts.append(loss.count)
             lengths += item.length
             state.tokens += item.sizes.tokens
-            state.flops += self.cost.training(item.sizes, self.learner.rehearsals)
+            state.flops += self.cost(item.sizes)
+            epoch = state.epoch
             state.epoch, state.batch = item.next
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
         for group in self.optimizer.param_groups:  # a mean over fewer steps of time is a noisier one: it moves less
-            group["lr"] = self.config.optim.lr * factor * (lengths / self.config.accumulate)
+            rate = self.config.optim.lr * factor * (lengths / self.config.accumulate) * group["share"]
+            group["lr"] = rate if self.awake(group["depth"], epoch) else 0.0
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
         if self.carry is not None:  # a state with a NaN in it would spoil every later step
             self.carry = restored(self.carry, last_good, broken)
@@ -238,6 +245,10 @@ class Fit:
         if state.average_from is not None:
             self.averages = self.averages or Averages(self.learner)
             self.averages.add(state.step - state.average_from)
+
+    def awake(self, depth: int, epoch: int) -> bool:
+        """Layers learn one after the other, from the top, where that is asked for (Howard & Ruder, 2018)."""
+        return not self.config.unfreeze or depth >= self.top - int(epoch / self.config.unfreeze)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Within it the learner has the averaged weights, if there are any yet."""
@@ -275,7 +286,7 @@ class Fit:
                 "flops": state.flops,
                 "loss": loss,
                 "gradient_norm": norm,
-                "lr": self.optimizer.param_groups[0]["lr"],
+                "lr": self.optimizer.param_groups[-1]["lr"],
                 "skipped": state.skipped,
                 "seconds": state.seconds,
                 "joules": self.joules(),
@@ -296,6 +307,7 @@ class Fit:
         loss = f"  loss {state.smooth:.4f}" if state.smooth is not None else ""
         valid = f"  valid {state.evaluation['loss']:.4f}" if state.evaluation else ""
         valid += f"  BLEU {state.evaluation['bleu']:.1f}" if "bleu" in state.evaluation else ""
+        valid += f"  score {state.evaluation['score']:.4f}" if "score" in state.evaluation else ""
         self.bar.advance(note=f"step {state.step}{loss}{valid}  {human(self.rate())} tokens/s")
 
     def where(self, what: str) -> str:
@@ -322,7 +334,7 @@ class Fit:
             return False
         state.eval_due, state.evaluation = False, result
         line = {"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds}
-        self.log.write(line | ({"bleu": result["bleu"]} if "bleu" in result else {}))
+        self.log.write(line | {name: result[name] for name in ("bleu", "score") if name in result})
         if self.take_if_better(result):
             state.best_step, state.stale, state.since_drop = state.step, 0, 0
         else:
@@ -347,7 +359,7 @@ class Fit:
 
     def take_if_better(self, result: dict[str, float]) -> bool:
         state, watch = self.state, self.config.watch
-        better = state.best is None or (result[watch] > state.best if watch == "bleu" else result[watch] < state.best)
+        better = state.best is None or (result[watch] < state.best if watch == "loss" else result[watch] > state.best)
         if not better:
             return False
         state.best, state.best_loss = result[watch], result["loss"]

@@ -1,5 +1,6 @@
 """The optimizer, and one step of it that no broken number survives."""
 
+import re
 from typing import Literal
 
 import torch
@@ -21,14 +22,42 @@ class OptimConfig(Config):
     # the mean of the weights is measured and kept: from the first step on, or once validation stops to gain (NT-ASGD)
     average: Literal["never", "start", "nonmono"] = "never"
     nonmono: int = Field(5, ge=0)  # nonmono: the evaluations that are given to the loss to fall again
+    # a layer's rate as a share of that of the layer above it (Howard & Ruder, 2018, have 1/2.6); what is on top has the full one
+    layer_decay: float = Field(1.0, gt=0, le=1)
 
 
-def build_optimizer(config: OptimConfig, learner: nn.Module) -> torch.optim.Optimizer:
-    matrices = [p for p in learner.parameters() if p.ndim >= 2]
-    others = [p for p in learner.parameters() if p.ndim < 2]
+def depths(learner: nn.Module) -> dict[str, int]:
+    """How far above the embedding, which is at 0, each parameter stands; what belongs to no backbone is on top."""
+    found = {}
+    for name, _ in learner.named_parameters():
+        layer = re.search(r"\.layers\.(\d+)\.", name)
+        below = name.startswith("backbone.")
+        found[name] = 0 if not below or layer is None else int(layer[1]) + 1
+    top = max(found.values(), default=0)
+    for name in found:
+        if not name.startswith("backbone."):
+            found[name] = top + 1
+        elif ".layers." not in name and ".embedding." not in name:
+            found[name] = top  # a pooler, a norm above the layers
+    return found
+
+
+def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = False) -> torch.optim.Optimizer:
+    """Groups have their `depth` and the `share` of the rate that belongs to it. by_depth: a depth is a group of its own."""
+    apart = by_depth or config.layer_decay < 1
+    depth = depths(learner) if apart else {}
+    top = max(depth.values(), default=0)
+    parts: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for name, parameter in learner.named_parameters():
+        parts.setdefault((depth.get(name, 0), parameter.ndim < 2), []).append(parameter)
     groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {
+            "params": parameters,
+            "weight_decay": 0.0 if small else config.weight_decay,
+            "depth": place,
+            "share": config.layer_decay ** (top - place),
+        }
+        for (place, small), parameters in sorted(parts.items(), key=lambda part: part[0])
     ]
     if config.name == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=True)

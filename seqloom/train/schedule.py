@@ -9,9 +9,10 @@ from seqloom.config import Config
 
 
 class ScheduleConfig(Config):
-    name: Literal["constant", "cosine", "linear", "inverse_sqrt", "plateau"] = "cosine"
+    name: Literal["constant", "cosine", "linear", "slanted", "inverse_sqrt", "plateau"] = "cosine"
     warmup: int = Field(100, ge=0)  # steps from 0 to the full rate
     floor: float = Field(0.1, ge=0, le=1)  # the last rate, as a share of the full one
+    rise: float = Field(0.1, gt=0, lt=1)  # slanted: the share of the run in which the rate rises
     factor: float = Field(0.5, gt=0, lt=1)  # plateau: what the rate is multiplied by
     patience: int = Field(1, ge=0)  # plateau: evaluations without gain before that
 
@@ -25,6 +26,10 @@ def rate_factor(config: ScheduleConfig, step: int, spent: float, drops: int) -> 
             decay = config.floor + (1 - config.floor) * 0.5 * (1 + math.cos(math.pi * spent))
         case "linear":
             decay = config.floor + (1 - config.floor) * (1 - spent)
+        case "slanted":
+            # a triangle, soon at its top (Howard & Ruder, 2018); with floor 0 what BERT is fine-tuned with
+            up = spent / config.rise if spent < config.rise else (1 - spent) / (1 - config.rise)
+            decay = config.floor + (1 - config.floor) * up
         case "inverse_sqrt":
             # full at the end of the warm-up, then falling with the root of the step (Vaswani et al., 2017)
             decay = math.sqrt(max(config.warmup, 1) / max(step + 1, config.warmup, 1))

@@ -9,7 +9,7 @@ from seqloom.batches.pairs import PairBatches, pair_batch
 from seqloom.evaluate.pairs import retrieval
 from seqloom.models import model_class
 from seqloom.runs import load
-from seqloom.supervise import evaluate_pairs, train
+from seqloom.supervise import evaluate_files, train
 from seqloom.tasks import translation_lm as module
 from seqloom.tasks.translation_lm import TranslationLM, apart, beside
 from tests.batches.test_pairs import END, some_pairs
@@ -116,6 +116,6 @@ def test_a_run_is_trained_measured_and_loaded(tmp_path):
         settings=settings,
     )
     assert run.learner.parallel == 0.5 and run.learner.mask == run.tokenizer.mask_id
-    found = evaluate_pairs(load(tmp_path / "run"), files["valid"])
+    found = evaluate_files(load(tmp_path / "run"), files["valid"])
     assert 0 <= found["retrieval_accuracy"] <= 1 and found["loss"] > 0
     assert "translations of valid found" in (tmp_path / "run" / "card.md").read_text()

@@ -1,0 +1,214 @@
+"""Labelled texts as numbers, and the batches of an epoch.
+
+How a text is put into a sequence follows from the model that reads it:
+
+    both directions     [CLS] a [SEP]    [CLS] a [SEP] b [SEP]         (Devlin et al., 2018)
+    without segments    [CLS] a [SEP]    [CLS] a [SEP] [SEP] b [SEP]   (Liu et al., 2019)
+    left to right       end a extract    end a delimiter b extract     (Radford et al., 2018)
+
+Departure from GPT: no token is added to the vocabulary. A text starts behind the token that ends documents, as in
+pre-training; the delimiter is a separator, or that token again; the token to extract from is the mask, which a left-to-right
+model has never read, so that it is learnt with the task. Recurrent models are read at the end of the text.
+"""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from seqloom.batch import IGNORE, Backbone, Labelled, Ragged, Words
+from seqloom.batches.plan import generator
+from seqloom.tokens.tokenizer import Tokenizer
+
+STEP = 256  # tokens of batches are filled up to a multiple of it where shapes should come again
+STEP_WORDS = 64
+STEP_SEQUENCES = 8
+
+Ids = np.ndarray
+
+
+class Frame(NamedTuple):
+    """What stands around texts: before the first, between two, behind the last."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    segments: bool  # whether the second text is told from the first by its segment
+    limit: int | None  # tokens in all that the model reads
+
+    @classmethod
+    def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int) -> "Frame":
+        """length: of the recipe; the model may read less."""
+        limit = length if backbone.max_len is None else min(length, backbone.max_len)
+        first, separator, end = tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id
+        if backbone.causal:
+            extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
+            return cls((end,), (separator,), (extract,), False, limit)
+        between = (separator,) if backbone.parted else (separator, separator)
+        return cls((first,), between, (separator,), backbone.parted, limit)
+
+    def room(self, texts: int) -> int | None:
+        """Tokens that are left for so many texts together."""
+        around = len(self.before) + len(self.after) + (texts - 1) * len(self.between)
+        return None if self.limit is None else max(self.limit - around, 0)
+
+
+class Row(NamedTuple):
+    """One sequence. label: a number, or (W,) of words, or (2,) the first and last token of an answer."""
+
+    ids: Ids
+    segments: Ids | None
+    own: np.ndarray  # (L,) as in Labelled
+    label: np.ndarray
+    places: np.ndarray | None = None  # (W, 2)
+
+
+def framed(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
+    """Texts in their frame: ids, segments, which text each token is of (−1: none, a special token), and where each begins."""
+    parts, sources, starts = [np.array(frame.before, np.int64)], [np.full(len(frame.before), -1)], []
+    for i, text in enumerate(texts):
+        if i:
+            parts.append(np.array(frame.between, np.int64))
+            sources.append(np.full(len(frame.between), -1))
+        starts.append(sum(map(len, parts)))
+        parts.append(np.asarray(text, np.int64))
+        sources.append(np.full(len(text), i))
+    parts.append(np.array(frame.after, np.int64))
+    sources.append(np.full(len(frame.after), -1))
+    ids, source = np.concatenate(parts), np.concatenate(sources)
+    segments = None
+    if frame.segments and len(texts) > 1:
+        segments = (np.arange(len(ids)) >= starts[1]).astype(np.int64)
+    return ids, segments, source, starts
+
+
+def shortened(texts: Sequence[Ids], room: int | None) -> list[Ids]:
+    """Texts that fit together: where they are too long the longest gives way at its end, token by token."""
+    sizes = [len(text) for text in texts]
+    if room is None or sum(sizes) <= room:
+        return list(texts)
+    # the level to which all longer ones are cut; what is left of the room goes to the first of them
+    level = bisect_right(range(max(sizes) + 1), room, key=lambda cut: sum(min(size, cut) for size in sizes)) - 1
+    cuts = [min(size, level) for size in sizes]
+    longer = [i for i, size in enumerate(sizes) if size > level]
+    for i in longer[: room - sum(cuts)]:
+        cuts[i] += 1
+    return [text[:cut] for text, cut in zip(texts, cuts, strict=True)]
+
+
+class Examples:
+    """What is learnt from or told about, held in memory: the sequences of each example, one as a rule."""
+
+    def __init__(self, rows: list[list[Row]], words: int, size: int):
+        self.rows, self.words, self.bytes = rows, words, size
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def num_tokens(self) -> int:
+        """Of the texts, as a budget counts them."""
+        return max(sum(int(row.own.sum()) for rows in self.rows for row in rows), 1)
+
+    @property
+    def fingerprint(self) -> str:
+        found = hashlib.sha256()
+        for rows in self.rows:
+            for row in rows:
+                found.update(row.ids.tobytes() + np.asarray(row.label, np.float64).tobytes())
+            found.update(b"|")
+        return found.hexdigest()
+
+
+def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None) -> Labelled:
+    """Examples in one row. max_len: where shapes should come again, the longest sequence of all; tokens, words and sequences
+    are then filled up."""
+    rows = [row for example in examples for row in example]
+    sizes = np.array([len(row.ids) for row in rows])
+    total, longest = int(sizes.sum()), max_len or -(-int(sizes.max()) // 8) * 8
+    filler = -total % STEP if max_len else 0
+    cuts = np.full(-(-filler // longest), longest)
+    if filler:
+        cuts[-1] = filler - longest * (len(cuts) - 1)
+    count = len(rows) + len(cuts)
+    empty = -count % STEP_SEQUENCES if max_len else 0
+    lengths = np.concatenate((sizes, cuts, np.zeros(empty, np.int64))).astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+
+    def joined(parts: list[np.ndarray], value: Any) -> np.ndarray:
+        return np.concatenate([*parts, np.full(filler, value, parts[0].dtype)])
+
+    ids = joined([row.ids for row in rows], 0)
+    segments = None
+    if any(row.segments is not None for row in rows):
+        none = [np.zeros(len(row.ids), np.int64) if row.segments is None else row.segments for row in rows]
+        segments = torch.from_numpy(joined(none, 0))
+    own, real = joined([row.own for row in rows], False), np.arange(len(ids)) < total
+    example = np.repeat(np.arange(len(examples)), [len(each) for each in examples])
+    groups = np.concatenate((example, np.full(len(lengths) - len(rows), len(examples))))
+    batch = Ragged(
+        torch.from_numpy(ids), torch.from_numpy(np.arange(len(ids)) - offsets[owner]), torch.from_numpy(owner),
+        torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments,
+    )  # fmt: skip
+    found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
+    if rows[0].places is not None:
+        return with_words(found, rows, offsets, bool(max_len))
+    labels = np.stack([row.label for row in rows])
+    if labels.ndim == 2:  # places in a sequence are places in the row
+        labels = labels + offsets[: len(rows), None]
+    return found._replace(labels=torch.from_numpy(filled_up(labels, len(lengths) - len(rows))))
+
+
+def filled_up(labels: np.ndarray, more: int) -> np.ndarray:
+    nothing = np.nan if labels.dtype.kind == "f" else IGNORE
+    return np.concatenate((labels, np.full((more, *labels.shape[1:]), nothing, labels.dtype)))
+
+
+def with_words(found: Labelled, rows: list[Row], offsets: np.ndarray, fill: bool) -> Labelled:
+    """Filler of words belongs to the last sequence, which has no others where anything is filled up."""
+    places = [row.places + start for row, start in zip(rows, offsets, strict=False)]
+    count = [len(part) for part in places] + [0] * (found.batch.num_sequences - len(rows))
+    more = -sum(count) % STEP_WORDS if fill else 0
+    count[-1] += more
+    borders = np.concatenate(([0], np.cumsum(count)))
+    words = Words(
+        torch.from_numpy(np.repeat(np.arange(len(count)), count)), torch.from_numpy(borders.astype(np.int32)),
+        found.batch.max_len if fill else max(max(count), 1),
+    )  # fmt: skip
+    labels = filled_up(np.concatenate([row.label for row in rows]), more)
+    spots = np.concatenate([*places, np.tile([[0, 1]], (more, 1))])
+    return found._replace(labels=torch.from_numpy(labels), places=torch.from_numpy(spots), words=words)
+
+
+class LabelledPlan:
+    def __init__(self, examples: Examples, parts: list[np.ndarray], max_len: int | None):
+        self.examples, self.parts, self.max_len = examples, parts, max_len
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def batch(self, i: int) -> Labelled:
+        return batch_of([self.examples.rows[j] for j in self.parts[i]], self.max_len)
+
+
+class LabelledBatches:
+    """So many examples a batch, in an order that is a function of (seed, epoch). fixed: shapes come again."""
+
+    rows = usual = 0
+
+    def __init__(self, examples: Examples, size: int, fixed: bool):
+        self.examples, self.size = examples, size
+        longest = max(len(row.ids) for rows in examples.rows for row in rows)
+        self.max_len = -(-longest // 8) * 8 if fixed else None
+
+    def __len__(self) -> int:
+        return -(-len(self.examples) // self.size)
+
+    def plan(self, seed: int, epoch: int) -> LabelledPlan:
+        order = generator(seed, epoch).permutation(len(self.examples))
+        parts = [order[i : i + self.size] for i in range(0, len(order), self.size)]
+        return LabelledPlan(self.examples, parts, self.max_len)

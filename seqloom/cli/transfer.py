@@ -1,0 +1,137 @@
+"""finetune and predict: a pre-trained model put to a task, and the task put to use."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from seqloom.cli import app
+from seqloom.cli.options import (
+    Country,
+    Deterministic,
+    Device,
+    Flops,
+    Minutes,
+    Overwrite,
+    Plugin,
+    Resume,
+    Seed,
+    Settings,
+    with_budget,
+)
+
+FINETUNE_EXAMPLES = """Examples:
+
+seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/sentiment
+
+seqloom finetune runs/lstm --task pair --how features --train train.tsv --valid dev.tsv --test test.tsv --out runs/paraphrase
+
+seqloom finetune runs/gpt --task classify --train train.jsonl --valid valid.jsonl --out runs/gpt-sst --set task.lm=0.5
+"""
+
+
+@app.command(epilog=FINETUNE_EXAMPLES)
+def finetune(
+    start: Annotated[Path, typer.Argument(metavar="FROM", help="The run whose model and tokenizer are used.")],
+    task: Annotated[str, typer.Option(help="classify, regress, pair or choose.")],
+    train_files: Annotated[
+        list[Path], typer.Option("--train", metavar="FILE", help="To learn from: .jsonl, .csv or .tsv.")
+    ],
+    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    valid: Annotated[
+        list[Path] | None, typer.Option("--valid", metavar="FILE", help="To choose the best weights by.")
+    ] = None,
+    test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Scored once, at the end.")] = None,
+    how: Annotated[
+        str,
+        typer.Option(
+            help="finetune: all weights learn; features: the model stays as it is; gradual: from the top down."
+        ),
+    ] = "finetune",
+    settings: Settings = None,
+    flops: Flops = None,
+    minutes: Minutes = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+    deterministic: Deterministic = False,
+    country: Country = "world",
+    plugin: Plugin = None,
+) -> None:
+    """Transfer: train a task with a model that was pre-trained."""
+    from seqloom.cli.tasks import ended
+    from seqloom.supervise import finetune as run_finetune
+
+    run = run_finetune(
+        start, task, train_files, out, valid=valid or (), test=test or (), how=how,
+        settings=with_budget(settings, flops=flops, minutes=minutes), seed=seed, resume=resume, overwrite=overwrite,
+        device=device, deterministic=deterministic, country=country, plugin=plugin,
+    )  # fmt: skip
+    print(ended(run.folder))
+
+
+PREDICT_EXAMPLES = """Examples:
+
+seqloom predict runs/sentiment reviews.jsonl > told.jsonl
+
+echo '{"text": "a film that nobody needs"}' | seqloom predict runs/sentiment
+"""
+
+
+@app.command(epilog=PREDICT_EXAMPLES)
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run that has learnt a task.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Rows as the task was trained with, labels left out or not; else jsonl from standard input."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where answers go; else standard output.")] = None,
+    device: Device = "auto",
+) -> None:
+    """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
+    from seqloom.errors import DataError
+    from seqloom.files import write_bytes
+    from seqloom.runs import predictor
+
+    loaded = predictor(run, device)
+    answers = loaded.predict_files([file]) if file is not None else loaded.answered(rows_of(sys.stdin, loaded.learner))
+    wrong = done = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal wrong, done
+        for answer in answers:
+            wrong, done = wrong + ("error" in answer), done + 1
+            yield json.dumps(answer, ensure_ascii=False) + "\n"
+
+    if out is None:
+        for line in lines():
+            sys.stdout.write(line)
+    else:
+        write_bytes(out, "".join(lines()).encode())
+    if wrong:
+        raise DataError(f"{wrong:,} of {done:,} rows could not be read: each is answered with its error")
+
+
+def rows_of(stream: Any, learner: Any) -> Iterator[Any]:
+    """Examples out of lines of JSON; what is none as an exception in its place."""
+    from seqloom.errors import DataError
+
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        place = f"line {number}"
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError("no JSON object")
+            yield learner.of_row(row, place)
+        except (ValueError, RecursionError) as error:
+            yield DataError(f"{place}: no valid JSON ({error})")
+        except DataError as error:
+            yield error

@@ -1,0 +1,95 @@
+"""A trained task that tells something about texts: classes, numbers, tags, answers."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqloom.batches.labelled import Examples, Frame
+from seqloom.errors import DataError
+from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.labelled import judge, tell
+from seqloom.progress import say
+from seqloom.recipe import build_recipe
+from seqloom.tasks.transfer import Transfer, is_bad
+from seqloom.tokens.tokenizer import Tokenizer
+
+AT_ONCE = 2048  # rows that are answered together
+
+
+class Predictor:
+    def __init__(
+        self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
+    ):
+        self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        self.task: str = config["recipe"]["task"]["name"]
+        length = build_recipe(config["recipe"], str(folder)).batches.length
+        # what is told about may be as long as the model can read
+        self.frame = Frame.of(learner.backbone, tokenizer, learner.backbone.max_len or max(length, 4096))
+
+    def predict(self, rows: Iterable[dict[str, Any] | str]) -> list[dict[str, Any]]:
+        """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is
+        answered with its error."""
+        examples: list[Any] = []
+        for i, row in enumerate(rows, 1):
+            try:
+                examples.append(self.learner.of_row({"text": row} if isinstance(row, str) else row, f"row {i}"))
+            except DataError as error:
+                examples.append(error)
+        return list(self.answered(examples))
+
+    def predict_files(self, paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+        yield from self.answered(self.learner.read(paths, need_labels=False))
+
+    def answered(self, examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """In order; what is no example is answered with its error."""
+        rows = iter(examples)
+        while some := list(itertools.islice(rows, AT_ONCE)):
+            good = [each for each in some if not is_bad(each) and not isinstance(each, Exception)]
+            answers = iter(self.told(good))
+            for each in some:
+                if isinstance(each, Exception):
+                    yield {"error": str(each)}
+                elif is_bad(each):
+                    yield {"error": f"{each.place}: {each.reason}"}
+                else:
+                    named = {"id": each.id} if getattr(each, "id", None) is not None else {}
+                    yield named | next(answers)
+
+    def told(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+        if not examples:
+            return []
+        rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
+        say_cut(cut, self.frame, "predict")
+        found = tell(self.learner, Examples(rows, 0, 0), examples, self.device)
+        assert found is not None
+        return found[0]
+
+    def encode(
+        self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
+    ) -> np.ndarray | list[np.ndarray]:
+        """What the backbone makes of each text, as `Run.encode`."""
+        reads = Encoder(self.learner.backbone, self.frame.before, self.frame.after, self.device)
+        found, borders = reads.encode(self.tokenizer.encode_batch(list(texts)), str(layers), pool, names)
+        return np.split(found, borders[1:-1]) if pool == "none" and len(texts) else found
+
+    def evaluate(self, files: Sequence[str | Path]) -> dict[str, Any]:
+        """Loss and scores on labelled files."""
+        examples = list(self.learner.read([Path(file) for file in files]))
+        self.learner.check(examples)
+        rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
+        say_cut(cut, self.frame, "test")
+        found = judge(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
+        assert found is not None
+        return {"examples": len(examples), **found, "parameters": self.learner.size()}
+
+
+def say_cut(places: Sequence[str], frame: Frame, name: str) -> None:
+    if places:
+        first = ", ".join(places[:3])
+        say(
+            f"{name}: {len(places):,} texts are longer than {frame.limit} tokens and are read up to there (first: {first})"
+        )

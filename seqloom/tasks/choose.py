@@ -1,0 +1,61 @@
+"""Which of several texts goes on with a text. Zellers et al., 2018 (SWAG); read as in Devlin et al., 2018: a sequence for each
+choice, a score for each sequence, one softmax over the choices of a question."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.batch import Labelled, Loss, wide
+from seqloom.batches.labelled import Frame
+from seqloom.metrics.labels import label_scores
+from seqloom.tasks.classify import Classify
+from seqloom.tasks.transfer import Encoded, encode_texts
+from seqloom.text.labelled import Example
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class Choose(Classify):
+    headline = "accuracy"
+    files = "choose"
+
+    def outputs(self) -> int:
+        return 1
+
+    @classmethod
+    def survey(cls, examples: Sequence[Example]) -> dict[str, Any]:
+        return {}
+
+    def check(self, examples: Sequence[Example]) -> None:
+        """Every question brings its own choices."""
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, frame: Frame) -> Encoded:
+        """The label of a sequence is 1 where its choice is right, else 0."""
+        labels = [[np.int64(i == example.label) for i in range(len(example.texts) - 1)] for example in examples]
+        return encode_texts(
+            examples, tokenizer, frame, lambda texts: [[texts[0], choice] for choice in texts[1:]], labels
+        )
+
+    def told(self, features: Tensor, example: Labelled) -> Tensor:
+        """(N,) log-probabilities among the choices of a question."""
+        scores = wide(super().told(features, example)[:, 0])
+        groups = example.groups
+        rows = groups.shape[0] + 1  # there are no more questions than sequences
+        largest = scores.new_full((rows,), -torch.inf).scatter_reduce(0, groups, scores.detach(), "amax")
+        total = scores.new_zeros(rows).index_add(0, groups, (scores - largest[groups]).exp())
+        return scores - largest[groups] - total.log()[groups]
+
+    def judged(self, told: Tensor, example: Labelled) -> Loss:
+        right = example.labels == 1
+        return Loss(-(told * right).sum(), right.sum())
+
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example]) -> list[dict[str, Any]]:
+        likely = iter(told.exp().tolist())
+        rows = [[next(likely) for _ in each.texts[1:]] for each in asked]
+        return [{"label": int(np.argmax(row)), "probabilities": [round(p, 6) for p in row]} for row in rows]
+
+    @classmethod
+    def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return label_scores([str(example.label) for example in examples], [str(answer["label"]) for answer in answers])

@@ -1,0 +1,90 @@
+"""Which class a text is of: one layer over one vector for the whole text."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
+from seqloom.batches.labelled import Frame
+from seqloom.errors import DataError
+from seqloom.metrics.labels import label_scores
+from seqloom.tasks.transfer import Encoded, Summary, Transfer, encode_texts
+from seqloom.text.labelled import Example, example_of, read_labelled
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class Classify(Transfer):
+    headline = "accuracy"
+    files: ClassVar[str] = "classify"  # how its files are read
+
+    class Config(Transfer.Config):
+        labels: tuple[str, ...] = Field(
+            (), max_length=10_000, description="the classes; from the training files unless given"
+        )
+        pool: Literal["summary", "first", "last", "mean", "max", "concat"] = "summary"
+
+    def __init__(self, backbone: Backbone, config: Config):
+        super().__init__(backbone, config)
+        self.labels = list(config.labels)
+        self.summary = Summary(backbone, self.width, config.pool)
+        self.head = nn.Linear(self.summary.width, self.outputs())
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    def outputs(self) -> int:
+        return len(self.labels)
+
+    @classmethod
+    def read(cls, paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
+        return read_labelled(paths, cls.files, need_labels)
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], place: str) -> Example:
+        return example_of(row, cls.files, place, need_labels=False)
+
+    @classmethod
+    def survey(cls, examples: Sequence[Example]) -> dict[str, Any]:
+        labels = sorted({str(example.label) for example in examples})
+        if len(labels) < 2:
+            raise DataError(
+                f"{examples[0].place}: all {len(examples):,} examples are of the class {labels[0]!r}: there is nothing to tell"
+            )
+        return {"labels": labels}
+
+    def check(self, examples: Sequence[Example]) -> None:
+        for example in examples:
+            if example.label not in self.labels:
+                known = ", ".join(self.labels[:10]) + (" …" if len(self.labels) > 10 else "")
+                raise DataError(f"{example.place}: the label {example.label!r} is not in the training files ({known})")
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, frame: Frame) -> Encoded:
+        number = {label: i for i, label in enumerate(self.labels)}
+        labels = [[np.int64(number.get(str(example.label), IGNORE))] for example in examples]
+        return encode_texts(examples, tokenizer, frame, lambda texts: [texts], labels)
+
+    def told(self, features: Tensor, example: Labelled) -> Tensor:
+        """(N, classes)"""
+        return self.head(self.dropout(self.summary(features, example)))
+
+    def judged(self, told: Tensor, example: Labelled) -> Loss:
+        total = F.cross_entropy(wide(told), example.labels, ignore_index=IGNORE, reduction="sum")
+        return Loss(total, (example.labels != IGNORE).sum())
+
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example]) -> list[dict[str, Any]]:
+        likely = wide(told).softmax(1)[: len(asked)].tolist()
+        return [
+            {
+                "label": max(zip(row, self.labels, strict=True), key=lambda pair: pair[0])[1],
+                "probabilities": {label: round(p, 6) for label, p in zip(self.labels, row, strict=True)},
+            }
+            for row in likely
+        ]
+
+    @classmethod
+    def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return label_scores([str(example.label) for example in examples], [answer["label"] for answer in answers])

@@ -1,0 +1,68 @@
+"""A number for a text, or for two: how good, how alike. Learnt by the squared error of numbers with mean 0 and spread 1."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+from torch import Tensor
+
+from seqloom.batch import Backbone, Labelled, Loss, wide
+from seqloom.batches.labelled import Frame
+from seqloom.errors import DataError
+from seqloom.metrics.labels import number_scores
+from seqloom.tasks.classify import Classify
+from seqloom.tasks.transfer import Encoded, encode_texts
+from seqloom.text.labelled import Example
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class Regress(Classify):
+    headline = "pearson"
+    files = "regress"
+
+    class Config(Classify.Config):
+        mean: float = Field(
+            0.0, allow_inf_nan=False, description="of the training numbers, from which they are counted"
+        )
+        spread: float = Field(
+            1.0, gt=0, allow_inf_nan=False, description="their standard deviation, in which they are counted"
+        )
+
+    def __init__(self, backbone: Backbone, config: Config):
+        super().__init__(backbone, config)
+        self.mean, self.spread = config.mean, config.spread
+
+    def outputs(self) -> int:
+        return 1
+
+    @classmethod
+    def survey(cls, examples: Sequence[Example]) -> dict[str, Any]:
+        numbers = np.array([example.label for example in examples], np.float64)
+        if numbers.std() == 0:
+            raise DataError(
+                f"{examples[0].place}: all {len(numbers):,} labels are {numbers[0]:g}: there is nothing to tell"
+            )
+        return {"mean": float(numbers.mean()), "spread": float(numbers.std())}
+
+    def check(self, examples: Sequence[Example]) -> None:
+        """Any number may come."""
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, frame: Frame) -> Encoded:
+        numbers = [np.nan if example.label is None else float(example.label) for example in examples]
+        labels = [[np.float32((number - self.mean) / self.spread)] for number in numbers]
+        return encode_texts(examples, tokenizer, frame, lambda texts: [texts], labels)
+
+    def judged(self, told: Tensor, example: Labelled) -> Loss:
+        known = ~example.labels.isnan()
+        errors = wide(told)[:, 0] - example.labels.where(known, 0.0)
+        return Loss((errors.square() * known).sum(), known.sum())
+
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example]) -> list[dict[str, Any]]:
+        return [{"label": value * self.spread + self.mean} for value in wide(told)[: len(asked), 0].tolist()]
+
+    @classmethod
+    def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return number_scores(
+            [float(example.label or 0) for example in examples], [answer["label"] for answer in answers]
+        )

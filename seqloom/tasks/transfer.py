@@ -1,0 +1,220 @@
+"""What every task has that tells something about texts: features of a backbone, fine-tuned or frozen, and a layer on top.
+
+Features are the hidden states of a layer, or of several (`embed --layers` has the same names); `mix` learns how much each
+layer counts (ELMo, Peters et al., 2018, arXiv 1802.05365). A bidirectional LSTM may read them first, as in TagLM (Peters et
+al., 2017), CoVe (McCann et al., 2017) and ELMo. `frozen` leaves the backbone as it is.
+
+Left-to-right models may go on with their language modelling beside the task: H = F + λ G (Radford et al., 2018).
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Labelled, Loss, Ragged, State, Task, Vocabulary
+from seqloom.batches.labelled import Frame, Row, framed, shortened
+from seqloom.blocks.feedforward import ACTIVATIONS
+from seqloom.blocks.pooling import ScalarMix, choose, pool
+from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
+from seqloom.blocks.softmax import Softmax
+from seqloom.config import Config as BaseConfig
+from seqloom.errors import UsageError
+from seqloom.text.labelled import BadRow
+from seqloom.tokens.tokenizer import Tokenizer
+
+Encoded = tuple[list[list[Row]], list[str]]  # the rows of each example, and where texts were too long and were cut
+
+
+class Transfer(Task):
+    """A task is what `read`, `survey`, `encode`, `told`, `judged`, `answers` and `scores` say."""
+
+    reads = "labelled"
+    over_targets = ("summary", "head")  # they run over what is told, not over every token
+    headline: ClassVar[str]  # of its scores: the one that decides which weights are the best
+    backbone: Backbone
+
+    class Config(BaseConfig):
+        layers: str = Field(
+            "last", description="of the backbone: as embed --layers; mix: how much each counts is learnt"
+        )
+        frozen: bool = False
+        reader: Literal["none", "lstm"] = "none"
+        reader_dim: int = Field(256, gt=0, multiple_of=2, description="of both directions together")
+        dropout: float = Field(0.1, ge=0, lt=1)
+        lm: float = Field(0.0, ge=0, description="λ of the language-modelling loss beside")
+        lm_tie: bool = True
+        lm_bias: bool = False
+
+    @classmethod
+    def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
+        return issubclass(model, Backbone) and not model.counted
+
+    def __init__(self, backbone: Backbone, config: Config):
+        super().__init__()
+        self.backbone, self.layers, self.frozen, self.lm = backbone, config.layers, config.frozen, config.lm
+        stack: Any = getattr(backbone, "stack", None)
+        self.mix = None
+        if config.layers == "mix":
+            if stack is None:
+                raise UsageError('\'task.layers\' = "mix": this model has no layers to mix: use "last"')
+            self.mix = ScalarMix(len(stack.course) + 1)
+        width = backbone.dim * (4 if config.layers == "concat4" else 1)
+        self.reader: Any = None
+        if config.reader == "lstm":
+            half = config.reader_dim // 2
+            self.reader = Bidirectional(LstmCell(width, half), LstmCell(width, half), config.dropout)
+            init_lstm(self.reader)
+            width = config.reader_dim
+        self.width, self.dropout = width, nn.Dropout(config.dropout)
+        self.softmax = None
+        if config.lm:
+            if not backbone.causal:
+                raise UsageError(
+                    "'task.lm': only a model that reads from left to right can predict the next token beside"
+                )
+            self.softmax = Softmax(
+                backbone.dim, backbone.vocab_size, backbone.table if config.lm_tie else None, config.lm_bias
+            )
+            self.softmax.init_weights(std=0.02, tied=config.lm_tie)
+        if config.frozen:
+            if config.lm:
+                raise UsageError(
+                    "'task.lm' and 'task.frozen': a frozen model does not go on learning: leave one of them out"
+                )
+            backbone.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "Transfer":
+        """A frozen backbone drops nothing out: its features are always the same."""
+        super().train(mode)
+        if self.frozen:
+            self.backbone.eval()
+        return self
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        self.backbone.introduce(vocabulary)
+
+    def settle(self) -> None:
+        self.backbone.settle()
+
+    # ---- from texts to features
+
+    def features(self, batch: Ragged) -> tuple[Tensor, Tensor]:
+        """(T, width), and the top layer alone, (T, D)."""
+        several = self.layers != "last"
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            output = self.backbone(batch, layers=several)
+            states = (*output.layers[:-1], output.hidden)
+            found = output.hidden if not several or self.mix is not None else choose(states, self.layers)
+        if self.mix is not None:
+            found = self.mix(states)
+        if self.reader is not None:
+            found, _, _ = self.reader(found, batch)
+        return found, output.hidden
+
+    def forward(self, example: Labelled, carry: State | None = None) -> Loss:
+        found, hidden = self.features(example.batch)
+        loss = self.judged(self.told(found, example), example)
+        if self.softmax is None:
+            return loss
+        ids, last = example.batch.ids, example.batch.offsets[1:].long() - 1
+        following = torch.cat((ids[1:], ids[:1]))
+        following[last.clamp(min=0)] = IGNORE
+        following = following.where(example.real, IGNORE)
+        modelled = self.softmax(hidden, following)
+        # both are means in the paper: the sum over tokens is weighed so that it is the same
+        share = self.lm * loss.count / (following != IGNORE).sum().clamp(min=1)
+        return Loss(loss.total + share * modelled, loss.count, {"penalty": (share * modelled).detach()})
+
+    # ---- what a task says of itself
+
+    @staticmethod
+    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
+        """Examples out of files; BadRow where labels are not needed and a row is none."""
+        raise NotImplementedError
+
+    @classmethod
+    def survey(cls, examples: Sequence[Any]) -> dict[str, Any]:
+        """Values of its Config that follow from the training examples. DataError where nothing can be learnt from them."""
+        raise NotImplementedError
+
+    def check(self, examples: Sequence[Any]) -> None:
+        """DataError where held-out examples have what the training ones have not."""
+
+    def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, frame: Frame) -> Encoded:
+        raise NotImplementedError
+
+    def told(self, features: Tensor, example: Labelled) -> Tensor:
+        """Scores, as the task has them."""
+        raise NotImplementedError
+
+    def judged(self, told: Tensor, example: Labelled) -> Loss:
+        raise NotImplementedError
+
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Any]) -> list[dict[str, Any]]:
+        """One for each example that was asked about, as `predict` writes it."""
+        raise NotImplementedError
+
+    @classmethod
+    def scores(cls, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], place: str) -> Any:
+        """An example without a label out of one row of jsonl; DataError where it is none."""
+        raise NotImplementedError
+
+    @staticmethod
+    def texts_of(example: Any) -> Sequence[str]:
+        """What a tokenizer learns from."""
+        return example.texts
+
+
+class Summary(nn.Module):
+    """One vector for a whole text: where the model's paper has a layer between its body and the labels, through that."""
+
+    def __init__(self, backbone: Backbone, width: int, how: str):
+        super().__init__()
+        own = how == "summary" and width == backbone.dim
+        self.how = backbone.summary if how == "summary" else how
+        self.pooled: Any = getattr(backbone, "pooled", None) if own and getattr(backbone, "pooler", None) else None
+        self.dense = nn.Linear(width, width) if own and backbone.summarised and self.pooled is None else None
+        self.activation = ACTIVATIONS[backbone.summarised] if self.dense is not None else None
+        self.width = 3 * width if how == "concat" else width
+        if self.dense is not None:
+            nn.init.normal_(self.dense.weight, std=0.02)
+            nn.init.zeros_(self.dense.bias)
+
+    def forward(self, states: Tensor, example: Labelled) -> Tensor:
+        """(T, D) → (N, width). Special tokens count for `first` and `last` alone, which are such."""
+        found = pool(states, example.batch, self.how, None if self.how in ("first", "last") else example.own)
+        if self.pooled is not None:
+            return self.pooled(found)
+        return found if self.dense is None or self.activation is None else self.activation(self.dense(found))
+
+
+def encode_texts(
+    examples: Sequence[Any], tokenizer: Tokenizer, frame: Frame, combine: Any, labels: Sequence[Any]
+) -> Encoded:
+    """combine: the texts of each sequence of an example; labels: of each sequence of each example."""
+    flat = [text for example in examples for text in example.texts]
+    encoded = iter(tokenizer.encode_batch(flat))
+    found: list[list[Row]] = []
+    cut: list[str] = []
+    for example, label in zip(examples, labels, strict=True):
+        rows = []
+        for texts, each in zip(combine([next(encoded) for _ in example.texts]), label, strict=True):
+            fitting = shortened(texts, frame.room(len(texts)))
+            if sum(map(len, fitting)) < sum(map(len, texts)) and example.place not in cut[-1:]:
+                cut.append(example.place)
+            ids, segments, source, _ = framed(fitting, frame)
+            rows.append(Row(ids, segments, source >= 0, each))
+        found.append(rows)
+    return found, cut
+
+
+def is_bad(example: Any) -> bool:
+    return isinstance(example, BadRow)
