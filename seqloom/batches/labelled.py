@@ -64,6 +64,9 @@ class Row(NamedTuple):
     own: np.ndarray  # (L,) as in Labelled
     label: np.ndarray
     places: np.ndarray | None = None  # (W, 2)
+    spots: np.ndarray | None = (
+        None  # (L, 2) where answers are cut out of a text: the characters that each token stands for
+    )
 
 
 def framed(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
