@@ -207,6 +207,7 @@ class Backbone(nn.Module):
     pooler: nn.Module | None  # of those that read in both directions: `pooled` of it stands for a whole text
     activation: str = "gelu"  # and
     eps: float = 1e-5  # of its norms: what is put on top of it has the same
+    told_language: bool = False  # True: a segment is a language
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property

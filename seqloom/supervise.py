@@ -89,7 +89,7 @@ def train(
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
             learner = recipe.learner(words.vocab_size)
-        learner.introduce(PreparedVocabulary(words, None))
+        learner.introduce(PreparedVocabulary(words))
         learner = learner.to(where)
 
         def validate(stop: Callable[[], bool]) -> dict[str, float] | None:

@@ -40,6 +40,7 @@ ORDER = [
     "folder",
     "reading",
     "translator",
+    "prepared",
     "runs",
     "materials",
     "supervise",

@@ -48,6 +48,7 @@ class Bert(BidirectionalBackbone):
         "turc-small": {"vocab_size": 30522, "dim": 512, "num_layers": 4, "num_heads": 8, "max_len": 512},
         "turc-medium": {"vocab_size": 30522, "dim": 512, "num_layers": 8, "num_heads": 8, "max_len": 512},
         "base": {"vocab_size": 30522, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},
+        "multilingual": {"vocab_size": 119547, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},  # mBERT
         "large": {"vocab_size": 30522, "dim": 1024, "num_layers": 24, "num_heads": 16, "max_len": 512},
     }
 
