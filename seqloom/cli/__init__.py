@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 
 DEBUG = False
+LONGEST = 1200  # characters of what is said about a failure
 CTRL_C = 130  # what typer makes of KeyboardInterrupt
 
 # what typer raises for unknown options and missing arguments; releases differ in which module it lives in
@@ -121,5 +122,8 @@ def fail(message: str, code: int, error: BaseException | None = None) -> int:
         import traceback
 
         traceback.print_exception(error)
-    print("seqloom: error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    line = " ".join(message.split())
+    if len(line) > LONGEST:  # it quotes a file with much to quote; what to do stands at its end
+        line = f"{line[: LONGEST - 300]} … {line[-300:]}"
+    print(f"seqloom: error: {line}", file=sys.stderr, flush=True)
     return code
