@@ -89,7 +89,8 @@ class BudgetConfig(Config):
 
 
 class ValidConfig(Config):
-    """The measurement during training: on the first `limit` tokens (0: all), windows moved on by `stride` (None: disjoint)."""
+    """The measurement during training: on the first `limit` tokens (0: all), windows moved on by `stride` (None: disjoint). Of
+    several languages each has an equal part of the limit."""
 
     limit: int = Field(200_000, ge=0)
     stride: int | None = Field(None, gt=0)
