@@ -132,7 +132,7 @@ SMOOTHING = {"multilingual": 0.7, "xlm": 0.5, "xlm-r": 0.3}  # of the shares of 
 def passages(model_name: str, preset: str, model: dict[str, Any]) -> dict[str, Any]:
     """Pieces of documents with their special tokens. Published sizes: 256 passages a step (BERT: 1,000,000 steps, 10,000 of
     warm-up to 1e-4, a linear fall, weight decay 0.01, 128 tokens for the first 90%)."""
-    objective, length = OBJECTIVES_OF.get(model_name, {"name": "masked"}), model["max_len"]
+    objective, length = dict(OBJECTIVES_OF.get(model_name, {"name": "masked"})), model["max_len"]
     smoothing = SMOOTHING.get(model_name, SMOOTHING.get(preset))
     mixed = {} if smoothing is None else {"smoothing": smoothing}
     if preset == "tiny":
