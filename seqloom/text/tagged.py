@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from seqloom.errors import DataError
 from seqloom.text.pairs import lines
-from seqloom.text.read import form_of
+from seqloom.text.read import form_of, has_half_character
 
 DOCUMENT = "-DOCSTART-"  # a line that is no word in some files
 
@@ -81,6 +81,8 @@ def _rows(path: Path) -> Iterator[Sentence]:
         assert isinstance(words, list) and isinstance(tags, list)
         if len(words) != len(tags):
             raise DataError(f"{place}: {len(words)} words and {len(tags)} tags")
+        if has_half_character("".join(words)):
+            raise DataError(f"{place}: half of a character (\\ud800 … \\udfff alone): write the line anew")
         if words:
             yield Sentence(words, tags, place)
 
