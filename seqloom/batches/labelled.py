@@ -38,15 +38,16 @@ class Frame(NamedTuple):
     after: tuple[int, ...]
     segments: bool  # whether the second text is told from the first by its segment
     limit: int | None  # tokens in all that the model reads
+    backward: bool = False  # it reads each text from its end
 
     @classmethod
-    def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int) -> "Frame":
+    def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int, backward: bool = False) -> "Frame":
         """length: of the recipe; the model may read less."""
         limit = length if backbone.max_len is None else min(length, backbone.max_len)
         first, separator, end = tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id
         if backbone.causal:
             extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
-            return cls((end,), (separator,), (extract,), False, limit)
+            return cls((end,), (separator,), (extract,), False, limit, backward)
         between = (separator,) if backbone.parted else (separator, separator)
         return cls((first,), between, (separator,), backbone.parted, limit)
 

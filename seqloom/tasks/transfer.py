@@ -158,6 +158,10 @@ class Transfer(Task):
         """One for each example that was asked about, as `predict` writes it."""
         raise NotImplementedError
 
+    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """What several runs answer, as one: the mean of their probabilities."""
+        raise UsageError("several runs can answer together in classify, pair, regress and choose alone")
+
     @classmethod
     def scores(cls, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         raise NotImplementedError
@@ -208,6 +212,7 @@ def encode_texts(
         rows = []
         for texts, each in zip(combine([next(encoded) for _ in example.texts]), label, strict=True):
             fitting = shortened(texts, frame.room(len(texts)))
+            fitting = [text[::-1] for text in fitting] if frame.backward else fitting
             if sum(map(len, fitting)) < sum(map(len, texts)) and example.place not in cut[-1:]:
                 cut.append(example.place)
             ids, segments, source, _ = framed(fitting, frame)
