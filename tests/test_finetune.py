@@ -123,10 +123,11 @@ def test_a_stopped_run_goes_on_to_the_same_bits(place, tmp_path):
 
 
 def test_from_scratch(place, tmp_path):
+    write(tmp_path / "many.jsonl", "classify", examples("classify", 300, 7))
     given = files(place, "classify")
     run = train(
-        "lstm-tiny", "classify", given["train"], tmp_path / "run", valid=given["valid"], tokenizer="word", device="cpu",
-        settings=["budget={epochs=20}", "model.dim=32", "train.optim.lr=1e-2", "batches.examples=4"],
+        "lstm-tiny", "classify", [tmp_path / "many.jsonl"], tmp_path / "run", valid=given["valid"], tokenizer="word",
+        device="cpu", settings=["budget={epochs=4}", "model.dim=32", "train.optim.lr=1e-2"],
     )  # fmt: skip
     assert run.evaluate(given["test"])["accuracy"] > 0.9
 
