@@ -116,7 +116,7 @@ class Passage(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Where the words of each sequence stand in a row of words: Borders, of words instead of tokens."""
+    """Where the words of each example stand in a row of words: Borders, of words instead of tokens."""
 
     owner: Tensor  # (W,)
     offsets: Tensor  # (N+1,)
@@ -386,6 +386,7 @@ class Task(Learner):
     """Learns from labelled examples. Owns its output layers."""
 
     backbone: Any  # what transfers
+    parted_by: str = "punctuation"  # what parts words, where a vocabulary of words is learnt for it
 
     @classmethod
     def fits(cls, model: Any) -> bool:
