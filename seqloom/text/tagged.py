@@ -88,6 +88,7 @@ def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | B
 def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
     """The sentences of all files in their order. Without need_tags: tags are not looked at, and bad rows are given as such."""
     seen: dict[str, str] = {}
+    empty = True
     for path in paths:
         for found in _objects(path, need_tags) if form_of(path) == "jsonl" else _columns(path, need_tags):
             if isinstance(found, Sentence) and found.id is not None:
@@ -96,7 +97,10 @@ def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sente
                     found = BadRow(found.place, f"the id {found.id!r} is that of {first}, too: ids are given once")
             if need_tags and isinstance(found, BadRow):
                 raise DataError(f"{found.place}: {found.reason}")
+            empty = False
             yield found
+    if empty and need_tags:
+        raise DataError(f"{', '.join(map(str, paths))}: no sentence: the files are empty")
 
 
 def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
