@@ -331,6 +331,7 @@ class Learner(nn.Module):
     static: bool = True  # examples of one shape take one course: nothing is decided on the host
     # what the loader cuts out for it: excerpts, passages, pairs, tagged passages or labelled texts
     reads: str = "excerpts"
+    parted_by: str = "punctuation"  # what parts words, where a vocabulary of words is learnt for it
 
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
@@ -386,7 +387,6 @@ class Task(Learner):
     """Learns from labelled examples. Owns its output layers."""
 
     backbone: Any  # what transfers
-    parted_by: str = "punctuation"  # what parts words, where a vocabulary of words is learnt for it
 
     @classmethod
     def fits(cls, model: Any) -> bool:
