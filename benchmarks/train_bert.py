@@ -74,7 +74,8 @@ def ours(row: str) -> Callable[[], Tensor]:
             torch.cat((targets, targets.new_full((spare,), IGNORE))),
         )
         labels = torch.full((len(sizes),), IGNORE)
-        example = Masked(batch, where, targets, labels, torch.arange(most) < real)
+        text = torch.arange(most) < real
+        example = Masked(batch, where, targets, labels, real=text, text=text)
         examples.append(to_device(example, CUDA))
     count = 0
 

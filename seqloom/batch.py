@@ -244,9 +244,9 @@ class Backbone(nn.Module):
     activation: str = "gelu"  # and
     eps: float = 1e-5  # of its norms: what is put on top of it has the same
     parted: bool = False  # its segments tell the first text of a pair from the second
-    summarised: str = (
-        ""  # the activation of a layer between its body and what tells labels of whole texts; none: no such layer
-    )
+    # the activation of a layer between its body and what tells labels of whole texts; none: there is no such layer
+    summarised: str = ""
+    told_language: bool = False  # True: a segment is a language
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property

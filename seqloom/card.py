@@ -68,6 +68,7 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
             "|---|---|---|---|---|",
             *splits,
             "",
+            *languages(manifest, result),
             f"Sources: {', '.join(source['name'] for source in manifest['sources'])}.",
             f"Tokenizer: {manifest['options'].get('tokenizer', '?')}, {manifest['vocab_size']:,} entries.",
             f"Fingerprint of the data: `{manifest['fingerprint']}`.",
@@ -75,6 +76,24 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
             *made_by(config),
         ]
     )
+
+
+def languages(manifest: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    """What several languages have, and how much of what is read is theirs."""
+    if "languages" not in manifest:
+        return []
+    losses = result["valid"].get("languages", {})
+    rows = [
+        f"| {each['name']} | {each['tokens']:,} | {each['share']:.2%} | {each['passes']:.2f} | "
+        + (f"{losses[each['name']]:.4f} |" if each["name"] in losses else "– |")
+        for each in manifest["languages"]
+    ]
+    return [
+        "| language | training tokens | share of what is read | times an epoch | last validation loss |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+    ]
 
 
 def made_by(config: dict[str, Any]) -> list[str]:

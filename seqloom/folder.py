@@ -171,7 +171,7 @@ def finish(
     result = {
         "step": state.step,
         "tokens": state.tokens,
-        "words": round(state.tokens * train["words"] / max(train["tokens"], 1)),
+        "words": round(state.tokens * data.get("words_read", train["words"]) / max(train["tokens"], 1)),
         "epochs": state.tokens / train["tokens"],
         "seconds": round(state.seconds, 3),
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),

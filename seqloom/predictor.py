@@ -56,7 +56,7 @@ class Predictor:
                 elif is_bad(each):
                     yield {"error": f"{each.place}: {each.reason}"}
                 else:
-                    named = {"id": each.id} if getattr(each, "id", None) is not None else {}
+                    named = {"id": each.id} if getattr(each, "id", None) else {}
                     yield named | next(answers)
 
     def told(self, examples: Sequence[Any]) -> list[dict[str, Any]]:

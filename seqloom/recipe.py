@@ -1,6 +1,6 @@
 """A recipe: everything that decides a run except the data and the seed. Frozen, closed, and the same in TOML and JSON."""
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,7 @@ class BatchesConfig(Config):
     documents with their special tokens, alone or as two parts, as the objective wants them.
 
     short: passages of this length for the first `short_share` of the run (0: none); BERT had 128 for 90%.
+    smoothing: α of the shares of several languages, each in proportion to its tokens to the power of α.
     vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length.
     labelled: `examples` texts a batch, of at most `length` tokens each, special ones included."""
 
@@ -37,6 +38,7 @@ class BatchesConfig(Config):
     short: int = Field(0, ge=0)
     short_share: float = Field(0.9, ge=0, le=1)
     examples: int = Field(32, ge=1)
+    smoothing: float = Field(1.0, ge=0, le=1)
 
     def build(self, split: Split) -> Batches:
         if self.kind == "packed":
@@ -50,6 +52,15 @@ class BatchesConfig(Config):
 
     def build_pairs(self, pairs: EncodedPairs, shapes: str) -> PairBatches:
         return PairBatches(pairs, self.budget, self.length, shapes)
+
+
+class Countable(Protocol):
+    """A text whose tokens and words, of an epoch, are known."""
+
+    @property
+    def num_tokens(self) -> int: ...
+    @property
+    def words(self) -> float: ...
 
 
 class BudgetConfig(Config):
@@ -68,7 +79,7 @@ class BudgetConfig(Config):
             raise ValueError("needs at least one of tokens, words, minutes, epochs, steps, flops")
         return self
 
-    def resolve(self, split: Split | EncodedPairs) -> Budget:
+    def resolve(self, split: Countable) -> Budget:
         ends = [
             self.tokens,
             self.words and self.words * split.num_tokens / max(split.words, 1),
@@ -80,7 +91,8 @@ class BudgetConfig(Config):
 
 
 class ValidConfig(Config):
-    """The measurement during training: on the first `limit` tokens (0: all), windows moved on by `stride` (None: disjoint)."""
+    """The measurement during training: on the first `limit` tokens (0: all), windows moved on by `stride` (None: disjoint). Of
+    several languages each has an equal part of the limit."""
 
     limit: int = Field(200_000, ge=0)
     stride: int | None = Field(None, gt=0)
@@ -173,6 +185,8 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             )
         if recipe.batches.kind == "packed" and recipe.batches.vary:
             found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
+        if recipe.batches.kind in ("streams", "pairs") and recipe.batches.smoothing != 1:
+            found.append(f"'batches.smoothing' is not for batches.kind = \"{recipe.batches.kind}\": leave it out")
         found += misfits(recipe)
         endless = recipe.budget.model_dump(exclude_none=True).keys() & {"minutes", "steps", "flops"}
         if recipe.learns == "counts" and endless:

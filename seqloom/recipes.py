@@ -126,14 +126,19 @@ OBJECTIVES_OF = {
 }
 
 
+SMOOTHING = {"multilingual": 0.7, "xlm": 0.5, "xlm-r": 0.3}  # of the shares of languages, by preset (mBERT) or model
+
+
 def passages(model_name: str, preset: str, model: dict[str, Any]) -> dict[str, Any]:
     """Pieces of documents with their special tokens. Published sizes: 256 passages a step (BERT: 1,000,000 steps, 10,000 of
     warm-up to 1e-4, a linear fall, weight decay 0.01, 128 tokens for the first 90%)."""
-    objective, length = OBJECTIVES_OF.get(model_name, {"name": "masked"}), model["max_len"]
+    objective, length = dict(OBJECTIVES_OF.get(model_name, {"name": "masked"})), model["max_len"]
+    smoothing = SMOOTHING.get(model_name, SMOOTHING.get(preset))
+    mixed = {} if smoothing is None else {"smoothing": smoothing}
     if preset == "tiny":
         return {
             "objective": objective,
-            "batches": {"kind": "passages", "budget": 16 * length, "length": length},
+            "batches": {"kind": "passages", "budget": 16 * length, "length": length, **mixed},
             "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 100}, "eval_every": 200},
             "budget": {"tokens": 2e6},
         }
@@ -145,6 +150,7 @@ def passages(model_name: str, preset: str, model: dict[str, Any]) -> dict[str, A
             "budget": (256 if wide else 64) * length,
             "length": length,
             "short": length // 4,
+            **mixed,
         },
         "train": {
             "optim": {"lr": 1e-4 if wide else 1e-3, "weight_decay": 0.01, "beta2": 0.999 if wide else 0.98},

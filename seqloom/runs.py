@@ -1,8 +1,7 @@
 """Runs: pre-train one into a folder, load it from there, use it."""
 
 import time
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ from torch import Tensor
 from seqloom import cost
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
-from seqloom.batches.passages import Passages
-from seqloom.batches.plan import Batches
-from seqloom.batches.store import Split, Store
+from seqloom.batches.store import Store
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import build, unknown_name
 from seqloom.decode.rules import BeamConfig, SampleConfig
@@ -31,11 +28,11 @@ from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, spent
-from seqloom.objectives import objective_class
 from seqloom.objectives.counted import Counted
 from seqloom.objectives.masked import MaskedLM
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.predictor import Predictor
+from seqloom.prepared import Prepared, held_out_passages, language_of
 from seqloom.progress import say
 from seqloom.reading import Reading
 from seqloom.recipe import Recipe, build_recipe
@@ -51,7 +48,7 @@ from seqloom.weights import check_fit, fill, load_tensors, unique
 
 def pretrain(
     recipe: str | Recipe,
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     out: str | Path,
     *,
     settings: list[str] | None = None,
@@ -64,75 +61,59 @@ def pretrain(
     plugin: str | Path | Plugin | None = None,
     start: str | Path | None = None,
 ) -> "Run":
-    """Trains a recipe on a prepared folder and returns the finished run. plugin: a file with code of your own; start:
-    another run, whose weights this one begins with."""
+    """Trains a recipe on a prepared folder and returns the finished run. data: or several of one tokenizer, a language each;
+    plugin: a file with code of your own; start: another run, whose weights this one begins with."""
     folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
     recipe = from_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
     check_country(country)
-    store, train = open_text(data)
-    if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
-        raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
+    text = Prepared.open(recipe, data)
+    for store in text.stores.values():
+        if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
+            raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
     # what cannot work is refused before the folder is touched
-    tokenizer, budget = store.tokenizer, recipe.budget.resolve(train)
-    batches = batches_of(recipe, train, tokenizer, budget.tokens / train.num_tokens)
+    budget = recipe.budget.resolve(text)
+    batches = text.batches(budget.tokens / text.num_tokens)
     if recipe.learns == "counts":
-        chosen = select_documents(train, budget.tokens, seed)
+        chosen = select_documents(text.train[0], budget.tokens, seed)
         check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
-        shape = recipe.learner(store.manifest.vocab_size, own)
-    store.spell(shape.backbone.characters)
+        shape = recipe.learner(text.vocab_size, own)
+    text.spell(shape.backbone.characters)
     source = None if start is None else Path(start)
-    first = None if source is None else first_weights(source, recipe, store, folder, own)
+    first = None if source is None else first_weights(source, recipe, text.first, folder, own)
     with sole_owner(folder), deterministic_algorithms(deterministic):
-        manifest = store.manifest
-        about = {"folder": str(data), "fingerprint": store.fingerprint, "spelling": store.has_spelling}
-        config = describe(recipe, manifest.vocab_size, manifest.tokenizer, about, seed)
+        config = describe(recipe, text.vocab_size, text.tokenizer.hash, text.origin(), seed)
         if source is not None:
             config["from"] = {"run": str(source), "weights": read_json(source / "weights.json")}
         if own is not None:
             config["plugin"] = record(own)
-        begin_folder(folder, config, tokenizer, resume, overwrite)
-        learner = begin_learner(recipe, store, own, seed).to(where)
+        begin_folder(folder, config, text.tokenizer, resume, overwrite)
+        learner = begin_learner(text, own, seed).to(where)
         if first is not None:
             learner.load_state_dict(first, strict=False)  # a shared tensor is filled through its first name
-        held_out = store.split("valid") if "valid" in store.splits and store.split("valid").num_documents else None
 
-        @cache
-        def passages() -> Passages:
-            assert held_out is not None
-            return held_out_passages(recipe, learner, held_out, tokenizer)
-
-        def validate(stop: Any) -> dict[str, Any] | None:
-            assert held_out is not None
-            if isinstance(learner, MaskedLM):
-                limit = recipe.valid.limit or None
-                return masked_loss(learner, passages(), where, limit=limit, stop=stop, title="validate")
-            limits = {
-                "limit": recipe.valid.limit or None,
-                "stride": recipe.valid.stride,
-                "max_len": recipe.batches.length,
-            }
-            return perplexity(learner, held_out, where, stop=stop, title="validate", **limits)  # type: ignore[arg-type]
+        def validate(stop: Callable[[], bool]) -> dict[str, Any] | None:
+            return text.measure(learner, where, stop)
 
         def keep(state: Any) -> None:
             export(learner, folder)
 
-        measure = validate if held_out is not None else None
+        measure = validate if text.held_out else None
         fit: Fit | Count
         if isinstance(learner, Counted):
-            if budget.tokens > train.num_tokens and not resume:
+            if budget.tokens > text.num_tokens and not resume:
                 say("counting once: more epochs would count nothing new")
-            fit = Count(learner, train, chosen, folder, measure, keep)
+            fit = Count(learner, text.train[0], chosen, folder, measure, keep)
         else:
             loader = Loader(batches, learner, seed, recipe.train.workers)
             fit = Fit(learner, loader, recipe.train, budget, folder, where, seed, measure, keep)
             say(
-                f"{recipe.name}: {learner.size():,} parameters, {train.num_tokens:,} training tokens, on {where}, "
-                f"{fit.precision}"
+                f"{recipe.name}: {learner.size():,} parameters, {text.num_tokens:,} training tokens{text.mixture()}, on "
+                f"{where}, {fit.precision}"
             )
         state = fit.run(resume)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
-            finish(folder, config, state, learner, manifest.model_dump(), spent(state, fit.energy, country, where))
+            finish(folder, config, state, learner, text.about(), spent(state, fit.energy, country, where))
     return language_model(folder, device=str(where), plugin=own)
 
 
@@ -150,38 +131,17 @@ def check_country(country: str) -> None:
         raise UsageError(unknown_name("country", country, country, list(cost.GRAMS_PER_KWH)))
 
 
-def open_text(data: str | Path) -> tuple[Store, Split]:
-    """A prepared folder and its training split, which must not be empty."""
-    store = Store.open(Path(data))
-    train = store.split("train")
-    if train.num_documents == 0:
-        raise DataError(f"{data}: its training split is empty: prepare it from more text")
-    return store, train
-
-
-def batches_of(recipe: Recipe, train: Split, tokenizer: Tokenizer, epochs: float) -> Batches:
-    if recipe.batches.kind != "passages":
-        return recipe.batches.build(train)
-    return recipe.batches.build_passages(train, tokenizer, objective_class(recipe.learns).form, epochs)
-
-
-def held_out_passages(recipe: Recipe, learner: Objective, split: Split, tokenizer: Tokenizer) -> Passages:
-    """As long as the model was made for, all of them."""
-    batches = recipe.batches.model_copy(update={"short": 0})
-    return batches.build_passages(split, tokenizer, learner.form, 1.0)
-
-
-def begin_learner(recipe: Recipe, store: Store, own: Plugin | None, seed: int) -> Objective:
+def begin_learner(text: Prepared, own: Plugin | None, seed: int) -> Objective:
     with torch.random.fork_rng():
         torch.manual_seed(mix(seed))  # the values that the weights start from
-        learner = recipe.learner(store.manifest.vocab_size, own)
-    learner.introduce(PreparedVocabulary(store.tokenizer, store.split("train")))
+        learner = text.recipe.learner(text.vocab_size, own)
+    learner.introduce(PreparedVocabulary(text.tokenizer, text.train))
     return learner
 
 
 def find_lr(
     recipe: str | Recipe,
-    data: str | Path,
+    data: str | Path | Sequence[str | Path],
     *,
     settings: list[str] | None = None,
     seed: int = 0,
@@ -193,11 +153,10 @@ def find_lr(
     recipe = from_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
     if recipe.learns == "counts":
         raise UsageError(f"--find-lr: {recipe.name} learns by counting, without a rate")
-    store, train = open_text(data)
-    learner = begin_learner(recipe, store, own, seed).to(where)
-    store.spell(learner.backbone.characters)
-    batches = batches_of(recipe, train, store.tokenizer, 1.0)
-    return find_rate(learner, Loader(batches, learner, seed, recipe.train.workers), recipe.train, where, seed)
+    text = Prepared.open(recipe, data)
+    learner = begin_learner(text, own, seed).to(where)
+    text.spell(learner.backbone.characters)
+    return find_rate(learner, Loader(text.batches(1.0), learner, seed, recipe.train.workers), recipe.train, where, seed)
 
 
 def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: Plugin | None) -> dict[str, Tensor]:
@@ -244,9 +203,9 @@ class Run(Reading):
         started = time.monotonic()
         if isinstance(self.learner, MaskedLM):
             recipe = build_recipe(self.config["recipe"], str(self.folder))
-            found = masked_loss(
-                self.learner, held_out_passages(recipe, self.learner, store.split(name), self.tokenizer), self.device
-            )
+            language = language_of(recipe, self.config.get("data"), data)
+            passages = held_out_passages(recipe, self.learner.form, store.split(name), self.tokenizer, language)
+            found = masked_loss(self.learner, passages, self.device)
             assert found is not None
             return {
                 "split": name,

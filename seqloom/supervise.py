@@ -174,7 +174,7 @@ def learn(
         with torch.random.fork_rng():
             torch.manual_seed(mix(seed))  # the values that the weights start from
             learner = recipe.learner(words.vocab_size)
-        learner.introduce(PreparedVocabulary(words, None))
+        learner.introduce(PreparedVocabulary(words))
         if before is not None:
             take_over(learner, before)
         learner = learner.to(where)

@@ -41,6 +41,7 @@ ORDER = [
     "reading",
     "translator",
     "predictor",
+    "prepared",
     "runs",
     "materials",
     "supervise",

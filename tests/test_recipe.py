@@ -223,3 +223,13 @@ def test_a_recipe_is_the_same_in_json() -> None:
     recipe = find_recipe("gpt2-tiny")
     assert Recipe.model_validate_json(recipe.model_dump_json()) == recipe
     assert build_recipe(recipe.model_dump(), "config.json") == recipe
+
+
+def test_a_changed_recipe_changes_no_other() -> None:
+    for name in names():
+        before = built_in(name)
+        changed = built_in(name)
+        for section in changed.values():
+            if isinstance(section, dict):
+                section["other"] = 1
+        assert built_in(name) == before, name

@@ -69,6 +69,9 @@ class Row(NamedTuple):
     label: np.ndarray
     places: np.ndarray | None = None  # (W, 2)
     chars: np.ndarray | None = None  # (L, C)
+    spots: np.ndarray | None = (
+        None  # (L, 2) where answers are cut out of a text: the characters that each token stands for
+    )
 
 
 def framed(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:

@@ -214,13 +214,12 @@ class Passages:
         room = max_len - 2
         borders = np.concatenate(([0], np.cumsum(sizes)))
         pieces = cut_documents(borders, room, rng.integers(1, room + 1, len(documents)))
-        owner = np.searchsorted(borders, pieces.starts, side="right") - 1
-        keep = pieces.lengths > 0
-        starts = (pieces.starts - borders[owner] + offsets[documents][owner])[keep]
+        keep = pieces.lengths > 0  # an empty document has no passage
+        begin, lengths = pieces.starts[keep], pieces.lengths[keep]
+        owner = np.searchsorted(borders, begin, side="right") - 1
+        starts = begin - borders[owner] + offsets[documents][owner]
         zeros = np.zeros(len(starts), np.int64)
-        return Rows(
-            np.stack((starts, zeros), 1), np.stack((pieces.lengths[keep], zeros), 1), np.full(len(starts), IGNORE)
-        )
+        return Rows(np.stack((starts, zeros), 1), np.stack((lengths, zeros), 1), np.full(len(starts), IGNORE))
 
     def spans(self, document: int, room: int, rng: np.random.Generator) -> list[tuple[int, int, int]]:
         """(start, split, end) of passages of at most `room` tokens, cut where sentences end."""

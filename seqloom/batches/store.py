@@ -14,10 +14,11 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from seqloom.batches.spelt import UnknownWords
 from seqloom.config import Config, problems
@@ -47,20 +48,23 @@ DOCUMENT = np.dtype(
 Ints = npt.NDArray[np.int64]
 
 
+Count = Annotated[int, Field(ge=0, le=1 << 48)]  # what no corpus passes, and no sum of which overflows
+
+
 class Shard(Config):
     file: str  # without the ending: train-00000
     sha256: str  # of the tokens file followed by the documents file
-    documents: int
-    tokens: int
+    documents: Count
+    tokens: Count
 
 
 class SplitEntry(Config):
-    documents: int
-    words: int
-    tokens: int
-    characters: int
-    bytes: int
-    unknown: int
+    documents: Count
+    words: Count
+    tokens: Count
+    characters: Count
+    bytes: Count
+    unknown: Count
     unknown_bits: float
     surface_bits: float | None  # what decode loses (spaces, case), in bits; None: not known, so no bits per byte
     shards: list[Shard]
@@ -78,8 +82,8 @@ class Manifest(Config):
     format: Literal[1]
     dtype: Literal["uint16", "uint32"]
     tokenizer: str
-    vocab_size: int
-    end_id: int
+    vocab_size: Count
+    end_id: Count
     byte_exact: bool
     options: dict[str, Any]
     sources: list[Source]
@@ -116,8 +120,8 @@ def shard_hash(folder: Path, name: str, spelling: bool = False) -> str:
 class Split:
     """One of train, valid and test: flat token ids and where each document starts. Safe to read from several threads."""
 
-    def __init__(self, folder: Path, name: str, entry: SplitEntry, dtype: str, end_id: int):
-        self.name, self.entry, self.end_id = name, entry, end_id
+    def __init__(self, folder: Path, name: str, entry: SplitEntry, dtype: str, end_id: int, vocab_size: int):
+        self.name, self.entry, self.end_id, self.vocab_size = name, entry, end_id, vocab_size
         self.num_documents, self.num_tokens = entry.documents, entry.tokens
         self.words, self.characters, self.bytes = entry.words, entry.characters, entry.bytes
         self._folder, self._unk_id = folder, -1
@@ -151,7 +155,7 @@ class Split:
                 mapped: Any = np.memmap(tokens, np.dtype(dtype).newbyteorder("<"), mode="r") if shard.tokens else []
                 self._shards.append(np.asarray(mapped, np.dtype(dtype)))
             self._document_files.append(docs)
-        if self._starts[-1] != entry.tokens:
+        if self._starts[-1] != entry.tokens or sum(shard.documents for shard in entry.shards) != entry.documents:
             raise DataError(f"{folder / MANIFEST}: the shards of {name} do not add up: prepare the data again")
 
     @cached_property
@@ -231,6 +235,11 @@ class Split:
                 out[place : place + take] = self._shards[shard][position - base : position - base + take]
                 place, position, shard = place + take, position + take, shard + 1
             place = stop
+        if len(out) and int(out.max()) >= self.vocab_size:  # on a GPU it would be an error of no place
+            raise DataError(
+                f"{self._folder}: split {self.name!r} has a token {int(out.max()):,} that is not in the vocabulary of "
+                f"{self.vocab_size:,}: it is damaged, prepare the data again"
+            )
         return out
 
 
@@ -240,7 +249,8 @@ class Store:
     def __init__(self, folder: Path, manifest: Manifest):
         self.folder, self.manifest = folder, manifest
         self._open = {
-            name: Split(folder, name, entry, manifest.dtype, manifest.end_id) for name, entry in manifest.splits.items()
+            name: Split(folder, name, entry, manifest.dtype, manifest.end_id, manifest.vocab_size)
+            for name, entry in manifest.splits.items()
         }
 
     @classmethod

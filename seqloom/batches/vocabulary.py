@@ -1,5 +1,7 @@
 """What a learner may ask about the words of a prepared text before it learns (`batch.Vocabulary`)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,17 +16,18 @@ AT_ONCE = 1 << 24  # tokens
 
 
 class PreparedVocabulary:
-    """train: the text that words are counted in, where there is one."""
+    """train: the text that words are counted in, where there is one; several of it: a language each."""
 
-    def __init__(self, tokenizer: Tokenizer, train: Split | None):
+    def __init__(self, tokenizer: Tokenizer, train: Sequence[Split] = ()):
         self.tokenizer, self.train = tokenizer, train
 
     def counts(self) -> Tensor:
-        assert self.train is not None, "words can be counted in a text only"
+        assert self.train, "words can be counted in a text only"
         counts = np.zeros(self.tokenizer.vocab_size, np.int64)
-        for start in range(0, self.train.num_tokens, AT_ONCE):
-            ids = self.train.read(start, min(start + AT_ONCE, self.train.num_tokens))
-            counts += np.bincount(ids, minlength=len(counts))[: len(counts)]
+        for split in self.train:
+            for start in range(0, split.num_tokens, AT_ONCE):
+                ids = split.read(start, min(start + AT_ONCE, split.num_tokens))
+                counts += np.bincount(ids, minlength=len(counts))[: len(counts)]
         return torch.from_numpy(counts)
 
     def spellings(self, longest: int) -> Tensor:

@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 
 DEBUG = False
+LONGEST = 1200  # characters of what is said about a failure
 CTRL_C = 130  # what typer makes of KeyboardInterrupt
 
 # what typer raises for unknown options and missing arguments; releases differ in which module it lives in
@@ -50,18 +51,22 @@ def main() -> None:
 
 
 def spread(arguments: list[str]) -> list[str]:
-    """`--train A B` as typer wants it, `--train A --train B`: options that take one file or two aligned ones."""
-    if not arguments or arguments[0] not in ("train", "evaluate"):
+    """`--train A B` as typer wants it, `--train A --train B`: options that take one file or two aligned ones; of pretrain
+    `--data`, which takes any number where the recipe stands before it."""
+    command = arguments[0] if arguments else ""
+    most = {"train": 2, "evaluate": 2, "pretrain": len(arguments)}.get(command, 0)
+    if not most or (command == "pretrain" and arguments[1:2] and arguments[1].startswith("-")):
         return arguments
+    several = ("--data",) if command == "pretrain" else ("--train", "--valid", "--test")
     found: list[str] = []
     option, taken = "", 0
     for argument in arguments:
         if argument.startswith("-"):
-            option, taken = argument if argument in ("--train", "--valid", "--test") else "", 0
+            option, taken = argument if argument in several else "", 0
         elif option:
             taken += 1
-            found += [option] if taken == 2 else []
-            option = option if taken < 2 else ""
+            found += [option] if taken >= 2 else []
+            option = option if taken < most else ""
         found.append(argument)
     return found
 
@@ -117,5 +122,8 @@ def fail(message: str, code: int, error: BaseException | None = None) -> int:
         import traceback
 
         traceback.print_exception(error)
-    print("seqloom: error: " + " ".join(message.split()), file=sys.stderr, flush=True)
+    line = " ".join(message.split())
+    if len(line) > LONGEST:  # it quotes a file with much to quote; what to do stands at its end
+        line = f"{line[: LONGEST - 300]} … {line[-300:]}"
+    print(f"seqloom: error: {line}", file=sys.stderr, flush=True)
     return code

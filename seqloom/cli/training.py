@@ -36,6 +36,8 @@ seqloom pretrain gpt2-tiny --data data --out runs/gpt --find-lr
 
 seqloom pretrain lstm-tiny --data data --out runs/longer --from runs/lstm
 
+seqloom pretrain xlm-r-tiny --data data/en data/de data/sw --out runs/three --set batches.smoothing=0.3
+
 seqloom pretrain tiny --plugin examples/layernorm_lstm.py --data data --out runs/ln
 """
 
@@ -48,7 +50,13 @@ def pretrain(
             help="A built-in recipe ('seqloom recipes' lists them), a TOML file, or a function of --plugin."
         ),
     ],
-    data: Annotated[Path, typer.Option(help="A folder made by 'seqloom prepare'.")],
+    data: Annotated[
+        list[Path],
+        typer.Option(
+            metavar="DIR [DIR...]",
+            help="A folder made by 'seqloom prepare'; several of one tokenizer: a language each.",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     settings: Settings = None,
     words: Annotated[float | None, typer.Option(help="Stop after this many words of text.")] = None,
@@ -100,7 +108,7 @@ def pretrain(
 
 
 def show_rate(
-    recipe: str, data: Path, out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
+    recipe: str, data: list[Path], out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
 ) -> None:
     from seqloom.files import explained, write_bytes
     from seqloom.folder import RATE_PAGE
@@ -110,7 +118,7 @@ def show_rate(
     found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-    again = f"seqloom pretrain {recipe} --data {data} --out {out} --set train.optim.lr={found.suggestion:g}"
+    again = f"seqloom pretrain {recipe} --data {' '.join(map(str, data))} --out {out} --set train.optim.lr={found.suggestion:g}"
     write_bytes(out / RATE_PAGE, rate_page(recipe, found, again).encode())
     print(f"suggested rate     {found.suggestion:g}")
     print(f"steepest fall      {found.steepest:.2g}")

@@ -14,7 +14,8 @@ from seqloom.tokens.tokenizer import SIZE_LIMIT, Tokenizer
 
 WORDPIECE = ("bert", "electra", "ernie")  # whose vocab.txt is BERT's
 BYTE_LEVEL = ("gpt2", "roberta")  # whose vocab.json and merges.txt are GPT-2's
-OTHERS = ("spiece.model", "sentencepiece.bpe.model", "source.spm", "tokenizer.model", "vocab.json", "vocab.txt")
+SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "source.spm", "tokenizer.model")
+OTHERS = (*SENTENCEPIECE, "vocab.json", "vocab.txt")
 SPECIAL = {
     "unk_token": ("[UNK]", "<unk>"),
     "cls_token": ("[CLS]",),
@@ -42,9 +43,10 @@ def take_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
             if found
             else "there is nothing to read text with"
         )
+        needs = " (which needs sentencepiece and protobuf for this)" if set(found) & set(SENTENCEPIECE) else ""
         raise ModelError(
             f"{folder} has no tokenizer.json, and {why}: write one with AutoTokenizer.from_pretrained(FOLDER).save_pretrained"
-            f"(FOLDER) of transformers"
+            f"(FOLDER) of transformers{needs}"
         )
     return filled(data, vocab_size, path)
 

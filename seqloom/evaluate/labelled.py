@@ -34,11 +34,12 @@ def tell(
             if stop():
                 return None
             index = order[part]
-            example = to_device(batch_of([examples.rows[i] for i in index]), device)
+            rows = [examples.rows[i] for i in index]
+            example = to_device(batch_of(rows), device)
             told = learner.told(learner.features(example.batch)[0], example)
             loss = learner.judged(told, example)
             total, count = total + float(loss.total), count + float(loss.count)
-            found = learner.answers(told, example, [asked[i] for i in index])
+            found = learner.answers(told, example, [asked[i] for i in index], rows)
             for i, answer in zip(index, found, strict=True):
                 answers[i] = answer
             bar.advance(len(index))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from seqloom.batch import IGNORE, to_device
+from seqloom.batches.languages import Told
 from seqloom.batches.loader import mix
 from seqloom.batches.passages import Passages
 from seqloom.evaluate.perplexity import never
@@ -22,7 +23,7 @@ SEED = 0
 
 def masked_loss(
     learner: MaskedLM,
-    passages: Passages,
+    passages: Passages | Told,
     device: torch.device,
     *,
     limit: int | None = None,

@@ -8,7 +8,6 @@ mean over its sets. Scores are sums over tokens, not divided by length.
 import itertools
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +15,12 @@ from typing import Any, NamedTuple
 from seqloom.errors import DataError
 from seqloom.progress import Progress
 from seqloom.text.pairs import lines
-from seqloom.text.read import form_of
+from seqloom.text.read import form_of, has_half_character
 
 NAMES = (("sentence_good", "sentence_bad"), ("good", "bad"))  # as published, and as some copies have it
 PHENOMENA = ("linguistics_term", "phenomenon", "term")
 AT_ONCE = 4096  # sentences
 EQUAL = 1e-6  # scores closer than this share of them are one number, added up in another order
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class MinimalPair(NamedTuple):
@@ -62,7 +60,7 @@ def _rows(path: Path) -> Iterator[MinimalPair]:
             raise DataError(f'{place}: no object with "sentence_good" and "sentence_bad" (or "good" and "bad")')
         good, bad = (row[name] for name in names)
         for name, sentence in zip(names, (good, bad), strict=True):
-            if not isinstance(sentence, str) or not sentence.strip() or _SURROGATE.search(sentence):
+            if not isinstance(sentence, str) or not sentence.strip() or has_half_character(sentence):
                 raise DataError(f'{place}: "{name}" is no sentence: {json.dumps(sentence)[:40]}')
         group = _label(row, ("UID",)) or path.name.partition(".")[0]
         yield MinimalPair(good, bad, place, group, _label(row, PHENOMENA), _label(row, ("field",)))

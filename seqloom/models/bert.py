@@ -49,6 +49,7 @@ class Bert(BidirectionalBackbone):
         "turc-small": {"vocab_size": 30522, "dim": 512, "num_layers": 4, "num_heads": 8, "max_len": 512},
         "turc-medium": {"vocab_size": 30522, "dim": 512, "num_layers": 8, "num_heads": 8, "max_len": 512},
         "base": {"vocab_size": 30522, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},
+        "multilingual": {"vocab_size": 119547, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},  # mBERT
         "large": {"vocab_size": 30522, "dim": 1024, "num_layers": 24, "num_heads": 16, "max_len": 512},
     }
 
@@ -56,7 +57,7 @@ class Bert(BidirectionalBackbone):
         pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
         super().__init__(self.embed(config), self.layers(config), config.dim, pooler)
         self.max_len, self.activation, self.eps = config.max_len, config.activation, config.norm_eps
-        self.parted = config.num_segments > 1
+        self.parted = config.num_segments > 1 and not self.told_language
 
     @staticmethod
     def embed(config: Config, embedding_dim: int | None = None) -> TokenEmbedding:

@@ -10,6 +10,7 @@ from seqloom.models.bert import Bert
 
 class Xlm(Bert):
     paper, year = "Lample & Conneau, Cross-lingual language model pretraining", 2019
+    told_language = True
 
     class Config(Bert.Config):
         vocab_size: int = Field(95000, gt=0)
@@ -24,7 +25,3 @@ class Xlm(Bert):
         "base": {"vocab_size": 95000, "dim": 1024, "num_layers": 12, "num_heads": 8, "max_len": 512},
         "en": {"vocab_size": 30145, "dim": 2048, "num_heads": 16, "max_len": 512, "num_segments": 0},
     }
-
-    def __init__(self, config: Config):
-        super().__init__(config)
-        self.parted = False  # segments are languages

@@ -36,12 +36,12 @@ class Masked(NamedTuple):
     targets: Tensor  # (M,) what stood there; IGNORE where fewer were chosen
     labels: Tensor  # (N,) of the passage
     real: Tensor  # (T,) whether a token is read at all, and not filler
+    text: Tensor  # (T,) whether it is none of the special ones either
 
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.real])
-        special = int((lengths > 0).sum()) * (2 if self.batch.segments is None else 3)
         read, targets = int(lengths.sum()), int((self.targets != IGNORE).sum())
-        return Sizes(read - special, int((lengths * lengths).sum()), read, targets)
+        return Sizes(int(self.text.sum()), int((lengths * lengths).sum()), read, targets)
 
 
 class Guess(nn.Module):
@@ -145,6 +145,7 @@ class MaskedLM(Objective):
             torch.cat((ids[where], ids.new_full((spare,), IGNORE))),
             cut.labels,
             real_tokens(cut, free),
+            free,
         )
 
     def groups(self, cut: Passage, rng: torch.Generator) -> np.ndarray:

@@ -13,6 +13,7 @@ TASKS = {
     "pair": "pair:Pair",
     "choose": "choose:Choose",
     "tag": "tag:TagWords",
+    "span": "span:PickSpan",
     "translate": "translate:Translate",
     "translation-lm": "translation_lm:TranslationLM",
     "entity-lm": "entity_lm:EntityLM",

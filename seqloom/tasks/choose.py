@@ -12,7 +12,7 @@ from seqloom.batch import Labelled, Loss, wide
 from seqloom.batches.labelled import Frame
 from seqloom.metrics.labels import label_scores
 from seqloom.tasks.classify import Classify
-from seqloom.tasks.transfer import Encoded, encode_texts
+from seqloom.tasks.transfer import Encoded, Rows, encode_texts
 from seqloom.text.labelled import Example
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -51,10 +51,10 @@ class Choose(Classify):
         right = example.labels == 1
         return Loss(-(told * right).sum(), right.sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example]) -> list[dict[str, Any]]:
-        likely = iter(told.exp().tolist())
-        rows = [[next(likely) for _ in each.texts[1:]] for each in asked]
-        return [{"label": int(np.argmax(row)), "probabilities": [round(p, 6) for p in row]} for row in rows]
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
+        values = iter(told.exp().tolist())
+        likely = [[next(values) for _ in each] for each in rows]
+        return [{"label": int(np.argmax(row)), "probabilities": [round(p, 6) for p in row]} for row in likely]
 
     @classmethod
     def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

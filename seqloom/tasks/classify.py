@@ -13,13 +13,14 @@ from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
 from seqloom.batches.labelled import Frame
 from seqloom.errors import DataError
 from seqloom.metrics.labels import label_scores
-from seqloom.tasks.transfer import Encoded, Summary, Transfer, encode_texts
+from seqloom.tasks.transfer import Encoded, Rows, Summary, Transfer, encode_texts
 from seqloom.text.labelled import Example, example_of, read_labelled
 from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Classify(Transfer):
     headline = "accuracy"
+    over_targets = ("summary", "head")  # they run once a text, not over every token
     files: ClassVar[str] = "classify"  # how its files are read
 
     class Config(Transfer.Config):
@@ -75,7 +76,7 @@ class Classify(Transfer):
         total = F.cross_entropy(wide(told), example.labels, ignore_index=IGNORE, reduction="sum")
         return Loss(total, (example.labels != IGNORE).sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example]) -> list[dict[str, Any]]:
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
         likely = wide(told).softmax(1)[: len(asked)].tolist()
         return [
             {

@@ -12,7 +12,7 @@ from seqloom.batches.labelled import Frame
 from seqloom.errors import DataError
 from seqloom.metrics.labels import number_scores
 from seqloom.tasks.classify import Classify
-from seqloom.tasks.transfer import Encoded, encode_texts
+from seqloom.tasks.transfer import Encoded, Rows, encode_texts
 from seqloom.text.labelled import Example
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -58,7 +58,7 @@ class Regress(Classify):
         errors = wide(told)[:, 0] - example.labels.where(known, 0.0)
         return Loss((errors.square() * known).sum(), known.sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example]) -> list[dict[str, Any]]:
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
         return [{"label": value * self.spread + self.mean} for value in wide(told)[: len(asked), 0].tolist()]
 
     @classmethod

@@ -35,7 +35,7 @@ from seqloom.metrics.entities import (
     scheme_of,
 )
 from seqloom.metrics.labels import label_scores
-from seqloom.tasks.transfer import Encoded, Transfer
+from seqloom.tasks.transfer import Encoded, Rows, Transfer
 from seqloom.text.tagged import Sentence, parted, read_tagged, sentence_of
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 class TagWords(Transfer):
     """learns: the scheme in which tags are learnt; what is told is in that of the files again."""
 
-    over_targets = ("head",)
+    over_targets = ("head",)  # it runs over words, not over tokens
     parted_by = "space"  # words are given
 
     class Config(Transfer.Config):
@@ -145,7 +145,7 @@ class TagWords(Transfer):
             total = self.crf(told, example.labels.clamp(min=0), example.words) * known.all()
         return Loss(total, known.sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Sentence]) -> list[dict[str, Any]]:
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows) -> list[dict[str, Any]]:
         """Places of entities: `start` and `stop` are words, `begin` and `end` characters of the text; what is behind the last
         is named, not the last. probabilities: of each word's tag; score: their mean."""
         if self.crf is None:

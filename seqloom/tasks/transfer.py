@@ -26,6 +26,7 @@ from seqloom.errors import UsageError
 from seqloom.text.labelled import BadRow
 from seqloom.tokens.tokenizer import Tokenizer
 
+Rows = Sequence[Sequence[Row]]
 Encoded = tuple[list[list[Row]], list[str]]  # the rows of each example, and where texts were too long and were cut
 
 
@@ -33,7 +34,6 @@ class Transfer(Task):
     """A task is what `read`, `survey`, `encode`, `told`, `judged`, `answers` and `scores` say."""
 
     reads = "labelled"
-    over_targets: tuple[str, ...] = ("summary", "head")  # they run over what is told, not over every token
     headline: str  # of its scores: the one that decides which weights are the best
     backbone: Backbone
 
@@ -154,7 +154,7 @@ class Transfer(Task):
     def judged(self, told: Tensor, example: Labelled) -> Loss:
         raise NotImplementedError
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Any]) -> list[dict[str, Any]]:
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Any], rows: Rows) -> list[dict[str, Any]]:
         """One for each example that was asked about, as `predict` writes it."""
         raise NotImplementedError
 

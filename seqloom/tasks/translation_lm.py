@@ -24,7 +24,7 @@ class TranslationLM(MaskedLM):
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """A model that is told the language."""
-        return super().fits(model) and model.__name__ == "Xlm"
+        return super().fits(model) and model.told_language
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)

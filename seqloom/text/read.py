@@ -221,14 +221,14 @@ class Reader:
             self.problems.add("NUL byte", place)
         elif not text or text.isspace():
             self.problems.add("empty", place)
-        elif not text.isascii() and _SURROGATE.search(text):
-            self.problems.add("bad UTF-8", place)  # JSON can spell half a character: \ud800
+        elif has_half_character(text):
+            self.problems.add("bad UTF-8", place)
         else:
             return Document(text, place, split)
         return None
 
     def _parquet(self, opened: Opened) -> Iterator[Document]:
-        parquet = _pyarrow_parquet()
+        parquet, broken = _pyarrow_parquet()
         if opened.compression:
             raise DataError(f"{self.path}: a packed parquet file: unpack it (parquet is compressed inside already)")
         number = 0
@@ -250,12 +250,17 @@ class Reader:
                         self.problems.add("too long", place)
                     elif document := self._kept(text, place, split):
                         yield document
-        except (OSError, ValueError) as error:  # pyarrow's own errors are kinds of these
+        except (OSError, ValueError, broken) as error:
             detail = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise DataError(f"{self.path}:{number + 1}: damaged parquet file ({detail}): get it again") from error
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def has_half_character(text: str) -> bool:
+    """JSON can spell one: \\ud800. No tokenizer takes it, and no file in UTF-8."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def told_apart(head: bytes) -> str:
@@ -299,12 +304,14 @@ def _cut(start: bytes, readline: Callable[[int], bytes]) -> Iterator[bytes]:
         rest = rest[stop:]
 
 
-def _pyarrow_parquet() -> Any:
+def _pyarrow_parquet() -> tuple[Any, Any]:
+    """The module, and what all of its own errors are."""
     try:
         import pyarrow.parquet as parquet
+        from pyarrow import ArrowException
     except ImportError:
         raise ModelError("this needs 'pyarrow': pip install \"seqloom[data]\"") from None
-    return parquet
+    return parquet, ArrowException
 
 
 def read(

@@ -6,7 +6,7 @@ be scored, wrongly.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -51,6 +51,25 @@ def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator
                 yield question
     if not found and need_answers:
         raise DataError(f"{', '.join(map(str, paths))}: no question: the files have none")
+
+
+def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
+    """Questions to be answered out of jsonl {"question", "context"}, an "id" if there is one."""
+    for path in paths:
+        for place, row in read_objects(path):
+            try:
+                yield question_of(fields_of(row), place)
+            except (ValueError, DataError) as error:
+                yield BadRow(place, str(error).removeprefix(f"{place}: "))
+
+
+def question_of(row: Mapping[str, Any], place: str) -> Question:
+    """One row, wherever it is from; DataError with its place where it is none."""
+    try:
+        id_ = str(row["id"]) if isinstance(row.get("id"), str | int) else ""
+        return Question(id_, text_of(row, "question"), text_of(row, "context"), [], False, place)
+    except ValueError as wrong:
+        raise DataError(f"{place}: {wrong}") from None
 
 
 def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:

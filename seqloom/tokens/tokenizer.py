@@ -63,6 +63,12 @@ class Tokenizer:
         self._specials = {
             entry["content"]: entry["id"] for entry in data.get("added_tokens") or () if entry.get("special")
         }
+        wrong = [name for name, number in self._specials.items() if vocabulary.get(name) != number]
+        if wrong:
+            raise ModelError(
+                f"{where}: the special token {wrong[0]!r} is said to have the number {self._specials[wrong[0]]} and has "
+                f"{vocabulary.get(wrong[0])}: the file is damaged"
+            )
         end = next((self._specials[name] for name in ENDS if name in self._specials), None)
         if end is None:
             raise ModelError(f"{where} has no token that ends a document (one of {', '.join(ENDS)}, marked special)")

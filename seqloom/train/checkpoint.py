@@ -5,7 +5,6 @@ written last, and a folder without one does not exist for the reader. `latest` n
 reads and falls back to the one before, saying so. Nothing is pickled, nothing in a file is executed.
 """
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -77,6 +76,9 @@ def load(path: Path) -> Checkpoint:
         listed = manifest["sha256"]
         if manifest["format"] != FORMAT or path.name != f"step-{manifest['step']}" or "state.json" not in listed:
             raise ModelError(f"{path / 'manifest.json'} is not of this version")
+        lost = {file.name for file in path.glob("*.safetensors")} - set(listed)
+        if lost:
+            raise ModelError(f"{path / 'manifest.json'} is damaged: it does not list {min(lost)}")
         for name, digest in listed.items():
             if not re.fullmatch(r"[a-z]+\.(safetensors|json)", name) or sha256(path / name) != digest:
                 raise ModelError(f"{path / name} is damaged: its SHA-256 is not the one in the manifest")
@@ -86,7 +88,7 @@ def load(path: Path) -> Checkpoint:
             if name.endswith(".safetensors")
         }
         return Checkpoint(manifest["step"], read_json(path / "state.json"), tensors)
-    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -97,7 +97,7 @@ class Progressed:
     skips: int = 0  # in a row
     first: float | None = None  # the loss at the start
     smooth: float | None = None
-    evaluation: dict[str, float] = field(default_factory=dict)  # the last one
+    evaluation: dict[str, Any] = field(default_factory=dict)  # the last one
     eval_due: bool = False
     finished: bool = False
     log_bytes: int = 0
@@ -112,7 +112,7 @@ class Progressed:
         )
 
 
-Validate = Callable[[Callable[[], bool]], dict[str, float] | None]  # asked to stop: None
+Validate = Callable[[Callable[[], bool]], dict[str, Any] | None]  # asked to stop: None
 
 
 class Fit:
@@ -334,7 +334,7 @@ class Fit:
             return False
         state.eval_due, state.evaluation = False, result
         line = {"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds}
-        self.log.write(line | {name: result[name] for name in ("bleu", "score") if name in result})
+        self.log.write(line | {name: result[name] for name in ("bleu", "score", "languages") if name in result})
         if self.take_if_better(result):
             state.best_step, state.stale, state.since_drop = state.step, 0, 0
         else:
@@ -348,7 +348,7 @@ class Fit:
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
         return True
 
-    def validated(self, asked: Interruption) -> dict[str, float] | None:
+    def validated(self, asked: Interruption) -> dict[str, Any] | None:
         """The measurement of the weights as they are; None if it was asked to stop before it was done."""
         assert self.validate is not None
         self.learner.eval()

@@ -7,7 +7,7 @@ from seqloom.batch import IGNORE
 from seqloom.batches import passages as module
 from seqloom.batches.passages import FOLLOWS, OTHER, Marks, Passages, strangers
 from seqloom.errors import DataError, UsageError
-from tests.corpus import numbered_corpus
+from tests.corpus import MemorySplit, numbered_corpus
 
 FIRST, SEPARATOR = 90_000, 90_001
 
@@ -189,3 +189,11 @@ def test_lengths_that_hold_no_text_are_refused():
         Passages(split, marks, "next", 256, 4, (0, 0.9), 1.0)
     with pytest.raises(UsageError, match=r"batches.budget 16"):
         Passages(split, marks, "single", 16, 32, (0, 0.9), 1.0)
+
+
+def test_empty_documents_have_no_passage():
+    split = MemorySplit([[], [1, 2, 3], [], [4], []])
+    _, marks = corpus()
+    for epoch in range(20):  # each is the last one of some order
+        plan = Passages(split, marks, "single", 64, 32, (0, 0.9), 1.0).plan(0, epoch)
+        assert sorted(ids[1:-1] for i in range(len(plan)) for ids, *_ in rows_of(plan.batch(i))) == [[1, 2, 3], [4]]

@@ -1,6 +1,7 @@
 """The store: reading equals the concatenation of the documents, across shards; damage is noticed."""
 
 import json
+import shutil
 import threading
 from pathlib import Path
 
@@ -174,3 +175,25 @@ def test_names_in_a_manifest_choose_no_path(folder: Path, tmp_path: Path) -> Non
     (hostile / MANIFEST).write_text(json.dumps(manifest | {"surprise": 1}))
     with pytest.raises(DataError, match="surprise"):
         Store.open(hostile)
+
+
+def test_a_token_outside_the_vocabulary_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "data")
+    path = tmp_path / "data/train-00001.tokens.bin"
+    ids = np.fromfile(path, "<u2")
+    ids[3] = 60_000
+    ids.tofile(path)
+    split = Store.open(tmp_path / "data").split("train")
+    assert split.read(0, 10).tolist() == flat()[1:11]
+    with pytest.raises(DataError, match=r"'train' has a token 60,000 that is not in the vocabulary"):
+        split.read(0, split.num_tokens)
+
+
+@pytest.mark.parametrize("change", [{"documents": 6}, {"documents": 1 << 70}, {"tokens": -1}, {"words": 1 << 64}])
+def test_counts_that_do_not_add_up_are_refused(folder: Path, tmp_path: Path, change: dict[str, int]) -> None:
+    shutil.copytree(folder, tmp_path / "data")
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["splits"]["train"] |= change
+    (tmp_path / "data" / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="prepare the data again"):
+        Store.open(tmp_path / "data")

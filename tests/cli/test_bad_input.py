@@ -20,7 +20,7 @@ import torch
 import seqloom.cli
 from seqloom import files
 from seqloom.batch import Loss
-from seqloom.cli import run
+from seqloom.cli import fail, run
 from seqloom.objectives.next_token import NextToken
 from seqloom.runs import load
 from seqloom.train import checkpoint as checkpoints
@@ -471,3 +471,11 @@ def test_a_reader_that_leaves_early(command: str, unbuffered: str) -> None:
     err = process.stderr.read()
     process.stderr.close()
     assert (process.wait(60), err) == (0, "")
+
+
+def test_a_failure_that_quotes_much_keeps_its_beginning_and_its_remedy(capsys: Capture) -> None:
+    assert fail(f"file.json: {'x' * 10_000}: do this instead", 4) == 4
+    line = one_line(capsys.readouterr().err)
+    assert (
+        line.startswith("seqloom: error: file.json: xxx") and line.endswith("x: do this instead") and len(line) < 1300
+    )

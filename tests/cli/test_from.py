@@ -27,9 +27,22 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-def call(capsys, made: Path, out: Path, *more: object, recipe: str = "lstm-tiny") -> tuple[int, str]:
+def call(
+    capsys, made: Path, out: Path, *more: object, recipe: str = "lstm-tiny", data: Path | None = None
+) -> tuple[int, str]:
     changes = [part for setting in SMALL for part in ("--set", setting)]
-    command = ["pretrain", recipe, "--data", made / "data", "--out", out, "--from", made / "first", *changes, *more]
+    command = [
+        "pretrain",
+        recipe,
+        "--data",
+        data or made / "data",
+        "--out",
+        out,
+        "--from",
+        made / "first",
+        *changes,
+        *more,
+    ]
     code = run([str(part) for part in command])
     return code, capsys.readouterr().err
 
@@ -81,7 +94,7 @@ def test_neither_itself_nor_counts_nor_other_tokens(made, tmp_path, capsys):
     assert code == 2 and "--out itself" in err and (made / "first" / "weights.json").exists()
     other = write_text(tmp_path / "other.txt", 300, seed=3)
     prepare([other], tmp_path / "other", tokenizer="char", valid=0.1, keep_leaks=True, keep_duplicates=True)
-    code, err = call(capsys, made, tmp_path / "run", "--data", tmp_path / "other")
+    code, err = call(capsys, made, tmp_path / "run", data=tmp_path / "other")
     assert code == 3 and "--from-tokenizer" in err
     command = ["pretrain", "ngram-tiny", "--data", made / "data", "--out", tmp_path / "n", "--from", made / "first"]
     assert run([str(part) for part in command]) == 2

@@ -394,7 +394,7 @@ def more_words(data):
         (vocabulary(lambda data: data["model"].update(type="Evil")), ("tokenizer.json",)),
         (
             lambda folder: (folder / "tokenizer.json").rename(folder / "spiece.model"),
-            ("spiece.model", "AutoTokenizer"),
+            ("spiece.model", "AutoTokenizer", "needs sentencepiece"),
         ),
         (
             lambda folder: ((folder / "tokenizer.json").unlink(), (folder / "vocab.txt").write_text("a\na\n")),

@@ -105,7 +105,7 @@ def passage(kind, size, labels=True):
     given = {"input_ids": ids, "attention_mask": mask}
     if kind not in ("roberta", "xlm-r"):
         given["token_type_ids"] = segments
-    return Masked(batch, where, targets, told, real), given, hidden, told
+    return Masked(batch, where, targets, told, real, real), given, hidden, told
 
 
 ENCODERS = [name for name in KINDS if name not in ("gpt", "gpt2", "marian", "electra")]

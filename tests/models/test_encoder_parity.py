@@ -138,6 +138,7 @@ def test_published_sizes():
     expected = {
         ("bert", "base"): 109_482_240,
         ("bert", "large"): 335_141_888,
+        ("bert", "multilingual"): 177_853_440,
         ("bert", "turc-tiny"): 4_385_920,
         ("bert", "turc-mini"): 11_170_560,
         ("albert", "base"): 11_683_584,

@@ -284,4 +284,4 @@ def test_a_tokenizer_without_a_mask_is_refused():
         mask_id = None
 
     with pytest.raises(ModelError, match="no mask token"):
-        PreparedVocabulary(Tokenizer(), None).mask()
+        PreparedVocabulary(Tokenizer()).mask()

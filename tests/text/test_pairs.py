@@ -8,6 +8,7 @@ import pytest
 
 from seqloom.errors import DataError, UsageError
 from seqloom.text.pairs import read_pairs, repeated, survey_pairs
+from seqloom.text.tagged import read_tagged
 
 
 def write(folder, name, data):
@@ -91,3 +92,15 @@ def test_held_out_sources_in_the_training_text_are_found(tmp_path):
     train = write(tmp_path, "t.tsv", "a\tx\nb\ty\n\tz\n")
     valid = write(tmp_path, "v.tsv", "c\tx\nb\tother\n\tz\n")
     assert repeated(read_pairs([valid]), read_pairs([train])) == [f"{valid}:2"]
+
+
+def test_half_a_character_is_no_text(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"source": "a", "target": "b"}\n{"source": "a", "target": "\\ud800"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl:2: half of a character"):
+        list(read_pairs([path]))
+    path.write_text('{"words": ["a", "\\udfff"], "tags": ["O", "O"]}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl:1: half of a character"):
+        list(read_tagged([path]))
+    path.write_text('{"source": "\\ud83d\\ude42", "target": "b"}\n')  # two halves are a whole
+    assert next(iter(read_pairs([path]))).source == "🙂"

@@ -297,3 +297,11 @@ def test_a_file_without_an_end_token_is_refused(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path / "t.json")
     with pytest.raises(ModelError, match="no such tokenizer"):
         Tokenizer.load(tmp_path / "missing.json")
+
+
+def test_a_special_token_with_two_numbers_is_refused(tmp_path: Path) -> None:
+    data = json.loads(tokenizer("wordpiece").to_json())
+    data["added_tokens"][0]["id"] = 1 << 31
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    with pytest.raises(ModelError, match="is said to have the number 2147483648"):
+        Tokenizer.load(tmp_path / "t.json")

@@ -225,3 +225,16 @@ def test_a_hostile_manifest_is_refused(tmp_path, manifest):
     (folder / "manifest.json").write_text(manifest)
     with pytest.raises(ModelError):
         checkpoints.load(folder)
+
+
+@pytest.mark.parametrize("name", ["model", "carry"])
+def test_a_file_that_is_not_listed_is_noticed(name, tmp_path):
+    for step in (10, 20):
+        checkpoints.save(tmp_path, example(step), keep=2)
+    path = tmp_path / "step-20/manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"][f"{name}.safetensors"]
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ModelError, match=f"does not list {name}.safetensors"):
+        checkpoints.load(tmp_path / "step-20")
+    assert same(checkpoints.load_latest(tmp_path), example(10))

@@ -1,0 +1,201 @@
+"""Which stretch of a paragraph answers a question, or that none does. Rajpurkar et al., 2016 and 2018 (SQuAD); read as in
+Devlin et al., 2018: two scores for every token, as the first and as the last of the answer.
+
+A paragraph that is longer than the model reads is read in windows that overlap; the answer is the best of all of them. That
+there is no answer is scored at the token that stands for the whole text; it is told where it is more likely than `threshold`
+beside the best answers, and never by a model whose training questions were all answered.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import Backbone, Labelled, Loss, wide
+from seqloom.batches.labelled import Frame, Row, framed
+from seqloom.metrics.spans import best_threshold, span_scores
+from seqloom.tasks.transfer import Encoded, Rows, Transfer
+from seqloom.text.read import form_of
+from seqloom.text.spans import Question, question_of, read_questions, read_rows
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class PickSpan(Transfer):
+    headline = "f1"
+
+    class Config(Transfer.Config):
+        stride: int = Field(128, gt=0, description="tokens by which the next window of a long paragraph begins later")
+        longest: int = Field(30, gt=0, description="tokens of an answer")
+        longest_question: int = Field(64, gt=0, description="tokens of a question; the rest is not read")
+        n_best: int = Field(5, gt=0, le=100)
+        unanswered: bool = Field(False, description="whether questions may have no answer; from the training files")
+        threshold: float = Field(0.5, ge=0, le=1, description="how likely no answer must be, so that none is given")
+
+    def __init__(self, backbone: Backbone, config: Config):
+        super().__init__(backbone, config)
+        self.stride, self.longest, self.longest_question = config.stride, config.longest, config.longest_question
+        self.n_best, self.unanswered, self.threshold = config.n_best, config.unanswered, config.threshold
+        self.head = nn.Linear(self.width, 2)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+
+    @staticmethod
+    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
+        if not need_labels and all(form_of(path) == "jsonl" for path in paths):
+            return read_rows(paths)
+        return read_questions(paths, need_labels)
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], place: str) -> Question:
+        return question_of(row, place)
+
+    @classmethod
+    def survey(cls, examples: Sequence[Question]) -> dict[str, Any]:
+        return {"unanswered": any(example.impossible for example in examples)}
+
+    @staticmethod
+    def texts_of(example: Question) -> Sequence[str]:
+        return (example.question, example.context)
+
+    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, frame: Frame) -> Encoded:
+        """A row for each window. Its label is where the first answer begins and ends in it, or twice the place of no answer."""
+        found: list[list[Row]] = []
+        cut: list[str] = []
+        known: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # a paragraph has several questions
+        for example in examples:
+            if example.context not in known:
+                tokens, stretches = tokenizer.encode_with_offsets(example.context)
+                known[example.context] = np.array(tokens, np.int64), np.array(stretches, np.int64).reshape(-1, 2)
+            ids, spots = known[example.context]
+            question = np.array(tokenizer.encode(example.question), np.int64)
+            if len(question) > self.longest_question:
+                cut.append(example.place)
+                question = question[: self.longest_question]
+            found.append(
+                [
+                    self.window(question, ids, spots, part, example, frame)
+                    for part in self.windows(len(ids), len(question), frame)
+                ]
+            )
+        return found, cut
+
+    def windows(self, size: int, question: int, frame: Frame) -> list[slice]:
+        """Stretches of a paragraph that cover all of it."""
+        room = frame.room(2)
+        room = size if room is None else max(room - question, 1)
+        step = max(min(self.stride, room), 1)
+        starts = range(0, max(size - room, 0) + step, step)
+        return [slice(start, min(start + room, size)) for start in starts]
+
+    def window(
+        self, question: np.ndarray, ids: np.ndarray, spots: np.ndarray, part: slice, example: Question, frame: Frame
+    ) -> Row:
+        row, segments, source, starts = framed((question, ids[part]), frame)
+        nowhere = len(row) - 1 if self.backbone.causal else 0
+        label = np.array([nowhere, nowhere])
+        if example.answers:
+            text, begin = example.answers[0]
+            inside = np.flatnonzero((spots[:, 1] > begin) & (spots[:, 0] < begin + len(text)))
+            if len(inside) and part.start <= inside[0] and inside[-1] < part.stop:
+                label = starts[1] - part.start + inside[[0, -1]]
+        # the tokens' places in the paragraph's text, for the answer
+        places = np.full((len(row), 2), -1)
+        places[starts[1] : starts[1] + part.stop - part.start] = spots[part]
+        return Row(row, segments, source == 1, label, spots=places)
+
+    def told(self, features: Tensor, example: Labelled) -> Tensor:
+        """(T, 2) log-probabilities of the first and the last token within each sequence; only the paragraph, and the place
+        of no answer, have any."""
+        scores = wide(self.head(self.dropout(features)))
+        batch = example.batch
+        borders = batch.offsets.long()
+        nowhere = (borders[1:] - 1).clamp(min=0) if self.backbone.causal else borders[:-1].clamp(max=len(scores) - 1)
+        may = example.own.index_fill(0, nowhere, True)
+        scores = scores.masked_fill(~may[:, None], -math.inf)
+        n, owner = batch.num_sequences, batch.owner[:, None].expand(-1, 2)
+        largest = scores.new_full((n, 2), -math.inf).scatter_reduce(0, owner, scores.detach(), "amax")
+        largest = largest.clamp(min=torch.finfo(scores.dtype).min)
+        total = scores.new_zeros(n, 2).scatter_add(0, owner, (scores - largest.gather(0, owner)).exp())
+        return scores - largest.gather(0, owner) - total.log().gather(0, owner)
+
+    def judged(self, told: Tensor, example: Labelled) -> Loss:
+        known = example.labels[:, 0] >= 0
+        picked = told.gather(0, example.labels.clamp(min=0))
+        return Loss(-(picked.masked_fill(~known[:, None], 0.0)).sum() / 2, known.sum())
+
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Question], rows: Rows) -> list[dict[str, Any]]:
+        scores, borders = told.double().cpu().numpy(), iter(example.batch.offsets.tolist())
+        low, found = next(borders), []
+        for each, windows in zip(asked, rows, strict=True):
+            best: list[tuple[float, int, int]] = []
+            nothing = math.inf  # of all windows the one that is least sure that there is no answer
+            for row in windows:
+                high = next(borders)
+                here = scores[low:high]
+                assert row.spots is not None
+                nothing = min(nothing, float(here[-1 if self.backbone.causal else 0].sum()))
+                best += best_spans(here[row.own], row.spots[row.own], self.n_best, self.longest)
+                low = high
+            found.append(self.answer(each, best, nothing))
+        return found
+
+    def answer(self, asked: Question, found: list[tuple[float, int, int]], nothing: float) -> dict[str, Any]:
+        """The best stretches, each once, without blanks around them; probabilities are among them and no answer, if that may
+        be."""
+        once: dict[tuple[int, int], float] = {}
+        for score, begin, end in sorted(found, reverse=True):
+            text = asked.context[begin:end]
+            begin, end = begin + len(text) - len(text.lstrip()), end - len(text) + len(text.rstrip())
+            if begin < end:
+                once.setdefault((begin, end), score)
+        ranked = list(once.items())[: self.n_best]
+        scores = np.array([score for _, score in ranked] + ([nothing] if self.unanswered else []))
+        likely = np.exp(scores - scores.max(initial=-math.inf))
+        likely = (likely / likely.sum()).tolist() if len(likely) else []
+        listed = [
+            {"answer": asked.context[begin:end], "begin": begin, "end": end, "probability": round(p, 6)}
+            for ((begin, end), _), p in zip(ranked, likely, strict=False)
+        ]
+        none = likely[-1] if self.unanswered else float(not listed)
+        silent = not listed or none > self.threshold
+        chosen = (
+            {"answer": "", "begin": 0, "end": 0} if silent else {k: listed[0][k] for k in ("answer", "begin", "end")}
+        )
+        return chosen | {"no_answer": round(none, 6), "n_best": listed}
+
+    @classmethod
+    def scores(cls, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Of what was answered; and where questions have no answer, how good the best threshold would have been."""
+        gold = {example.id: [text for text, _ in example.answers] for example in examples}
+        told = {example.id: answer["answer"] for example, answer in zip(examples, answers, strict=True)}
+        scores = span_scores(gold, told)
+        if any(example.impossible for example in examples):
+            first = {
+                e.id: a["n_best"][0]["answer"] if a["n_best"] else "" for e, a in zip(examples, answers, strict=True)
+            }
+            best = best_threshold(gold, first, {e.id: a["no_answer"] for e, a in zip(examples, answers, strict=True)})
+            scores |= {"best_f1": best.score, "best_f1_threshold": best.threshold}
+        return scores
+
+
+def best_spans(scores: np.ndarray, spots: np.ndarray, n_best: int, longest: int) -> list[tuple[float, int, int]]:
+    """(score, first and last character) of the best stretches of at most `longest` tokens. scores: (L, 2) of a paragraph's
+    tokens; spots: (L, 2) where each stands in its text."""
+    size = len(scores)
+    if not size:
+        return []
+    width = min(longest, size)
+    # (L, width): a stretch from i to i + j
+    last = np.arange(size)[:, None] + np.arange(width)
+    sums = np.where(last < size, scores[:, :1] + scores[np.minimum(last, size - 1), 1], -math.inf)
+    order = np.argsort(-sums, axis=None, kind="stable")[:n_best]
+    return [
+        (float(sums.flat[k]), int(spots[k // width, 0]), int(spots[k // width + k % width, 1]))
+        for k in order
+        if np.isfinite(sums.flat[k])
+    ]
