@@ -3,13 +3,13 @@
     python benchmarks/transfer.py TASKS OUT FILE... [--groups main once ...] [--jobs 12] [--minutes 8.5] [--tokens N]
 
 TASKS: a folder as `tasks_data.py` writes it (packed files are read, too). FILE: the text to pre-train on, with the splits that it
-names; documents that repeat a test text of a task are left out of it. First the backbones are pre-trained, one pass each, a few at a
+names; documents that repeat a test text of a task are left out. First the backbones are pre-trained, one pass each, all at a
 time; then tasks, each of --jobs processes one after the other. What is finished stays finished (OUT/done/*.json), so the
 script can be called again and again in parts of --minutes; exit code 75 says that there is more to do. OUT/tables.md: the tables.
 
     main      sst, trec, mrpc, conll2000 chunks, wikigold × four models × scratch, features, fine-tuned × 3 seeds
     once      eleven further sets, fine-tuned, and from scratch
-    ulmfit    trec, LSTM: scratch; fine-tuned; the language model tuned on the task's text first, then gradually; both ways. 5 seeds
+    ulmfit    trec, LSTM, 5 seeds: scratch; fine-tuned; the language model tuned on the text first, then gradually; both ways
     ablation  BERT without the next sentence, left to right, and both with a BiLSTM on top, on mrpc and sick
     domains   sst → cr, mpqa, product_reviews: what was learnt there is tested here
     crf       conll2000 and wikigold: CRF against softmax

@@ -116,7 +116,7 @@ class Passage(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Where the words of each sequence stand in a row of words: Borders, of words instead of tokens."""
+    """Where the words of each example stand in a row of words: Borders, of words instead of tokens."""
 
     owner: Tensor  # (W,)
     offsets: Tensor  # (N+1,)
@@ -331,6 +331,7 @@ class Learner(nn.Module):
     static: bool = True  # examples of one shape take one course: nothing is decided on the host
     # what the loader cuts out for it: excerpts, passages, pairs, tagged passages or labelled texts
     reads: str = "excerpts"
+    parted_by: str = "punctuation"  # what parts words, where a vocabulary of words is learnt for it
 
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError

@@ -68,7 +68,7 @@ def train(
     check_country(country)
     given = files_of(train=train, valid=valid, test=test)
     texts = material_of(task_class(task), task).texts(given["train"], task)
-    words = learnt_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer)
+    words = learnt_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer, task_class(task).parted_by)
     options = Options(seed, resume, overwrite, device, deterministic, country)
     return learn(recipe, task, given, Path(out), words, options)
 
@@ -240,7 +240,12 @@ def evaluate_files(
 
 
 def learnt_tokenizer(
-    texts: Iterator[str], kind: str, vocab_size: int | None, lowercase: bool, given: str | Path | None
+    texts: Iterator[str],
+    kind: str,
+    vocab_size: int | None,
+    lowercase: bool,
+    given: str | Path | None,
+    parted_by: str = "punctuation",
 ) -> Tokenizer:
     """The given one, or one that is learnt from the texts."""
     if given is not None:
@@ -257,7 +262,7 @@ def learnt_tokenizer(
     if not sample:
         raise DataError("--train: no example to learn from: the files are empty")
     say(f"learning a {kind} vocabulary from the training text")
-    return Tokenizer.train(kind, sample, vocab_size=vocab_size, lowercase=lowercase)
+    return Tokenizer.train(kind, sample, vocab_size=vocab_size, lowercase=lowercase, words=parted_by)
 
 
 def counts(part: Encoded) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import torch
 
 from seqloom.batch import IGNORE, Backbone, Labelled, Ragged, Words
 from seqloom.batches.plan import generator
+from seqloom.tokens.spelling import PAD, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 
 STEP = 256  # tokens of batches are filled up to a multiple of it where shapes should come again
@@ -38,6 +39,7 @@ class Frame(NamedTuple):
     after: tuple[int, ...]
     segments: bool  # whether the second text is told from the first by its segment
     limit: int | None  # tokens in all that the model reads
+    spelling: np.ndarray | None = None  # (V, C) of a model that reads characters, where words may be unknown
     backward: bool = False  # it reads each text from its end
 
     @classmethod
@@ -45,11 +47,13 @@ class Frame(NamedTuple):
         """length: of the recipe; the model may read less."""
         limit = length if backbone.max_len is None else min(length, backbone.max_len)
         first, separator, end = tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id
+        spells = backbone.characters and tokenizer.unk_id is not None
+        table = spelling_table(tokenizer, backbone.characters) if spells else None
         if backbone.causal:
             extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
-            return cls((end,), (separator,), (extract,), False, limit, backward)
+            return cls((end,), (separator,), (extract,), False, limit, table, backward)
         between = (separator,) if backbone.parted else (separator, separator)
-        return cls((first,), between, (separator,), backbone.parted, limit)
+        return cls((first,), between, (separator,), backbone.parted, limit, table)
 
     def room(self, texts: int) -> int | None:
         """Tokens that are left for so many texts together."""
@@ -65,6 +69,7 @@ class Row(NamedTuple):
     own: np.ndarray  # (L,) as in Labelled
     label: np.ndarray
     places: np.ndarray | None = None  # (W, 2)
+    chars: np.ndarray | None = None  # (L, C)
     spots: np.ndarray | None = (
         None  # (L, 2) where answers are cut out of a text: the characters that each token stands for
     )
@@ -87,6 +92,18 @@ def framed(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndar
     if frame.segments and len(texts) > 1:
         segments = (np.arange(len(ids)) >= starts[1]).astype(np.int64)
     return ids, segments, source, starts
+
+
+def spelling_of(
+    ids: Ids, texts: Sequence[tuple[Ids, Sequence[str]]], tokenizer: Tokenizer, frame: Frame
+) -> np.ndarray | None:
+    """The characters of a sequence, where they are read. texts: the tokens of each that are in it, and its unknown words, of
+    which those at its end may have been cut off."""
+    if frame.spelling is None:
+        return None
+    strange = [list(words)[: int((kept == tokenizer.unk_id).sum())] for kept, words in texts]
+    unknown = [word for words in strange for word in (words[::-1] if frame.backward else words)]
+    return spelt(ids, unknown, tokenizer, frame.spelling)
 
 
 def shortened(texts: Sequence[Ids], room: int | None) -> list[Ids]:
@@ -151,16 +168,21 @@ def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None) -> L
     if any(row.segments is not None for row in rows):
         none = [np.zeros(len(row.ids), np.int64) if row.segments is None else row.segments for row in rows]
         segments = torch.from_numpy(joined(none, 0))
+    chars = None
+    if rows[0].chars is not None:
+        letters = [row.chars for row in rows if row.chars is not None]
+        nothing = np.full((filler, letters[0].shape[1]), PAD, letters[0].dtype)
+        chars = torch.from_numpy(np.concatenate([*letters, nothing]))
     own, real = joined([row.own for row in rows], False), np.arange(len(ids)) < total
     example = np.repeat(np.arange(len(examples)), [len(each) for each in examples])
     groups = np.concatenate((example, np.full(len(lengths) - len(rows), len(examples))))
     batch = Ragged(
         torch.from_numpy(ids), torch.from_numpy(np.arange(len(ids)) - offsets[owner]), torch.from_numpy(owner),
-        torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments,
+        torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments, chars=chars,
     )  # fmt: skip
     found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
     if rows[0].places is not None:
-        return with_words(found, rows, offsets, bool(max_len))
+        return with_words(found, examples, offsets, bool(max_len))
     labels = np.stack([row.label for row in rows])
     if labels.ndim == 2:  # places in a sequence are places in the row
         labels = labels + offsets[: len(rows), None]
@@ -172,19 +194,22 @@ def filled_up(labels: np.ndarray, more: int) -> np.ndarray:
     return np.concatenate((labels, np.full((more, *labels.shape[1:]), nothing, labels.dtype)))
 
 
-def with_words(found: Labelled, rows: list[Row], offsets: np.ndarray, fill: bool) -> Labelled:
-    """Filler of words belongs to the last sequence, which has no others where anything is filled up."""
+def with_words(found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.ndarray, fill: bool) -> Labelled:
+    """The words of an example are one sequence of words, however many sequences of tokens they are in. Filler is one of its own,
+    at the last token, which is no word's."""
+    rows = [row for example in examples for row in example]
     places = [row.places + start for row, start in zip(rows, offsets, strict=False)]
-    count = [len(part) for part in places] + [0] * (found.batch.num_sequences - len(rows))
+    count = [sum(len(row.label) for row in example) for example in examples]
     more = -sum(count) % STEP_WORDS if fill else 0
-    count[-1] += more
+    count += [*[0] * (found.batch.num_sequences - len(count)), more]
     borders = np.concatenate(([0], np.cumsum(count)))
     words = Words(
         torch.from_numpy(np.repeat(np.arange(len(count)), count)), torch.from_numpy(borders.astype(np.int32)),
-        found.batch.max_len if fill else max(max(count), 1),
+        max(max(count), 1),
     )  # fmt: skip
     labels = filled_up(np.concatenate([row.label for row in rows]), more)
-    spots = np.concatenate([*places, np.tile([[0, 1]], (more, 1))])
+    last = offsets[-1] - 1
+    spots = np.concatenate([*places, np.tile([[last, last + 1]], (more, 1))])
     return found._replace(labels=torch.from_numpy(labels), places=torch.from_numpy(spots), words=words)
 
 

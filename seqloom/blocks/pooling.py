@@ -50,6 +50,21 @@ def pool(states: Tensor, batch: Borders, how: str, own: Tensor | None = None) ->
     return found.where(count > 0, 0)
 
 
+def pool_words(states: Tensor, places: Tensor, how: str) -> Tensor:
+    """(T, D) → (W, D), how "first" or "mean". places: (W, 2), the first token of each word and the one behind its last, in their
+    order. Nothing asks the device how many tokens a word has."""
+    first, behind = places.unbind(1)
+    if how == "first":
+        return states[first]
+    token = torch.arange(states.shape[0], device=states.device)
+    word = torch.searchsorted(first.contiguous(), token, right=True) - 1  # the last one that begins here or before
+    word = word.clamp(min=0)
+    inside = (token >= first[word]) & (token < behind[word])
+    total = wide(states).new_zeros(places.shape[0], states.shape[1])
+    total = total.index_add(0, word, wide(states).masked_fill(~inside[:, None], 0))
+    return (total / (behind - first)[:, None]).to(states.dtype)
+
+
 class ScalarMix(nn.Module):
     """γ · Σ s_j h_j over the embedding and all layers, s by a softmax: learnt with a task, at first the plain mean.
 

@@ -142,6 +142,13 @@ def convert(tags: Sequence[str], to: str) -> list[str]:
     return written
 
 
+def labels_of(kinds: Sequence[str], scheme: str) -> list[str]:
+    """Every tag that entities of these kinds can have in a scheme."""
+    _check_scheme(scheme)
+    marks = [mark for mark in SCHEMES[scheme] if mark != "O"]
+    return ["O", *(f"{mark}-{kind}" if kind else mark for kind in kinds for mark in marks)]
+
+
 def may_follow(before: str, tag: str, scheme: str) -> bool:
     """Whether a tag may stand behind another. At the borders of a sentence stands O."""
     (last, other), (mark, kind) = parted(before), parted(tag)
@@ -196,19 +203,20 @@ def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], st
     if marks is None:
         return None
     schemes = ["iobes"] if marks & {"E", "S"} else ["iob2", "iob1"]
-    wrong = {scheme: _illegal(sentences, scheme) for scheme in schemes}
-    best = min(schemes, key=lambda scheme: len(wrong[scheme]))
-    if wrong[best]:
-        i, j = wrong[best][0]
-        padded = ["O", *sentences[i], "O"]
-        before, tag = padded[j : j + 2]
-        there = (
-            f"{tag!r} cannot follow {before!r}" if j < len(sentences[i]) else f"a sentence cannot end with {before!r}"
-        )
-        raise DataError(
-            f"{place(i, min(j, len(sentences[i]) - 1))}: {there} in {best}, to which the tags keep else: correct it"
-        )
+    best = min(schemes, key=lambda scheme: len(_illegal(sentences, scheme)))
+    check_moves(sentences, best, place)
     return best
+
+
+def check_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place) -> None:
+    """DataError with its place where a tag follows another that it cannot follow."""
+    for i, j in _illegal(sentences, scheme)[:1]:
+        tags = sentences[i]
+        before, tag = ["O", *tags, "O"][j : j + 2]
+        there = f"{tag!r} cannot follow {before!r}" if j < len(tags) else f"a sentence cannot end with {before!r}"
+        raise DataError(
+            f"{place(i, min(j, len(tags) - 1))}: {there} in {scheme}, to which the tags keep else: correct it"
+        )
 
 
 def _illegal(sentences: Sequence[Sequence[str]], scheme: str) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ TASKS = {
     "regress": "regress:Regress",
     "pair": "pair:Pair",
     "choose": "choose:Choose",
+    "tag": "tag:TagWords",
     "span": "span:PickSpan",
     "translate": "translate:Translate",
     "translation-lm": "translation_lm:TranslationLM",

@@ -9,14 +9,14 @@ Left-to-right models may go on with their language modelling beside the task: H 
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Labelled, Loss, Ragged, State, Task, Vocabulary
-from seqloom.batches.labelled import Frame, Row, framed, shortened
+from seqloom.batches.labelled import Frame, Row, framed, shortened, spelling_of
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.pooling import ScalarMix, choose, pool
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
@@ -34,7 +34,7 @@ class Transfer(Task):
     """A task is what `read`, `survey`, `encode`, `told`, `judged`, `answers` and `scores` say."""
 
     reads = "labelled"
-    headline: ClassVar[str]  # of its scores: the one that decides which weights are the best
+    headline: str  # of its scores: the one that decides which weights are the best
     backbone: Backbone
 
     class Config(BaseConfig):
@@ -205,18 +205,21 @@ def encode_texts(
 ) -> Encoded:
     """combine: the texts of each sequence of an example; labels: of each sequence of each example."""
     flat = [text for example in examples for text in example.texts]
-    encoded = iter(tokenizer.encode_batch(flat))
+    encoded = zip(*tokenizer.encode_batch_with_unknown(flat), strict=True)
     found: list[list[Row]] = []
     cut: list[str] = []
     for example, label in zip(examples, labels, strict=True):
         rows = []
         for texts, each in zip(combine([next(encoded) for _ in example.texts]), label, strict=True):
-            fitting = shortened(texts, frame.room(len(texts)))
-            fitting = [text[::-1] for text in fitting] if frame.backward else fitting
-            if sum(map(len, fitting)) < sum(map(len, texts)) and example.place not in cut[-1:]:
+            whole, unknown = zip(*texts, strict=True)
+            fitting = shortened(whole, frame.room(len(whole)))
+            if frame.backward:  # what is kept is the beginning, read from its end
+                fitting = [text[::-1] for text in fitting]
+            if sum(map(len, fitting)) < sum(map(len, whole)) and example.place not in cut[-1:]:
                 cut.append(example.place)
             ids, segments, source, _ = framed(fitting, frame)
-            rows.append(Row(ids, segments, source >= 0, each))
+            chars = spelling_of(ids, list(zip(fitting, unknown, strict=True)), tokenizer, frame)
+            rows.append(Row(ids, segments, source >= 0, each, chars=chars))
         found.append(rows)
     return found, cut
 

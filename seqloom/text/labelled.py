@@ -25,7 +25,7 @@ from seqloom.text.read import ending_of, form_of
 
 TASKS = ("classify", "regress", "pair", "choose")
 
-_UNFIT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
+UNFIT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
 
 
 class Example(NamedTuple):
@@ -95,7 +95,7 @@ def read_labels(path: Path) -> list[Label]:
             value = fields.get("label")
             # a number is written as it is read: which task it belongs to is not known here
             label = str(value) if isinstance(value, float) else _label(value, "classify", ())
-            found.append(Label(str(label), _id(fields), place))
+            found.append(Label(str(label), id_of(fields), place))
         except ValueError as wrong:
             raise DataError(f"{place}: {wrong}") from None
     return found
@@ -118,7 +118,7 @@ def text_of(row: Mapping[str, Any], name: str) -> str:
         raise ValueError(f'"{name}" is no string: {_short(value)}')
     if not value.strip():
         raise ValueError(f'"{name}" is empty')
-    if _UNFIT.search(value):
+    if UNFIT.search(value):
         raise ValueError(f'"{name}" holds a NUL or half a character: this is no text')
     return value
 
@@ -210,10 +210,11 @@ def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -
     if task == "choose":
         texts += _choices(row.get("choices"))
     label = _label(row.get("label"), task, texts[1:]) if need_labels else None
-    return Example(texts, label, _id(row), place)
+    return Example(texts, label, id_of(row), place)
 
 
-def _id(row: Mapping[str, Any]) -> str | None:
+def id_of(row: Mapping[str, Any]) -> str | None:
+    """ValueError where it is none."""
     value = row.get("id")
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
         raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
@@ -240,7 +241,7 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
     if task == "choose":
         return _choice(value, choices)
     if isinstance(value, str):
-        if _UNFIT.search(value):
+        if UNFIT.search(value):
             raise ValueError('"label" holds a NUL or half a character: this is no text')
         return value
     if isinstance(value, bool | int):

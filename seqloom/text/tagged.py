@@ -1,23 +1,33 @@
-"""Words with a tag each: CoNLL columns (word first, tag last, a blank line between sentences) or jsonl {"words", "tags"}."""
+"""Words with a tag each: CoNLL columns (word first, tag last, a blank line between sentences) or jsonl {"words", "tags"}.
+
+Where tags are not needed (`predict`) columns behind the first are left alone, and a row of jsonl may have {"text"} instead of
+{"words"}: it is cut by `cut_words`. "id" may stand in every row. What cannot be right is an error with its file and line, or,
+where tags are not needed, a bad row, and the next one is read.
+"""
 
 import itertools
-import json
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
-from seqloom.text.pairs import lines
-from seqloom.text.read import form_of, has_half_character
+from seqloom.text.labelled import UNFIT, BadRow, fields_of, id_of, read_objects, text_of
+from seqloom.text.pairs import lines_with_errors
+from seqloom.text.read import form_of
 
 DOCUMENT = "-DOCSTART-"  # a line that is no word in some files
+JOINERS = "\u200c\u200d"  # inside words of some scripts
 
 
 class Sentence(NamedTuple):
     words: list[str]
-    tags: list[str]
+    tags: list[str]  # none where they are not needed
     place: str  # file:line of its first word
     columns: bool = False  # each word has a line of its own
+    id: str | None = None
+    source: str | None = None  # the text that its words were cut out of, if they were
 
     def place_of(self, word: int) -> str:
         """file:line of a word, by its number from 0; in a row of jsonl, which of its words."""
@@ -29,13 +39,24 @@ class Sentence(NamedTuple):
     @property
     def text(self) -> str:
         """Its words with blanks between them; none between single characters of scripts that write none."""
+        if self.source is not None:
+            return self.source
         return "".join(word + space for word, space in zip(self.words, self.spaces, strict=True))
 
     @property
     def spaces(self) -> list[str]:
-        """What stands behind each word."""
+        """What stands behind each word, where they are joined."""
         parted = ["" if unspaced(a) and unspaced(b) else " " for a, b in itertools.pairwise(self.words)]
         return [*parted, ""]
+
+    @property
+    def spots(self) -> list[tuple[int, int]]:
+        """Where each word begins and ends in the text, in characters."""
+        if self.source is not None:
+            return cut_words(self.source)
+        sizes = [len(word) + len(space) for word, space in zip(self.words, self.spaces, strict=True)]
+        starts = itertools.accumulate(sizes, initial=0)
+        return [(start, start + len(word)) for start, word in zip(starts, self.words, strict=False)]
 
 
 def unspaced(word: str) -> bool:
@@ -43,48 +64,113 @@ def unspaced(word: str) -> bool:
     return len(word) == 1 and ("\u3000" <= word <= "\u9fff" or "\uff00" <= word <= "\uffef" or word in "“”‘’…—·")
 
 
-def read_tagged(paths: Sequence[Path]) -> Iterator[Sentence]:
+def cut_words(text: str) -> list[tuple[int, int]]:
+    """Where the words of a plain text begin and end: runs of letters, marks and digits; any other character that is no blank is
+    a word of its own, and so is one of a script without blanks between words."""
+    found: list[tuple[int, int]] = []
+    before = False  # whether the last character was one of a run
+    for i, character in enumerate(text):
+        runs = character in JOINERS or (unicodedata.category(character)[0] in "LMN" and not unspaced(character))
+        if runs and before:
+            found[-1] = (found[-1][0], i + 1)
+        elif not character.isspace():
+            found.append((i, i + 1))
+        before = runs
+    return found
+
+
+@overload
+def read_tagged(paths: Sequence[Path]) -> Iterator[Sentence]: ...
+@overload
+def read_tagged(paths: Sequence[Path], need_tags: Literal[True]) -> Iterator[Sentence]: ...
+@overload
+def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | BadRow]: ...
+def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
+    """The sentences of all files in their order. Without need_tags: tags are not looked at, and bad rows are given as such."""
+    seen: dict[str, str] = {}
+    empty = True
     for path in paths:
-        yield from _rows(path) if form_of(path) == "jsonl" else _columns(path)
+        for found in _objects(path, need_tags) if form_of(path) == "jsonl" else _columns(path, need_tags):
+            if isinstance(found, Sentence) and found.id is not None:
+                first = seen.setdefault(found.id, found.place)
+                if first != found.place:
+                    found = BadRow(found.place, f"the id {found.id!r} is that of {first}, too: ids are given once")
+            if need_tags and isinstance(found, BadRow):
+                raise DataError(f"{found.place}: {found.reason}")
+            empty = False
+            yield found
+    if empty and need_tags:
+        raise DataError(f"{', '.join(map(str, paths))}: no sentence: the files are empty")
 
 
-def _columns(path: Path) -> Iterator[Sentence]:
+def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
     words: list[str] = []
     tags: list[str] = []
-    start = 1
-    for number, line in enumerate(itertools.chain(lines(path), [""]), 1):
-        parts = line.split()
-        if not parts or parts[0] == DOCUMENT:
-            if words:
+    start, width = 1, 0
+    bad: BadRow | None = None  # the first line of the sentence that cannot be read
+    for number, (line, wrong) in enumerate(itertools.chain(lines_with_errors(path), [("", None)]), 1):
+        parts = re.split("[ \t]+", line.strip(" \t")) if line.strip() else []
+        if wrong is None and (not parts or parts[0] == DOCUMENT):
+            if bad is not None:
+                yield bad
+            elif words:
                 yield Sentence(words, tags, f"{path}:{start}", columns=True)
-            words, tags, start = [], [], number + 1
+            words, tags, start, width, bad = [], [], number + 1, 0, None
             continue
-        if len(parts) < 2:
-            raise DataError(f"{path}:{number}: one column: a line has a word first and its tag last")
+        if wrong is None and need_tags:
+            width = width or len(parts)
+            if len(parts) < 2:
+                wrong = "one column: a line has a word first and its tag last"
+            elif len(parts) != width:
+                wrong = f"{len(parts)} columns, the first word of the sentence has {width}: a word or a tag is missing"
+        if wrong is not None:
+            bad = bad or BadRow(f"{path}:{number}", wrong)
+            continue
         words.append(parts[0])
-        tags.append(parts[-1])
+        tags += parts[-1:] if need_tags else []
 
 
-def _rows(path: Path) -> Iterator[Sentence]:
-    for number, line in enumerate(lines(path), 1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
+def _objects(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
+    for place, row in read_objects(path):
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{place}: no valid JSON ({error})") from error
-        words, tags = (value.get(key) if isinstance(value, dict) else None for key in ("words", "tags"))
-        for name, part in (("words", words), ("tags", tags)):
-            if not isinstance(part, list) or not all(isinstance(each, str) for each in part):
-                raise DataError(f'{place}: "{name}" is no list of strings')
-        assert isinstance(words, list) and isinstance(tags, list)
-        if len(words) != len(tags):
-            raise DataError(f"{place}: {len(words)} words and {len(tags)} tags")
-        if has_half_character("".join(words)):
-            raise DataError(f"{place}: half of a character (\\ud800 … \\udfff alone): write the line anew")
-        if words:
-            yield Sentence(words, tags, place)
+            fields = fields_of(row)
+            if not need_tags or fields.get("words") != []:
+                yield _sentence(fields, place, need_tags)
+        except ValueError as wrong:
+            yield BadRow(place, str(wrong))
+
+
+def sentence_of(row: Mapping[str, Any], place: str) -> Sentence:
+    """One row without tags, wherever it is from; DataError with its place where it is none."""
+    try:
+        return _sentence(row, place, need_tags=False)
+    except ValueError as wrong:
+        raise DataError(f"{place}: {wrong}") from None
+
+
+def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
+    if not need_tags and row.get("words") is None:
+        if row.get("text") is None:
+            raise ValueError('neither "words" nor "text"')
+        text = text_of(row, "text")
+        return Sentence([text[a:b] for a, b in cut_words(text)], [], place, id=id_of(row), source=text)
+    words = _strings(row, "words")
+    tags = _strings(row, "tags") if need_tags else []
+    if need_tags and len(words) != len(tags):
+        raise ValueError(f"{len(words)} words and {len(tags)} tags")
+    if not words:
+        raise ValueError('"words" is empty')
+    return Sentence(words, tags, place, id=id_of(row))
+
+
+def _strings(row: Mapping[str, Any], name: str) -> list[str]:
+    value = row.get(name)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f'"{name}" is no list of strings')
+    for i, each in enumerate(value, 1):
+        if not each or UNFIT.search(each):
+            raise ValueError(f'number {i} of "{name}" is empty, or holds a NUL or half a character: this is no text')
+    return value
 
 
 def parted(tag: str) -> tuple[str, str]:

@@ -1,11 +1,15 @@
 """Entities, their scores, and the schemes of tags: against conlleval, and against rules tried on all short sequences."""
 
 import itertools
+import random
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import seqeval.metrics
+import seqeval.scheme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -250,3 +254,38 @@ def test_equal_to_conlleval(name):
 def rates(found):
     part = {name: 100 * found[name] for name in ("precision", "recall", "f1")}
     return "precision: {precision:6.2f}%; recall: {recall:6.2f}%; FB1: {f1:6.2f}".format(**part)
+
+
+def strict_scores_are_seqeval_s(scheme):
+    """All pairs of short sentences in groups, so that kinds and sentences are mixed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of kinds that nobody has found
+        every = [tags for tags in sequences(scheme, 3) if tags]
+        rng = random.Random(0)
+        for _ in range(150):
+            gold = rng.choices(every, k=6)
+            guessed = [rng.choice([each, rng.choices(tags_of(scheme), k=len(each))]) for each in gold]
+            found = entity_scores(gold, guessed, strict=True, scheme=scheme)
+            wanted = seqeval.metrics.classification_report(
+                gold, guessed, mode="strict", scheme=THEIRS[scheme], output_dict=True, zero_division=0
+            )
+            for name, part in {"micro avg": found, **found["per_kind"]}.items():
+                theirs = wanted.get(name, {"precision": 0, "recall": 0, "f1-score": 0, "support": 0})
+                assert part["count"] == theirs["support"]
+                assert part["f1"] == pytest.approx(theirs["f1-score"])
+                assert (part["precision"], part["recall"]) == pytest.approx((theirs["precision"], theirs["recall"]))
+
+
+THEIRS = {"iob1": seqeval.scheme.IOB1, "iob2": seqeval.scheme.IOB2, "iobes": seqeval.scheme.IOBES}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_strict_scores_are_seqeval_s(scheme):
+    strict_scores_are_seqeval_s(scheme)
+
+
+def test_planted_good_will_in_scores_is_noticed(monkeypatch):
+    monkeypatch.setattr(module, "strict_entities", lambda tags, scheme: entities(tags))
+    for scheme in SCHEMES:
+        with pytest.raises(AssertionError):
+            strict_scores_are_seqeval_s(scheme)

@@ -1,0 +1,229 @@
+"""A tag for every word: entities, chunks, parts of speech. One layer over one vector a word, and a softmax or a CRF.
+
+A word is read at its first token (Devlin et al., 2018) or by the mean of all of its tokens. With `crf` the tags of a sentence
+are told together (Lample et al., 2016; Ma & Hovy, 2016), and moves that their scheme does not allow have no probability.
+
+Words are encoded one by one, with a blank before those that have one in the text: every token is of one word. A word of which a
+tokenizer leaves nothing (a control character, a strange blank) stands there as the unknown token, or as a separator where the
+vocabulary has none, so that it is told about like any other. A sentence that is longer than the model reads is cut between
+words into pieces of about one size, a sequence each; its tags are still those of one sentence, for the CRF too.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
+from seqloom.batches.labelled import Frame, Row, framed, spelling_of
+from seqloom.blocks.crf import Crf
+from seqloom.blocks.pooling import pool_words
+from seqloom.errors import DataError, UsageError
+from seqloom.metrics.entities import (
+    check_moves,
+    convert,
+    entities,
+    entity_scores,
+    labels_of,
+    legal_moves,
+    scheme_of,
+)
+from seqloom.metrics.labels import label_scores
+from seqloom.tasks.transfer import Encoded, Rows, Transfer
+from seqloom.text.tagged import Sentence, parted, read_tagged, sentence_of
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class TagWords(Transfer):
+    """learns: the scheme in which tags are learnt; what is told is in that of the files again."""
+
+    over_targets = ("head",)  # it runs over words, not over tokens
+    parted_by = "space"  # words are given
+
+    class Config(Transfer.Config):
+        labels: tuple[str, ...] = Field(
+            (), max_length=10_000, description="the tags; from the training files unless given"
+        )
+        scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
+            None, description="of the tags, from the training files; none: plain labels, such as parts of speech"
+        )
+        learns: Literal["as-given", "iob2", "iobes"] = "as-given"
+        align: Literal["first", "mean"] = Field(
+            "first", description="token of a word, or the mean of all of its tokens"
+        )
+        crf: bool = False
+
+    def __init__(self, backbone: Backbone, config: Config):
+        super().__init__(backbone, config)
+        self.scheme, self.align = config.scheme, config.align
+        self.learns = config.scheme if config.learns == "as-given" or config.scheme is None else config.learns
+        self.headline = "accuracy" if self.scheme is None else "f1"
+        # of every kind all tags of the scheme: a held-out entity may have more words than any of the training ones
+        kinds = sorted({parted(label)[1] for label in config.labels if label != "O"})
+        self.known = list(config.labels) if self.scheme is None else labels_of(kinds, self.scheme)
+        self.labels = self.known if self.learns is None else labels_of(kinds, self.learns)
+        self.head = nn.Linear(self.width, len(self.labels))
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+        self.crf = None
+        if config.crf:
+            self.crf = Crf(len(self.labels), torch.tensor(legal_moves(self.labels, self.learns)))
+            self.static = False  # it goes from word to word, as many as the longest sentence has
+
+    @staticmethod
+    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
+        return read_tagged(paths, need_labels)
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any], place: str) -> Sentence:
+        return sentence_of(row, place)
+
+    @staticmethod
+    def texts_of(example: Sentence) -> Sequence[str]:
+        return (example.text,)
+
+    @classmethod
+    def survey(cls, examples: Sequence[Sentence]) -> dict[str, Any]:
+        scheme = scheme_of([each.tags for each in examples], lambda i, j: examples[i].place_of(j))
+        labels = sorted({tag for example in examples for tag in example.tags})
+        if len(labels) < 2:
+            raise DataError(f"{examples[0].place}: every word has the tag {labels[0]!r}: there is nothing to tell")
+        return {"labels": labels, "scheme": scheme}
+
+    def check(self, examples: Sequence[Sentence]) -> None:
+        known = set(self.known)
+        for example in examples:
+            for i, tag in enumerate(example.tags):
+                if tag not in known:
+                    shown = ", ".join(self.known[:10]) + (" …" if len(self.known) > 10 else "")
+                    raise DataError(f"{example.place_of(i)}: the tag {tag!r} is not in the training files ({shown})")
+        if self.scheme is not None:
+            check_moves([each.tags for each in examples], self.scheme, lambda i, j: examples[i].place_of(j))
+
+    def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, frame: Frame) -> Encoded:
+        """cut: where a single word has more tokens than the model reads."""
+        if frame.backward:
+            raise UsageError("a model that reads texts from their end cannot tag words: use one that reads forward")
+        number = {label: i for i, label in enumerate(self.labels)}
+        written = [word for example in examples for word in as_written(example)]
+        tokens, unknown = tokenizer.encode_batch_with_unknown(written)
+        blank, room, at = tokenizer.encode(" "), frame.room(1), 0
+        found: list[list[Row]] = []
+        cut: list[str] = []
+        for example in examples:
+            words = []
+            for i in range(at, at + len(example.words)):
+                strange = unknown[i]
+                if not len(tokens[i]):
+                    stand_in = tokenizer.separator_id if tokenizer.unk_id is None else tokenizer.unk_id
+                    tokens[i], strange = np.array([stand_in], tokens[i].dtype), [written[i].removeprefix(" ")]
+                words.append((tokens[i][:room], strange))
+                if room is not None and len(tokens[i]) > room and example.place not in cut[-1:]:
+                    cut.append(example.place)
+            at += len(words)
+            tags = convert(example.tags, self.learns) if self.learns != self.scheme and self.learns else example.tags
+            labels = np.array([number[tag] for tag in tags] or [IGNORE] * len(words), np.int64)
+            parts = pieces([len(ids) for ids, _ in words], room)
+            found.append([row_of(words[a:b], labels[a:b], tokenizer, frame, blank) for a, b in parts])
+        return found, cut
+
+    def told(self, features: Tensor, example: Labelled) -> Tensor:
+        """(W, labels)"""
+        assert example.places is not None
+        return self.head(self.dropout(pool_words(features, example.places, self.align)))
+
+    def judged(self, told: Tensor, example: Labelled) -> Loss:
+        known = example.labels != IGNORE
+        if self.crf is None:
+            total = F.cross_entropy(wide(told), example.labels, ignore_index=IGNORE, reduction="sum")
+        else:  # all tags are known, or none
+            assert example.words is not None
+            total = self.crf(told, example.labels.clamp(min=0), example.words) * known.all()
+        return Loss(total, known.sum())
+
+    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows) -> list[dict[str, Any]]:
+        """Places of entities: `start` and `stop` are words, `begin` and `end` characters of the text; what is behind the last
+        is named, not the last. probabilities: of each word's tag; score: their mean."""
+        if self.crf is None:
+            likely = wide(told).softmax(1)
+            best = likely.argmax(1)
+        else:
+            assert example.words is not None
+            best, likely = self.crf.decode(told, example.words)[0], self.crf.marginals(told, example.words)
+        chances, numbers = iter(likely.gather(1, best[:, None])[:, 0].tolist()), iter(best.tolist())
+        found = []
+        for each in asked:
+            tags = [self.labels[next(numbers)] for _ in each.words]
+            likely_tags = [round(next(chances), 6) for _ in each.words]
+            answer = {"words": each.words, "tags": tags, "probabilities": likely_tags}
+            if self.scheme is not None:
+                answer["tags"] = tags if self.learns == self.scheme else convert(tags, self.scheme)
+                answer["entities"] = self.entities_of(each, tags, likely_tags)
+            found.append(answer)
+        return found
+
+    @staticmethod
+    def entities_of(sentence: Sentence, tags: Sequence[str], likely: Sequence[float]) -> list[dict[str, Any]]:
+        text, spots, found = sentence.text, sentence.spots, []
+        for kind, start, stop in entities(tags):
+            begin, end = spots[start][0], spots[stop - 1][1]
+            found.append(
+                {
+                    "kind": kind, "start": start, "stop": stop, "begin": begin, "end": end, "text": text[begin:end],
+                    "score": round(sum(likely[start:stop]) / (stop - start), 6),
+                }
+            )  # fmt: skip
+        return found
+
+    @classmethod
+    def scores(cls, examples: Sequence[Sentence], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        gold, told = [each.tags for each in examples], [answer["tags"] for answer in answers]
+        if answers and "entities" in answers[0]:
+            return entity_scores(gold, told)
+        return label_scores([tag for tags in gold for tag in tags], [tag for tags in told for tag in tags])
+
+
+def as_written(sentence: Sentence) -> list[str]:
+    """Its words, with a blank before those that do not follow the one before directly."""
+    spots = sentence.spots
+    gaps = [False, *(a[1] < b[0] for a, b in itertools.pairwise(spots))]
+    return [" " * gap + word for gap, word in zip(gaps, sentence.words, strict=True)]
+
+
+def pieces(sizes: Sequence[int], room: int | None) -> list[tuple[int, int]]:
+    """Words of so many tokens, none more than room, in pieces of at most that many: the first of each, and the one behind its
+    last. They are about equally long, so that none is left without company."""
+    total = sum(sizes)
+    if room is None or total <= room:
+        return [(0, len(sizes))]
+    even = -(-total // -(-total // room))
+    found, start, size = [], 0, 0
+    for i, each in enumerate(sizes):
+        if size and (size >= even or size + each > room):
+            found.append((start, i))
+            start, size = i, 0
+        size += each
+    return [*found, (start, len(sizes))]
+
+
+def row_of(
+    words: Sequence[tuple[np.ndarray, list[str]]],
+    labels: np.ndarray,
+    tokenizer: Tokenizer,
+    frame: Frame,
+    blank: list[int],
+) -> Row:
+    """words: the tokens of each, and what of it is unknown. blank: tokens that stand for one, which no word is read at."""
+    sizes = np.array([len(ids) for ids, _ in words])
+    ids, segments, source, starts = framed([np.concatenate([ids for ids, _ in words])], frame)
+    stops = starts[0] + np.cumsum(sizes)
+    skipped = [len(blank) if len(blank) < len(ids) and ids[: len(blank)].tolist() == blank else 0 for ids, _ in words]
+    places = np.stack((stops - sizes + skipped, stops), 1)
+    chars = spelling_of(ids, words, tokenizer, frame)
+    return Row(ids, segments, source >= 0, labels, places, chars)
