@@ -5,11 +5,11 @@
     base        BERT base (110M), 32 sentences a batch
     mini        256 × 4 (Turc et al.'s mini), 32 sentences a batch: what waits for its host
 
-Sentences have the lengths of movie reviews (log-normal, median 19, at most 66 tokens), two classes, random tokens of 30,522, bf16
-autocast over fp32 weights, fused AdamW, dropout 0.1, gradients clipped at 1. Sixteen batches, again and again. Ours: as `finetune`,
-one row of tokens filled up to a multiple of 256, compiled and recorded. The peer is what Trainer does in a step with its defaults:
-batches padded to their longest, the model as it is, forward, backward, clip, AdamW, a linear rate; it is not compiled, which
-Trainer leaves to the user; --compile compiles it (dynamic shapes). Sentences a second.
+Sentences have the lengths of movie reviews (log-normal, median 19, at most 66 tokens), two classes, random tokens of 30,522,
+bf16 autocast over fp32 weights, fused AdamW, dropout 0.1, gradients clipped at 1; sixteen batches, again and again. Ours, as
+`finetune` runs it: one row of tokens filled up to a multiple of 256, compiled and recorded. The peer does in a step what Trainer
+does with its defaults: batches padded to their longest, the model as it is, forward, backward, clip, AdamW, a linear rate;
+--compile compiles it (dynamic shapes), which Trainer leaves to the user. Sentences a second.
 """
 
 import argparse
