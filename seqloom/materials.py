@@ -150,7 +150,7 @@ class LabelledTexts:
         self.recipe = recipe.model_copy(update={"task": task, "train": train})
         with torch.device("meta"):
             learner = self.recipe.learner(tokenizer.vocab_size)
-        frame = Frame.of(learner.backbone, tokenizer, recipe.batches.length)
+        frame = Frame.of(learner.backbone, tokenizer, recipe.batches.length, recipe.batches.backward)
         self.splits: dict[str, Examples] = {}
         for name, examples in self.examples.items():
             learner.check(examples)

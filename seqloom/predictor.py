@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from seqloom.batches.labelled import Examples, Frame
-from seqloom.errors import DataError
+from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.labelled import judge, tell
 from seqloom.progress import say
@@ -26,30 +26,31 @@ class Predictor:
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.task: str = config["recipe"]["task"]["name"]
-        length = build_recipe(config["recipe"], str(folder)).batches.length
+        batches = build_recipe(config["recipe"], str(folder)).batches
         # what is told about may be as long as the model can read
-        self.frame = Frame.of(learner.backbone, tokenizer, learner.backbone.max_len or max(length, 4096))
+        longest = learner.backbone.max_len or max(batches.length, 4096)
+        self.frame = Frame.of(learner.backbone, tokenizer, longest, batches.backward)
 
-    def predict(self, rows: Iterable[dict[str, Any] | str]) -> list[dict[str, Any]]:
+    def predict(self, rows: Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()) -> list[dict[str, Any]]:
         """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is
-        answered with its error."""
+        answered with its error. others: further runs of the same task, which answer together with this one."""
         examples: list[Any] = []
         for i, row in enumerate(rows, 1):
             try:
                 examples.append(self.learner.of_row({"text": row} if isinstance(row, str) else row, f"row {i}"))
             except DataError as error:
                 examples.append(error)
-        return list(self.answered(examples))
+        return list(self.answered(examples, others))
 
-    def predict_files(self, paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-        yield from self.answered(self.learner.read(paths, need_labels=False))
+    def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
+        yield from self.answered(self.learner.read(paths, need_labels=False), others)
 
-    def answered(self, examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    def answered(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         """In order; what is no example is answered with its error."""
         rows = iter(examples)
         while some := list(itertools.islice(rows, AT_ONCE)):
             good = [each for each in some if not is_bad(each) and not isinstance(each, Exception)]
-            answers = iter(self.told(good))
+            answers = iter(self.together(good, others))
             for each in some:
                 if isinstance(each, Exception):
                     yield {"error": str(each)}
@@ -58,6 +59,16 @@ class Predictor:
                 else:
                     named = {"id": each.id} if getattr(each, "id", None) else {}
                     yield named | next(answers)
+
+    def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
+        """The mean of what several runs tell; one alone is left as it is."""
+        if not others:
+            return self.told(examples)
+        for other in others:
+            mine, theirs = (getattr(run.learner, "labels", None) for run in (self, other))
+            if other.task != self.task or mine != theirs:
+                raise UsageError(f"{self.folder} and {other.folder} have learnt different tasks or classes")
+        return self.learner.joined([run.told(examples) for run in (self, *others)])
 
     def told(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
         if not examples:
@@ -76,10 +87,14 @@ class Predictor:
         found, borders = reads.encode(self.tokenizer.encode_batch(list(texts)), str(layers), pool, names)
         return np.split(found, borders[1:-1]) if pool == "none" and len(texts) else found
 
-    def evaluate(self, files: Sequence[str | Path]) -> dict[str, Any]:
-        """Loss and scores on labelled files."""
+    def evaluate(self, files: Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
+        """Loss and scores on labelled files; of several runs together the scores alone."""
         examples = list(self.learner.read([Path(file) for file in files]))
         self.learner.check(examples)
+        if others:
+            scores = self.learner.scores(examples, self.together(examples, others))
+            size = sum(run.learner.size() for run in (self, *others))
+            return {"examples": len(examples), "score": scores[self.learner.headline], **scores, "parameters": size}
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         say_cut(cut, self.frame, "test")
         found = judge(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")

@@ -41,6 +41,15 @@ class Prepared:
         self.names = list(stores) if len(stores) > 1 else []
         self.told = bool(self.names) and told_languages(recipe) > 0
         self.first = next(iter(stores.values()))  # speaks for what all have in common
+        if any(store.backward != self.first.backward for store in stores.values()):
+            raise DataError(
+                "--data: some of the folders were prepared with --backward, others not: one model reads one way"
+            )
+        if self.first.backward and not model_class(recipe.model["name"]).causal:
+            raise DataError(
+                f"{self.first.folder} was prepared with --backward, for models that read one way; {recipe.model['name']} reads "
+                f"both: prepare it without"
+            )
         if self.names:
             self.check()
 
@@ -175,6 +184,7 @@ class Prepared:
         """What config.json says of it."""
         folders = [str(store.folder) for store in self.stores.values()]
         told = {"folder": ", ".join(folders), "fingerprint": self.fingerprint, "spelling": self.first.has_spelling}
+        told |= {"backward": True} if self.first.backward else {}
         return told | ({"languages": self.names} if self.names else {})
 
     def mixture(self) -> str:

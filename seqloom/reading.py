@@ -31,6 +31,7 @@ class Reading:
     tokenizer: Tokenizer
     device: torch.device
     characters: int  # that it reads of an unknown word
+    backward: bool = False  # it reads texts from their end
 
     # ---- scores
 
@@ -56,6 +57,9 @@ class Reading:
             enclosed = self.enclose(encoded, names)
             return [Scored(row, None) for row in pseudo(self.learner, enclosed, self.device, kind, batch_tokens)]
         ids, unknown = [part.tolist() for part in encoded], [word for words in strange for word in words]
+        if self.backward:
+            found = score(self.learner, [row[::-1] for row in ids], self.tokenizer.end_id, self.device, batch_tokens)  # type: ignore[arg-type]
+            return [Scored(each.log_probs[::-1], each.end) for each in found]
         return score(
             self.learner,  # type: ignore[arg-type]
             ids,
@@ -128,9 +132,12 @@ class Reading:
         """
         encoded, strange = self.tokenizer.encode_batch_with_unknown(list(texts))
         unknown = [word for words in strange for word in words]
+        rows = [row[::-1].copy() for row in encoded] if self.backward else encoded
         found, borders = self.encoder.encode(
-            encoded, str(layers), pool, names, spell=lambda flat: self.spell(flat, unknown)
+            rows, str(layers), pool, names, spell=lambda flat: self.spell(flat, unknown)
         )
+        if self.backward and pool == "none":  # in the order of the text
+            return [part[::-1] for part in np.split(found, borders[1:-1])] if len(texts) else found
         return np.split(found, borders[1:-1]) if pool == "none" and len(texts) else found
 
     @cached_property

@@ -28,7 +28,8 @@ class BatchesConfig(Config):
     short: passages of this length for the first `short_share` of the run (0: none); BERT had 128 for 90%.
     smoothing: α of the shares of several languages, each in proportion to its tokens to the power of α.
     vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length.
-    labelled: `examples` texts a batch, of at most `length` tokens each, special ones included."""
+    labelled: `examples` texts a batch, of at most `length` tokens each, special ones included; backward: each is read from
+    its end, as the model was trained to."""
 
     kind: Literal["packed", "streams", "pairs", "passages", "labelled"] = "packed"
     budget: int = Field(8192, ge=1)
@@ -38,6 +39,7 @@ class BatchesConfig(Config):
     short: int = Field(0, ge=0)
     short_share: float = Field(0.9, ge=0, le=1)
     examples: int = Field(32, ge=1)
+    backward: bool = False
     smoothing: float = Field(1.0, ge=0, le=1)
 
     def build(self, split: Split) -> Batches:

@@ -196,6 +196,7 @@ class Run(Reading):
         data = config.get("data")
         kept = isinstance(data, dict) and data.get("spelling") is True
         self.characters = learner.backbone.characters if kept else 0
+        self.backward = isinstance(data, dict) and data.get("backward") is True
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
@@ -277,6 +278,12 @@ class Run(Reading):
                 f"{data} has no spelling of unknown words, which {self.folder} was trained to read: prepare it with "
                 f"--keep-spelling and --from-tokenizer {self.folder / 'tokenizer.json'}"
             )
+        if store.backward != self.backward:
+            ways = ("forward", "backward")
+            raise DataError(
+                f"{data} is read {ways[store.backward]}, and {self.folder} was trained to read {ways[self.backward]}: prepare it "
+                f"{'with' if self.backward else 'without'} --backward"
+            )
         store.spell(self.characters)
         return store, split or next((name for name in ("test", "valid", "train") if name in store.splits), "test")
 
@@ -334,6 +341,8 @@ class Run(Reading):
                 f"{self.folder} reads in both directions and cannot go on from a text: 'seqloom fill {self.folder} TEXT' has it "
                 f"fill [MASK] in one"
             )
+        if self.backward:
+            raise UsageError(f"{self.folder} reads from the end of a text and cannot go on from its beginning")
         ids, unknown = self.read(prompt)
         if unknown and not self.characters:
             say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")

@@ -115,6 +115,8 @@ def finetune(
     }
     if theirs.objective is not None and theirs.learns == "next-token":
         values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}
+    if getattr(before, "backward", False) or theirs.batches.backward:
+        values["batches"]["backward"] = True
     for assignment in settings or []:
         override(values, assignment)
     recipe = build_recipe(values, f"{source} for {task}")

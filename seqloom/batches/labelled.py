@@ -40,9 +40,10 @@ class Frame(NamedTuple):
     segments: bool  # whether the second text is told from the first by its segment
     limit: int | None  # tokens in all that the model reads
     spelling: np.ndarray | None = None  # (V, C) of a model that reads characters, where words may be unknown
+    backward: bool = False  # it reads each text from its end
 
     @classmethod
-    def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int) -> "Frame":
+    def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int, backward: bool = False) -> "Frame":
         """length: of the recipe; the model may read less."""
         limit = length if backbone.max_len is None else min(length, backbone.max_len)
         first, separator, end = tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id
@@ -50,7 +51,7 @@ class Frame(NamedTuple):
         table = spelling_table(tokenizer, backbone.characters) if spells else None
         if backbone.causal:
             extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
-            return cls((end,), (separator,), (extract,), False, limit, table)
+            return cls((end,), (separator,), (extract,), False, limit, table, backward)
         between = (separator,) if backbone.parted else (separator, separator)
         return cls((first,), between, (separator,), backbone.parted, limit, table)
 
@@ -100,7 +101,8 @@ def spelling_of(
     which those at its end may have been cut off."""
     if frame.spelling is None:
         return None
-    unknown = [word for kept, words in texts for word in words[: int((kept == tokenizer.unk_id).sum())]]
+    strange = [list(words)[: int((kept == tokenizer.unk_id).sum())] for kept, words in texts]
+    unknown = [word for words in strange for word in (words[::-1] if frame.backward else words)]
     return spelt(ids, unknown, tokenizer, frame.spelling)
 
 

@@ -62,6 +62,7 @@ def prepare(
     workers: int | None = None,
     overwrite: bool = False,
     keep_spelling: bool = False,
+    backward: bool = False,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Manifest:
     """Prepares a corpus and returns its manifest (with the data report).
@@ -69,6 +70,7 @@ def prepare(
     vocab_size: 8192 for bpe, wordpiece and unigram unless given; for word and char a limit, for byte nothing.
     workers: processes that encode, None for one a core; the result does not depend on it.
     keep_spelling: unknown words, all of which are one token, are kept for models that read characters.
+    backward: documents are read from their end, for language models that go the other way (ELMo, ULMFiT).
     """
     check_options(tokenizer, vocab_size, min_count, words)
     if from_tokenizer is not None and (vocab_size is not None or min_count is not None or lowercase):
@@ -94,6 +96,10 @@ def prepare(
         raise UsageError(
             f"--keep-spelling is for words that a vocabulary of words lacks, and --tokenizer is {kind}: use word"
         )
+    if keep_spelling and backward:
+        raise UsageError(
+            "--keep-spelling and --backward: unknown words are spelt in the order of the text: leave one out"
+        )
     corpus = Corpus(request)
     options = {
         "tokenizer": kind,
@@ -111,6 +117,7 @@ def prepare(
         "keep_duplicates": keep_duplicates,
         "leak_share": leak_share,
         "keep_spelling": keep_spelling,
+        "backward": backward,
         "shard_tokens": shard_tokens,
     }
     out = Path(out)
@@ -173,7 +180,7 @@ class _Preparation:
         plan = Plan(flags, None if borders is None else (borders[0], borders[1]))
         tokenizer, costs = Tokenizer.load(self.out / TOKENIZER), read_json(self.out / _COSTS)
         surface = None if costs["surface"] is None else Surface(tokenizer, costs["surface"])
-        encoder = Encoder(tokenizer, ByteNgram(costs["unknown"]), surface)
+        encoder = Encoder(tokenizer, ByteNgram(costs["unknown"]), surface, self.options["backward"])
         return Survey(plan, saved["report"], saved["modes"]), encoder
 
     def _begin(self) -> tuple[Survey, Encoder]:
@@ -209,7 +216,7 @@ class _Preparation:
                 "modes": found.modes,
             },
         )
-        return found, Encoder(tokenizer, unknown, surface)
+        return found, Encoder(tokenizer, unknown, surface, self.options["backward"])
 
     def _learn(self, sample: list[str]) -> Tokenizer:
         kind = self.options["tokenizer"]

@@ -31,10 +31,10 @@ class EncodedBatch(NamedTuple):
 
 
 class Encoder:
-    """Texts → ids and the record of each document."""
+    """Texts → ids and the record of each document. backward: its tokens from the last to the first."""
 
-    def __init__(self, tokenizer: Tokenizer, unknown: ByteNgram, surface: Surface | None):
-        self.tokenizer, self.unknown, self.surface = tokenizer, unknown, surface
+    def __init__(self, tokenizer: Tokenizer, unknown: ByteNgram, surface: Surface | None, backward: bool = False):
+        self.tokenizer, self.unknown, self.surface, self.backward = tokenizer, unknown, surface, backward
 
     def __call__(self, texts: list[str]) -> EncodedBatch:
         rows, unknown = self.tokenizer.encode_batch_with_unknown(texts)
@@ -45,7 +45,7 @@ class Encoder:
             lost = self.surface.bits(text) if self.surface else 0.0
             records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(strange), bits, lost)
         end = np.array([self.tokenizer.end_id], np.uint32)
-        flat = np.concatenate([part for ids in rows for part in (ids, end)])
+        flat = np.concatenate([part for ids in rows for part in (ids[::-1] if self.backward else ids, end)])
         return EncodedBatch(flat, records, [self.tokenizer.lowered(word) for strange in unknown for word in strange])
 
 

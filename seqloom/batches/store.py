@@ -293,6 +293,11 @@ class Store:
         return tokenizer
 
     @property
+    def backward(self) -> bool:
+        """Whether documents are read from their end."""
+        return bool(self.manifest.options.get("backward"))
+
+    @property
     def has_spelling(self) -> bool:
         """Whether the spelling of unknown words was kept."""
         return bool(self.manifest.options.get("keep_spelling"))

@@ -87,6 +87,9 @@ def prepare(
     keep_spelling: Annotated[
         bool, typer.Option("--keep-spelling", help="Keep how unknown words are spelt (word): big-lstm reads them.")
     ] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="Read documents from their end, for a model that goes the other way.")
+    ] = False,
     leak_share: _LeakShare = 0.3,
     workers: Annotated[int | None, typer.Option(help="Processes that encode; one a core unless given.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Prepare the folder anew if it exists.")] = False,
@@ -114,6 +117,7 @@ def prepare(
             keep_leaks=keep_leaks,
             keep_duplicates=keep_duplicates,
             keep_spelling=keep_spelling,
+            backward=backward,
             leak_share=leak_share,
             workers=workers,
             overwrite=overwrite,

@@ -81,6 +81,8 @@ PREDICT_EXAMPLES = """Examples:
 seqloom predict runs/sentiment reviews.jsonl > told.jsonl
 
 echo '{"text": "a film that nobody needs"}' | seqloom predict runs/sentiment
+
+seqloom predict runs/forward reviews.jsonl --with runs/backward
 """
 
 
@@ -94,6 +96,12 @@ def predict(
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Where answers go; else standard output.")] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with", metavar="RUN", help="A further run of the same task: they answer together, by the mean."
+        ),
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
@@ -101,8 +109,9 @@ def predict(
     from seqloom.files import write_bytes
     from seqloom.runs import predictor
 
-    loaded = predictor(run, device)
-    answers = loaded.predict_files([file]) if file is not None else loaded.answered(rows_of(sys.stdin, loaded.learner))
+    loaded, others = predictor(run, device), [predictor(each, device) for each in beside or ()]
+    rows = rows_of(sys.stdin, loaded.learner) if file is None else loaded.learner.read([file], need_labels=False)
+    answers = loaded.answered(rows, others)
     wrong = done = 0
 
     def lines() -> Iterator[str]:

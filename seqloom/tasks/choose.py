@@ -54,8 +54,18 @@ class Choose(Classify):
     def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
         values = iter(told.exp().tolist())
         likely = [[next(values) for _ in each] for each in rows]
-        return [{"label": int(np.argmax(row)), "probabilities": [round(p, 6) for p in row]} for row in likely]
+        return [chosen(row) for row in likely]
+
+    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        return [
+            chosen(np.mean([each["probabilities"] for each in same], axis=0).tolist())
+            for same in zip(*answers, strict=True)
+        ]
 
     @classmethod
     def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return label_scores([str(example.label) for example in examples], [str(answer["label"]) for answer in answers])
+
+
+def chosen(likely: Sequence[float]) -> dict[str, Any]:
+    return {"label": int(np.argmax(likely)), "probabilities": [round(p, 6) for p in likely]}

@@ -77,14 +77,16 @@ class Classify(Transfer):
         return Loss(total, (example.labels != IGNORE).sum())
 
     def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
-        likely = wide(told).softmax(1)[: len(asked)].tolist()
-        return [
-            {
-                "label": max(zip(row, self.labels, strict=True), key=lambda pair: pair[0])[1],
-                "probabilities": {label: round(p, 6) for label, p in zip(self.labels, row, strict=True)},
-            }
-            for row in likely
-        ]
+        return [self.answer(row) for row in wide(told).softmax(1)[: len(asked)].tolist()]
+
+    def answer(self, likely: Sequence[float]) -> dict[str, Any]:
+        best = max(range(len(likely)), key=likely.__getitem__)
+        shares = {label: round(p, 6) for label, p in zip(self.labels, likely, strict=True)}
+        return {"label": self.labels[best], "probabilities": shares}
+
+    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        shares = np.mean([[list(each["probabilities"].values()) for each in some] for some in answers], axis=0)
+        return [self.answer(row) for row in shares.tolist()]
 
     @classmethod
     def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

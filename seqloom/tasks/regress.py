@@ -61,6 +61,9 @@ class Regress(Classify):
     def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
         return [{"label": value * self.spread + self.mean} for value in wide(told)[: len(asked), 0].tolist()]
 
+    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        return [{"label": sum(each["label"] for each in same) / len(same)} for same in zip(*answers, strict=True)]
+
     @classmethod
     def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return number_scores(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from seqloom.batch import Backbone, Labelled, Loss, wide
 from seqloom.batches.labelled import Frame, Row, framed
+from seqloom.errors import UsageError
 from seqloom.metrics.spans import best_threshold, span_scores
 from seqloom.tasks.transfer import Encoded, Rows, Transfer
 from seqloom.text.read import form_of
@@ -64,6 +65,8 @@ class PickSpan(Transfer):
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, frame: Frame) -> Encoded:
         """A row for each window. Its label is where the first answer begins and ends in it, or twice the place of no answer."""
+        if frame.backward:
+            raise UsageError("a model that reads texts from their end cannot pick spans: use one that reads forward")
         found: list[list[Row]] = []
         cut: list[str] = []
         known: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # a paragraph has several questions

@@ -24,7 +24,7 @@ from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
 from seqloom.batches.labelled import Frame, Row, framed, spelling_of
 from seqloom.blocks.crf import Crf
 from seqloom.blocks.pooling import pool_words
-from seqloom.errors import DataError
+from seqloom.errors import DataError, UsageError
 from seqloom.metrics.entities import (
     check_moves,
     convert,
@@ -108,6 +108,8 @@ class TagWords(Transfer):
 
     def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, frame: Frame) -> Encoded:
         """cut: where a single word has more tokens than the model reads."""
+        if frame.backward:
+            raise UsageError("a model that reads texts from their end cannot tag words: use one that reads forward")
         number = {label: i for i, label in enumerate(self.labels)}
         written = [word for example in examples for word in as_written(example)]
         tokens, unknown = tokenizer.encode_batch_with_unknown(written)

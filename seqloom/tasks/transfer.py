@@ -158,6 +158,10 @@ class Transfer(Task):
         """One for each example that was asked about, as `predict` writes it."""
         raise NotImplementedError
 
+    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """What several runs answer, as one: the mean of their probabilities."""
+        raise UsageError("several runs can answer together in classify, pair, regress and choose alone")
+
     @classmethod
     def scores(cls, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         raise NotImplementedError
@@ -209,6 +213,8 @@ def encode_texts(
         for texts, each in zip(combine([next(encoded) for _ in example.texts]), label, strict=True):
             whole, unknown = zip(*texts, strict=True)
             fitting = shortened(whole, frame.room(len(whole)))
+            if frame.backward:  # what is kept is the beginning, read from its end
+                fitting = [text[::-1] for text in fitting]
             if sum(map(len, fitting)) < sum(map(len, whole)) and example.place not in cut[-1:]:
                 cut.append(example.place)
             ids, segments, source, _ = framed(fitting, frame)

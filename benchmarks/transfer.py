@@ -1,0 +1,339 @@
+"""What pre-training is worth: tasks learnt from scratch, from frozen features and by fine-tuning, with models of four kinds.
+
+    python benchmarks/transfer.py TASKS OUT FILE... [--groups main once ...] [--jobs 12] [--minutes 8.5] [--tokens N]
+
+TASKS: a folder as `tasks_data.py` writes it (packed files are read, too). FILE: the text to pre-train on, with the splits that it
+names; documents that repeat a test text of a task are left out. First the backbones are pre-trained, one pass each, all at a
+time; then tasks, each of --jobs processes one after the other. What is finished stays finished (OUT/done/*.json), so the
+script can be called again and again in parts of --minutes; exit code 75 says that there is more to do. OUT/tables.md: the tables.
+
+    main      sst, trec, mrpc, conll2000 chunks, wikigold × four models × scratch, features, fine-tuned × 3 seeds
+    once      eleven further sets, fine-tuned, and from scratch
+    ulmfit    trec, LSTM, 5 seeds: scratch; fine-tuned; the language model tuned on the text first, then gradually; both ways
+    ablation  BERT without the next sentence, left to right, and both with a BiLSTM on top, on mrpc and sick
+    domains   sst → cr, mpqa, product_reviews: what was learnt there is tested here
+    crf       conll2000 and wikigold: CRF against softmax
+"""
+
+import argparse
+import json
+import lzma
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+BODY = ["model.dim=256", "model.num_layers=6", "model.num_heads=4", "model.max_len=128"]
+STEPS = ["train.schedule.name=linear", "train.schedule.floor=0", "train.schedule.warmup=200", "train.optim.weight_decay=0.01",
+         "train.eval_every=1000000", "train.save_every=1000000", "valid.limit=50000", "train.compile=false"]  # fmt: skip
+ENCODER = [*BODY, *STEPS, "batches.budget=8192", "batches.length=128", "train.optim.lr=1e-3"]
+STREAMS = ["model.dim=512", *STEPS, "batches.streams=64", "batches.length=128", "train.optim.lr=2e-3"]
+# name: recipe, settings, which text
+BACKBONES: dict[str, tuple[str, list[str], str]] = {
+    "lstm": ("lstm-small", STREAMS, "data"),
+    "gpt": ("gpt2-tiny", ENCODER, "data"),
+    "bert": ("bert-tiny", ENCODER, "data"),
+    "electra": ("electra-tiny", [*ENCODER, "model.embedding_dim=128"], "data"),
+    "lstm-back": ("lstm-small", STREAMS, "back"),
+    "bert-no-nsp": ("bert-tiny", [*ENCODER, 'objective={name="masked"}', "model.pooler=false"], "data"),
+}
+MAIN = ("sst", "trec", "mrpc", "conll2000", "wikigold")
+ONCE = ("cola", "sick", "rte", "subjectivity", "wnut17", "btc", "persuasive-essays", "brown", "squad", "codah", "sts")
+KINDS = {
+    "pair": ("mrpc", "sick", "rte"), "tag": ("conll2000", "wikigold", "wnut17", "btc", "persuasive-essays", "brown"),
+    "span": ("squad",), "choose": ("codah",), "regress": ("sts",),
+}  # fmt: skip
+FAST = ["train.compile=false", "train.save_every=1000000"]
+
+
+def task_of(data: str) -> str:
+    return next((task for task, names in KINDS.items() if data in names), "classify")
+
+
+def job(group: str, data: str, model: str, how: str, seed: int, *settings: str, row: str = "") -> dict[str, Any]:
+    name = "_".join(part.replace(" ", "-").replace(",", "") for part in (group, data, model, row or how, str(seed)))
+    return {"name": name, "group": group, "data": data, "model": model, "how": how, "row": row or how, "seed": seed,
+            "settings": [*FAST, *settings]}  # fmt: skip
+
+
+def jobs_of(groups: list[str]) -> Iterator[dict[str, Any]]:
+    four = ("lstm", "gpt", "bert", "electra")
+    if "main" in groups:
+        for seed in range(3):
+            for data in MAIN:
+                yield from (
+                    job("main", data, model, how, seed) for model in four for how in ("scratch", "features", "finetune")
+                )
+    if "once" in groups:
+        for data in ONCE:
+            yield from (job("once", data, model, how, 0) for model in four for how in ("scratch", "finetune"))
+    if "ulmfit" in groups:
+        for seed in range(5):
+            yield job("ulmfit", "trec", "lstm", "scratch", seed)
+            yield job("ulmfit", "trec", "lstm", "finetune", seed)
+            yield job("ulmfit", "trec", "lstm-on-trec", "gradual", seed)
+            yield job("ulmfit", "trec", "lstm-back-on-trec", "gradual", seed)
+    if "ablation" in groups:
+        for data in ("mrpc", "sick"):
+            for seed in range(3):
+                yield from (job("ablation", data, model, "finetune", seed) for model in ("bert", "bert-no-nsp", "gpt"))
+                reader = ["task.reader=lstm", "task.pool=concat"]
+                yield from (
+                    job("ablation", data, model, "finetune", seed, *reader, row="with BiLSTM")
+                    for model in ("bert-no-nsp", "gpt")
+                )
+    if "domains" in groups:
+        for seed in range(3):
+            yield from (job("domains", "sst", model, how, seed) for model in four for how in ("scratch", "finetune"))
+    if "crf" in groups:
+        for data in ("conll2000", "wikigold"):
+            for seed in range(3):
+                for how in ("scratch", "finetune"):
+                    yield job("crf", data, "bert", how, seed, row=f"{how}, softmax")
+                    yield job("crf", data, "bert", how, seed, "task.crf=true", row=f"{how}, CRF")
+
+
+def files(tasks: Path, data: str, split: str) -> list[Path]:
+    return sorted((tasks / data).glob(f"{split}.*"))[:1]
+
+
+def opened(path: Path) -> str:
+    return (lzma.open(path, "rt") if path.suffix == ".xz" else path.open()).read()
+
+
+def prepare_texts(tasks: Path, sources: list[Path], out: Path) -> None:
+    """The text without documents that repeat a test text, and the same backward."""
+    from seqloom.batches.prepare import prepare
+
+    held = out / "held.jsonl"
+    with held.open("w") as stream:
+        for path in sorted(tasks.glob("*/test.*")):
+            text = opened(path)
+            if ".json" in path.name and not path.name.startswith("test.jsonl"):
+                texts = [p["context"] for a in json.loads(text)["data"] for p in a["paragraphs"]]
+            elif ".conll" in path.name:
+                texts = [
+                    " ".join(line.split()[0] for line in part.splitlines() if line.split())
+                    for part in text.split("\n\n")
+                ]
+            else:
+                rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+                texts = [" ".join(v for k, v in row.items() if k in ("text", "text2")) for row in rows]
+            for each in texts:
+                if each.strip():
+                    stream.write(json.dumps({"text": each, "split": "test"}) + "\n")
+    for name, more in (("data", {}), ("back", {"backward": True})):
+        if not (out / name / "manifest.json").exists():
+            given = out / "data/tokenizer.json"
+            words = {"from_tokenizer": given} if name == "back" else {"tokenizer": "wordpiece", "vocab_size": 12288}
+            prepare([*sources, held], out / name, split_field="split", leak_share=0.1, **words, **more)
+
+
+def pretrained(name: str, out: Path, tokens: float | None, device: str) -> None:
+    from seqloom.runs import pretrain
+
+    folder = out / "pre" / name
+    budget = [f"budget={{tokens={tokens}}}" if tokens else "budget={epochs=1}"]
+    if (folder / "card.md").exists():
+        return
+    if name.endswith("-on-trec"):  # the language model goes on with the task's own text
+        base = name.removesuffix("-on-trec")
+        recipe, settings, _ = BACKBONES[base]
+        settings = [*settings, "budget={epochs=8}", "batches.streams=16", "batches.length=32", "train.optim.lr=5e-4"]
+        data = out / ("trec-back" if base.endswith("back") else "trec")
+        pretrain(recipe, data, folder, settings=settings, device=device, start=out / "pre" / base, overwrite=True)
+        return
+    recipe, settings, text = BACKBONES[name]
+    pretrain(
+        recipe,
+        out / text,
+        folder,
+        settings=[*settings, *budget],
+        device=device,
+        resume=(folder / "config.json").exists(),
+    )
+
+
+def tuned_texts(tasks: Path, out: Path) -> None:
+    """The texts of trec, as language models are tuned on them."""
+    from seqloom.batches.prepare import prepare
+
+    plain = out / "trec.jsonl"
+    rows = [json.loads(line) for line in opened(files(tasks, "trec", "train")[0]).splitlines()]
+    plain.write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
+    for name, backward in (("trec", False), ("trec-back", True)):
+        if not (out / name / "manifest.json").exists():
+            given = out / "data/tokenizer.json"
+            prepare([plain], out / name, from_tokenizer=given, valid=0.05, backward=backward, keep_duplicates=True)
+
+
+def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str, Any]:
+    import torch
+
+    from seqloom.recipe import build_recipe
+    from seqloom.recipes import labelled
+    from seqloom.runs import load
+    from seqloom.supervise import Options, files_of, finetune, learn
+
+    folder, data, task = out / "runs" / work["name"], work["data"], task_of(work["data"])
+    given = {split: files(tasks, data, split) for split in ("train", "valid", "test")}
+    shutil.rmtree(folder, ignore_errors=True)
+    source, started = out / "pre" / work["model"], time.monotonic()
+    if work["how"] == "scratch":  # the same model and tokenizer, other first weights
+        from seqloom.config import override
+
+        before: Any = load(source, "cpu")
+        theirs = build_recipe(before.config["recipe"], str(source))
+        values = {"name": work["name"], "model": theirs.model, **labelled(task, theirs.model, "scratch")}
+        for setting in work["settings"]:
+            override(values, setting)
+        options = Options(work["seed"], False, True, device, False, "world")
+        run: Any = learn(build_recipe(values, work["name"]), task, files_of(**given), folder, before.tokenizer, options)
+    else:
+        run = finetune(
+            source, task, given["train"], folder, valid=given["valid"], test=given["test"], how=work["how"],
+            settings=work["settings"], seed=work["seed"], overwrite=True, device=device,
+        )  # fmt: skip
+    metrics = json.loads((folder / "metrics.json").read_text())
+    kept = ("step", "tokens", "seconds", "flops", "parameters", "tokens_per_second")
+    result = work | {key: metrics[key] for key in kept} | {"all_seconds": time.monotonic() - started}
+    for split in ("valid", "test"):
+        scores = metrics[f"{split}_scores"]
+        result[split] = {key: value for key, value in scores.items() if isinstance(value, int | float)}
+    mix = getattr(run.learner, "mix", None)
+    if mix is not None:
+        result["shares"] = [round(share, 4) for share in mix.shares.tolist()]
+    if work["group"] == "domains":
+        result["elsewhere"] = {
+            name: run.evaluate(files(tasks, name, "test"))["accuracy"] for name in ("cr", "mpqa", "product_reviews")
+        }
+    if work["group"] == "ulmfit" and work["model"] == "lstm-back-on-trec":  # with the one that reads forward
+        other = out / "runs" / work["name"].replace("lstm-back-on-trec", "lstm-on-trec")
+        if other.exists():
+            result["both"] = load(other, device).evaluate(given["test"], others=[run])["accuracy"]
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    if work["group"] != "ulmfit":
+        shutil.rmtree(folder, ignore_errors=True)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return result
+
+
+def worker(number: int, arguments: argparse.Namespace) -> None:
+    """Every so many-th job, as long as there is time."""
+    import torch
+
+    from seqloom.errors import SeqloomError
+
+    torch.set_num_threads(1)
+    out = arguments.out
+    for i, work in enumerate(jobs_of(arguments.groups)):
+        path = out / "done" / f"{work['name']}.json"
+        if i % arguments.jobs != number or path.exists() or time.time() > arguments.until:
+            continue
+        try:
+            path.write_text(json.dumps(done(work, arguments.tasks, out, arguments.device)))
+        except SeqloomError as error:
+            print(f"{work['name']}: {error}", flush=True)
+
+
+def headline(result: dict[str, Any], split: str = "test") -> float:
+    return 100 * result[split]["score"]
+
+
+def tables(results: list[dict[str, Any]]) -> str:
+    """A table a group: rows are data and model, columns what was done; the test's first score in percent, ± deviation."""
+    text = []
+    for group in dict.fromkeys(result["group"] for result in results):
+        some = [result for result in results if result["group"] == group]
+        columns = list(dict.fromkeys(result["row"] for result in some))
+        text += [f"## {group}", "", f"| data | model | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
+        for data, model in dict.fromkeys((result["data"], result["model"]) for result in some):
+            cells = []
+            for column in columns:
+                values = [headline(r) for r in some if (r["data"], r["model"], r["row"]) == (data, model, column)]
+                spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+                cells.append(f"{statistics.mean(values):.1f}{spread} ({len(values)})" if values else "–")
+            text.append(f"| {data} | {model} | {' | '.join(cells)} |")
+        text.append("")
+        for name in ("elsewhere", "both", "shares"):
+            extra = [result for result in some if name in result]
+            text += [f"{name}: {r['data']} {r['model']} {r['row']} seed {r['seed']}: {r[name]}" for r in extra]
+        text.append("")
+    return "\n".join(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("sources", type=Path, nargs="*")
+    parser.add_argument("--groups", nargs="+", default=["main", "once", "ulmfit", "ablation", "domains", "crf"])
+    parser.add_argument("--jobs", type=int, default=12)
+    parser.add_argument("--minutes", type=float, default=8.5)
+    parser.add_argument("--tokens", type=float, help="of pre-training, instead of one pass: for a trial")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument("--pretrain", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    out, tasks = arguments.out, arguments.tasks
+    (out / "done").mkdir(parents=True, exist_ok=True)
+    if arguments.pretrain:
+        pretrained(arguments.pretrain, out, arguments.tokens, arguments.device)
+        return
+    if arguments.worker is not None:
+        worker(arguments.worker, arguments)
+        return
+    until = time.time() + 60 * arguments.minutes
+    prepare_texts(tasks, arguments.sources, out)
+    tuned_texts(tasks, out)
+    call = [sys.executable, __file__, str(tasks), str(out), "--device", arguments.device, "--groups", *arguments.groups]
+    call += [
+        "--jobs",
+        str(arguments.jobs),
+        "--until",
+        str(until),
+        *(["--tokens", str(arguments.tokens)] if arguments.tokens else []),
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    needed = list(dict.fromkeys(work["model"] for work in jobs_of(arguments.groups)))
+    bases = list(dict.fromkeys(name.removesuffix("-on-trec") for name in needed))
+    for names in (bases, [name for name in needed if name.endswith("-on-trec")]):
+        missing = [name for name in names if not (out / "pre" / name / "card.md").exists()]
+        running = [
+            subprocess.Popen([*call, "--pretrain", name], stderr=(out / f"pre-{name}.log").open("w"), env=environment)
+            for name in missing
+        ]
+        for name, process in zip(missing, running, strict=True):
+            if process.wait():
+                print(f"{name}: {(out / f'pre-{name}.log').read_text()[-500:]}", flush=True)
+        if missing:
+            print(f"pre-trained: {', '.join(missing)}", flush=True)
+    started = time.time()
+    workers = [
+        subprocess.Popen([*call, "--worker", str(i)], stderr=(out / f"worker-{i}.log").open("w"), env=environment)
+        for i in range(arguments.jobs)
+    ]
+    for process in workers:
+        process.wait()
+    results = [json.loads(path.read_text()) for path in (out / "done").glob("*.json")]
+    order = {
+        work["name"]: i for i, work in enumerate(jobs_of(["main", "once", "ulmfit", "ablation", "domains", "crf"]))
+    }
+    results.sort(key=lambda result: order.get(result["name"], 0))
+    (out / "results.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
+    (out / "tables.md").write_text(tables(results))
+    print(tables(results))
+    left = [work["name"] for work in jobs_of(arguments.groups) if not (out / "done" / f"{work['name']}.json").exists()]
+    print(f"{len(results)} jobs done, {len(left)} left, {time.time() - started:.0f} s of tasks", flush=True)
+    sys.exit(75 if left else 0)
+
+
+if __name__ == "__main__":
+    main()
