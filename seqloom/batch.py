@@ -234,6 +234,7 @@ class Backbone(nn.Module):
     causal: bool = True
     recurrent: bool = False  # True: it carries a state of constant size from batch to batch
     counted: bool = False  # True: it learns by counting, and has no parameters to follow a gradient
+    pretrains: bool = True  # False: it learns from labelled examples, and not from plain text
     summary: str = "last"  # where a task reads a whole sequence: "first", "last" or "mean"
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
     paper: str
@@ -377,7 +378,7 @@ class Objective(Learner):
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """Whether models of this kind can learn by it."""
-        return issubclass(model, Backbone) and not model.counted
+        return issubclass(model, Backbone) and not model.counted and model.pretrains
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.recurrent else None

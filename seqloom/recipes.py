@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seqloom.batch import EncoderDecoder
+from seqloom.batch import Backbone, EncoderDecoder
 from seqloom.config import override, read_toml, unknown_name
 from seqloom.errors import UsageError
 from seqloom.models import MODELS, model_class
@@ -22,7 +22,8 @@ def names() -> list[str]:
     return [f"{model}-{preset}" for model in MODELS for preset in model_class(model).presets]
 
 
-def built_in(name: str) -> dict[str, Any]:
+def built_in(name: str, task: str | None = None) -> dict[str, Any]:
+    """task: what a model is to learn that learns from labelled examples alone; words are tagged unless given."""
     model = max((m for m in MODELS if name.startswith(f"{m}-")), key=len)
     preset = name.removeprefix(f"{model}-")
     cls: Any = model_class(model)
@@ -31,6 +32,8 @@ def built_in(name: str) -> dict[str, Any]:
     training = averaged if model == "awd-lstm" else training
     if not cls.causal:
         training = partial(passages, model)
+    if issubclass(cls, Backbone) and not cls.pretrains:
+        training = partial(scratch, model, task or "tag")
     if issubclass(cls, EncoderDecoder):
         training = attentive_pairs if model == "transformer" else recurrent_pairs
     return {
@@ -221,6 +224,10 @@ def recurrent_pairs(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def scratch(model_name: str, task: str, preset: str, model: dict[str, Any]) -> dict[str, Any]:
+    return labelled(task, {"name": model_name, **model}, "scratch")
+
+
 def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
     """A recipe that learns from plain text as one that learns a task: the same model and training, other examples."""
     if "task" in values:
@@ -244,7 +251,8 @@ def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
     cls: Any = model_class(model["name"])
     dim = model.get("dim") or cls.Config.model_fields["dim"].default
     tuned = min(float(f"{0.04 / dim:.1g}"), 1e-3) * (4 if cls.recurrent else 1)
-    rate = {"scratch": 1e-3 if cls.recurrent else 5e-4, "finetune": tuned, "features": 2e-3, "gradual": 2 * tuned}[how]
+    attentive = "num_heads" in cls.Config.model_fields
+    rate = {"scratch": 5e-4 if attentive else 1e-3, "finetune": tuned, "features": 2e-3, "gradual": 2 * tuned}[how]
     optim: dict[str, Any] = {"lr": rate, "weight_decay": 0.01, "beta2": 0.999}
     train: dict[str, Any] = {
         "optim": optim,
@@ -286,7 +294,7 @@ def find_recipe(
         values = read_toml(Path(name))
         values.setdefault("name", Path(name).stem)
     elif name in names():
-        values = built_in(name)
+        values = built_in(name, task)
     else:
         raise UsageError(unknown_name("recipe", name, name, names()) + "; a TOML file is taken too")
     if task is not None:

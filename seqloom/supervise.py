@@ -1,9 +1,11 @@
 """Training a task from its own labelled examples: files in, a run folder out."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from seqloom.batches.loader import Loader, mix
@@ -24,6 +26,7 @@ from seqloom.runs import Run, check_country, load
 from seqloom.tasks import task_class
 from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.text.pairs import TextPair, read_pairs
+from seqloom.text.vectors import read_vectors
 from seqloom.tokens.learn import check_options
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.gradient import worth_compiling
@@ -49,6 +52,7 @@ def train(
     vocab_size: int | None = None,
     lowercase: bool = False,
     from_tokenizer: str | Path | None = None,
+    vectors: str | Path | None = None,
     settings: list[str] | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -60,7 +64,8 @@ def train(
 ) -> Run | Translator | Predictor:
     """Trains a task from scratch and returns the finished run. Files: as the task reads them, see `materials`.
 
-    One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text."""
+    One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text. vectors: a file
+    of word vectors to begin with, see `text.vectors`."""
     own = open_plugin(plugin)
     task_class(task)  # refuses an unknown one
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
@@ -70,7 +75,7 @@ def train(
     texts = material_of(task_class(task), task).texts(given["train"], task)
     words = learnt_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer, task_class(task).parted_by)
     options = Options(seed, resume, overwrite, device, deterministic, country)
-    return learn(recipe, task, given, Path(out), words, options)
+    return learn(recipe, task, given, Path(out), words, options, vectors=vectors)
 
 
 def finetune(
@@ -151,19 +156,25 @@ def learn(
     words: Tokenizer,
     options: Options,
     before: Run | Translator | Predictor | None = None,
+    vectors: str | Path | None = None,
 ) -> Run | Translator | Predictor:
-    """From files to a finished run. before: the run whose backbone it begins with."""
+    """From files to a finished run. before: the run whose backbone it begins with; vectors: of words, the same."""
     where, seed = choose_device(options.device), options.seed
     if recipe.train.watch == "bleu" and "valid" not in given:
         raise UsageError('train.watch = "bleu" needs --valid, whose translation is scored')
     material: Material = material_of(task_class(task), task)(recipe, given, words)
     recipe = material.recipe
-    data = {
+    data: dict[str, Any] = {
         "files": {name: [str(file) for file in files] for name, files in given.items()},
         "fingerprint": "-".join(part.fingerprint[:16] for part in material.splits.values()),
     }
     with torch.device("meta"):
         learner = recipe.learner(words.vocab_size)
+    known = None
+    if vectors is not None:
+        known = known_words(Path(vectors), words, learner)
+        data["fingerprint"] += f"-{known.fingerprint}"
+        data["vectors"] = {"file": str(vectors), "words": len(known.ids)}
     shapes = "free"
     if where.type == "cuda" and learner.static:
         shapes = "row" if worth_compiling(learner, where) else "grid"
@@ -177,6 +188,9 @@ def learn(
             torch.manual_seed(mix(seed))  # the values that the weights start from
             learner = recipe.learner(words.vocab_size)
         learner.introduce(PreparedVocabulary(words))
+        if known is not None:
+            with torch.no_grad():
+                learner.backbone.table.weight[known.ids] = known.vectors
         if before is not None:
             take_over(learner, before)
         learner = learner.to(where)
@@ -213,6 +227,43 @@ def learn(
             costs = spent(state, fit.energy, options.country, where)
             finish(folder, config, state, learner, about, costs, **scores, **averaged)
     return load(folder, str(where))
+
+
+class Known(NamedTuple):
+    """Words of a vocabulary whose vectors are in a file."""
+
+    ids: torch.Tensor  # (words,)
+    vectors: torch.Tensor  # (words, D)
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.ids.numpy().tobytes() + self.vectors.numpy().tobytes()).hexdigest()[:16]
+
+
+def known_words(path: Path, tokenizer: Tokenizer, learner: Any) -> Known:
+    """Each word by its own vector, else by that of the word in lower case, as files of one case have it."""
+    if tokenizer.kind != "word":
+        raise UsageError(
+            f"--vectors {path}: they are of words, this vocabulary is of {tokenizer.kind}: --tokenizer word"
+        )
+    table = getattr(learner.backbone, "table", None)
+    if table is None:
+        raise UsageError(f"--vectors {path}: this model has no vectors of words: bilstm-cnn and others have")
+    special = {tokenizer.unk_id, *tokenizer.special_ids.values()}
+    entries = {i: entry for i in range(tokenizer.vocab_size) if i not in special and (entry := tokenizer.entry(i))}
+    read = read_vectors(path, {form for entry in entries.values() for form in (entry, entry.lower())})
+    found = {i: read.get(entry, read.get(entry.lower())) for i, entry in entries.items()}
+    rows = {i: vector for i, vector in found.items() if vector is not None}
+    if not rows:
+        raise DataError(f"{path}: no word of the training text is in it: another language, or no file of vectors")
+    vectors = torch.from_numpy(np.stack(list(rows.values())))
+    if vectors.shape[1] != table.embedding_dim:
+        raise UsageError(
+            f"--vectors {path}: {vectors.shape[1]} numbers a word, the model has {table.embedding_dim}: set "
+            f"model.embedding_dim={vectors.shape[1]} (model.dim, where a model has no such setting)"
+        )
+    say(f"vectors: {len(rows):,} of {len(entries):,} words of the vocabulary are in {path}")
+    return Known(torch.tensor(list(rows)), vectors)
 
 
 def take_over(learner: Any, before: Run | Translator | Predictor) -> None:

@@ -32,17 +32,23 @@ seqloom train transformer-small --task translate --train train.en train.de --val
 seqloom train bahdanau-tiny --task translate --train pairs.tsv --valid dev.tsv --out runs/small --vocab-size 2000
 
 seqloom train transformer-small --task translate --train train.en train.de --valid val.en val.de --out runs/en-de --resume
+
+seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll --out runs/ner --tokenizer word
 """
 
 
 @app.command(epilog=TRAIN_EXAMPLES)
 def train(
     recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
-    task: Annotated[str, typer.Option(help="classify, regress, pair, choose, translate, translation-lm or entity-lm.")],
+    task: Annotated[
+        str, typer.Option(help="classify, regress, pair, choose, tag, span, translate, translation-lm or entity-lm.")
+    ],
     train_files: Annotated[
         list[Path],
         typer.Option(
-            "--train", metavar="FILE [FILE]", help="Two aligned files, a .tsv, or a .jsonl with source and target."
+            "--train",
+            metavar="FILE [FILE]",
+            help="As the task reads them; pairs: two aligned files, a .tsv, or a .jsonl with source and target.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
@@ -52,7 +58,7 @@ def train(
     ] = None,
     test: Annotated[
         list[Path] | None,
-        typer.Option("--test", metavar="FILE [FILE]", help="Translated and scored once, at the end."),
+        typer.Option("--test", metavar="FILE [FILE]", help="Scored once, at the end."),
     ] = None,
     tokenizer: Annotated[
         str, typer.Option(help="bpe, wordpiece, unigram, word, char or byte, for both sides.")
@@ -61,6 +67,10 @@ def train(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Read and write in lower case.")] = False,
     from_tokenizer: Annotated[
         Path | None, typer.Option(help="A tokenizer.json to use instead of learning one.")
+    ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Word vectors to begin with, in the text format of word2vec or GloVe."),
     ] = None,
     settings: Settings = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many target tokens.")] = None,
@@ -90,6 +100,7 @@ def train(
         vocab_size=vocab_size,
         lowercase=lowercase,
         from_tokenizer=from_tokenizer,
+        vectors=vectors,
         settings=overrides,
         seed=seed,
         resume=resume,

@@ -30,6 +30,8 @@ seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jso
 seqloom finetune runs/lstm --task pair --how features --train train.tsv --valid dev.tsv --test test.tsv --out runs/paraphrase
 
 seqloom finetune runs/gpt --task classify --train train.jsonl --valid valid.jsonl --out runs/gpt-sst --set task.lm=0.5
+
+seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --out runs/ner --set task.crf=true
 """
 
 

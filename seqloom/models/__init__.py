@@ -26,6 +26,7 @@ MODELS = {
     "albert": "albert:Albert",
     "electra": "electra:Electra",
     "ernie": "ernie:Ernie",
+    "bilstm-cnn": "bilstm_cnn:BilstmCnn",
     "seq2seq": "seq2seq:Seq2seq",
     "bahdanau": "bahdanau:Bahdanau",
     "luong": "luong:Luong",

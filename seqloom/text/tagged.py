@@ -168,8 +168,10 @@ def _strings(row: Mapping[str, Any], name: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f'"{name}" is no list of strings')
     for i, each in enumerate(value, 1):
-        if not each or UNFIT.search(each):
-            raise ValueError(f'number {i} of "{name}" is empty, or holds a NUL or half a character: this is no text')
+        if not each:
+            raise ValueError(f'number {i} of "{name}" is empty')
+        if UNFIT.search(each):
+            raise ValueError(f'half of a character, or a NUL, in number {i} of "{name}": this is no text')
     return value
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from seqloom.batch import Ragged, pack
 from seqloom.blocks.stack import BidirectionalBackbone
 from seqloom.models import model_class
-from tests.contract.properties import VOCAB, close, digest, sequences, single, split, widened
+from tests.contract.properties import VOCAB, Words, close, digest, sequences, single, split, widened
 
 BODY = {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0}
 SMALL: dict[str, dict[str, Any]] = {
@@ -19,10 +19,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "albert": BODY | {"embedding_dim": 12, "num_layers": 3},
     "electra": BODY | {"embedding_dim": 12},
     "ernie": BODY,
-}
+    "bilstm-cnn": {
+        "embedding_dim": 12, "dim": 24, "num_layers": 2, "dropout": 0.0, "max_chars": 5, "char_dim": 8,
+        "filters": ((2, 6), (3, 8)),
+    },
+}  # fmt: skip
+ATTENTIVE = [name for name in SMALL if name != "bilstm-cnn"]
 VARIANTS = {
     "bert-plain": ("bert", {"num_segments": 0, "pooler": False}),
     "electra-square": ("electra", {"embedding_dim": None}),
+    "bilstm-cnn-once": ("bilstm-cnn", {"num_layers": 1}),
     "albert-once": ("albert", {"num_layers": 1, "ffn_dim": 40}),
 }
 EVERY = [*SMALL, *VARIANTS]
@@ -33,6 +39,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
     cls: Any = model_class(base)
     torch.manual_seed(seed)
     model = cls(cls.Config(**({"vocab_size": VOCAB} | SMALL[base] | extra | changes)))
+    model.introduce(Words())
     with torch.no_grad():  # zeros and ones would hide a missing bias or norm
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -42,7 +49,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
 def laid(model: BidirectionalBackbone, texts: list[list[int]]) -> Ragged:
     """With segments, where the model has them: each kind in every text."""
     batch = pack(texts)
-    table = model.embedding.segments
+    table = getattr(model.embedding, "segments", None)
     return batch if table is None else batch._replace(segments=batch.ids % table.num_embeddings)
 
 
@@ -99,10 +106,10 @@ class Linear(nn.Module):
 
 def every_gradient(model: BidirectionalBackbone, seed: int) -> None:
     learner = Linear(model)
-    learner(laid(model, sequences(seed, (20, model.max_len)))).backward()
+    learner(laid(model, sequences(seed, (20, model.max_len or 96)))).backward()
     silent = [n for n, p in learner.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not silent, f"no gradient: {silent}"
-    if model.embedding.segments is not None:
+    if getattr(model.embedding, "segments", None) is not None:
         assert model.embedding.segments.weight.grad.abs().sum(1).all(), "a kind of tokens that is not read"
 
 
@@ -133,9 +140,12 @@ def shown(model: BidirectionalBackbone, seed: int) -> None:
     assert len(looked.layers) == depth + 1 and len(looked.maps) == depth
     assert torch.equal(looked.layers[-1], looked.hidden)
     for before, after in zip(looked.layers, looked.layers[1:], strict=False):
-        assert before.shape == after.shape == plain.hidden.shape and not torch.equal(before, after)
-    for weights in looked.maps:
+        assert len(before) == len(after) and after.shape == plain.hidden.shape and not torch.equal(before, after)
+    for weights, gates in zip(looked.maps, model.gates, strict=True):
         assert torch.isfinite(weights).all()
+        if gates:
+            assert weights.shape == (len(batch.ids), len(gates), model.dim // 2)
+            continue
         close(weights.sum(-1), torch.ones_like(weights.sum(-1)), 1e-9)
         for rows, text in zip(weights, texts, strict=True):
             assert (rows[:, : len(text), : len(text)] > 0).all(), "a place of the own text that is not seen"
@@ -144,7 +154,8 @@ def shown(model: BidirectionalBackbone, seed: int) -> None:
 
 def trained(name: str, seed: int, count: int = 20) -> str:
     """A digest of the weights after some steps, with dropout."""
-    model = build(name, seed, torch.float32, dropout=0.1, attention_dropout=0.1)
+    more = {} if name.startswith("bilstm") else {"attention_dropout": 0.1}
+    model = build(name, seed, torch.float32, dropout=0.1, **more)
     learner = Linear(model).train()
     optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-3)
     batch = laid(model, sequences(seed, (16,) * 8))

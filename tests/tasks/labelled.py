@@ -10,6 +10,7 @@ from seqloom.models import model_class
 from seqloom.tasks import task_class
 from seqloom.text.labelled import Example
 from seqloom.text.spans import Question
+from seqloom.text.tagged import Sentence
 from seqloom.tokens.tokenizer import Tokenizer
 
 GOOD, BAD = ["good", "great", "fine"], ["bad", "poor", "dull"]
@@ -47,6 +48,7 @@ VALUES = {
     "regress": {"mean": 1.0, "spread": 0.7},
     "choose": {},
     "span": {"unanswered": True, "stride": 8},
+    "tag": {"labels": ["B-bad", "B-good", "O"], "scheme": "iob2"},
 }
 
 
@@ -72,6 +74,10 @@ def examples(task: str, count: int, seed: int = 0) -> list:
             right, many = rng.randrange(2), rng.randint(2, 4)
             choices = [sentence(rng, k == right) for k in range(many)]
             found.append(Example(("the", *choices), right, None, place))
+        elif task == "tag":
+            words = sentence(rng, good, 60 if i % 5 == 0 else 12).split()
+            tags = ["B-good" if word in GOOD else "B-bad" if word in BAD else "O" for word in words]
+            found.append(Sentence(words, tags, place))
         else:
             context = sentence(rng, good, 60 if i % 5 == 0 else 12)
             word = next(word for word in context.split() if word in GOOD + BAD)
@@ -102,6 +108,10 @@ def write(path, task: str, rows: list) -> None:
             for row in rows
         ]  # fmt: skip
         path.write_text(json.dumps({"version": "v2.0", "data": data}))
+        return
+    if task == "tag":
+        columns = ("".join(f"{word} {tag}\n" for word, tag in zip(row.words, row.tags, strict=True)) for row in rows)
+        path.write_text("\n".join(columns))
         return
     lines = []
     for row in rows:

@@ -111,7 +111,7 @@ def test_every_parameter_learns(task, model):
     made(batch_of(rows)).total.backward()
     idle = [name for name, p in made.named_parameters() if p.grad is None or not p.grad.any()]
     pairs = ("backbone.embedding.segments.weight",)  # a single text has one segment
-    unread = ("backbone.pooler.weight", "backbone.pooler.bias") if task == "span" else ()
+    unread = ("backbone.pooler.weight", "backbone.pooler.bias") if task in ("span", "tag") else ()
     shift = ("head.bias",) if task in ("choose", "span") else ()  # a softmax does not see it
     assert set(idle) <= {*pairs, *unread, *shift}
 
@@ -121,7 +121,7 @@ def test_an_untrained_model_guesses(task, model):
     made = learner(task, model).eval()
     asked, rows = encoded(made, task, 40)
     loss, count = total(made, rows)
-    guess = {"classify": math.log(2), "pair": math.log(2), "regress": 1.0}.get(task)
+    guess = {"classify": math.log(2), "pair": math.log(2), "regress": 1.0, "tag": math.log(5)}.get(task)
     if task == "choose":
         guess = np.mean([math.log(len(each.texts) - 1) for each in asked])
     if task == "span":
@@ -134,7 +134,7 @@ def test_an_untrained_model_guesses(task, model):
 def test_it_learns_a_few_examples_by_heart(task, model):
     made = learner(task, model)
     asked, rows = encoded(made, task, 12)
-    config = OptimConfig(lr=1e-2 if model == "lstm" else 3e-3)
+    config = OptimConfig(lr=(2e-2 if task == "tag" else 1e-2) if model == "lstm" else 3e-3)
     optimizer = build_optimizer(config, made)
     batch = batch_of(rows)
     for _ in range(150):
@@ -158,7 +158,7 @@ def test_answers_do_not_depend_on_what_else_is_asked(task, model):
         if task == "regress":
             assert alone["label"] == pytest.approx(answer["label"])
         else:
-            key = "answer" if task == "span" else "label"
+            key = {"span": "answer", "tag": "tags"}.get(task, "label")
             assert alone[key] == answer[key]
 
 

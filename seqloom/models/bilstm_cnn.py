@@ -1,0 +1,91 @@
+"""BiLSTM-CNN: words by their vector and by their letters, read from both ends. Ma & Hovy, 2016 (arXiv 1603.01354).
+
+With `task.crf = true` it is the paper's BiLSTM-CNNs-CRF, which tags words from scratch. A word that is in no vocabulary is still
+read by its letters; `train --vectors` fills the table of words with vectors that were learnt elsewhere.
+
+Departures: characters are bytes; a projection and a norm stand above the convolutions (see `blocks.characters`); nothing is
+dropped out of single characters; forget gates start open; two biases a gate, as kernels have them; numbers are not taken for
+one word; whatever optimizer the recipe names (the paper: SGD at 0.015, momentum 0.9, batches of 10 sentences).
+"""
+
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from seqloom.batch import Context, Output, Ragged, State, Vocabulary
+from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding
+from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
+from seqloom.blocks.stack import BidirectionalBackbone, Stack
+from seqloom.config import Config as BaseConfig
+
+Width = Annotated[int, Field(ge=1, le=64)]
+Number = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+class SpeltEmbedding(nn.Module):
+    """The vector of a word and that of its letters side by side: (T, embedding_dim + as many as there are filters)."""
+
+    def __init__(self, vocab_size: int, dim: int, cnn: CharacterCnn):
+        super().__init__()
+        self.token, self.spelt = nn.Embedding(vocab_size, dim), CharacterEmbedding(vocab_size, cnn)
+
+    def forward(self, batch: Ragged) -> Tensor:
+        return torch.cat((self.token(batch.ids), self.spelt(batch)), 1)
+
+
+class BilstmCnn(BidirectionalBackbone):
+    """filters: (width, how many) of the convolutions over max_chars characters; dim: of both directions together."""
+
+    paper, year = "Ma & Hovy, End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF", 2016
+    summary = "mean"
+    pretrains = False
+    kind = "bidirectional LSTM"
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(gt=0)
+        embedding_dim: int = Field(100, gt=0)
+        dim: int = Field(400, gt=0, multiple_of=2, description="of both directions together")
+        num_layers: int = Field(1, gt=0)
+        dropout: float = Field(0.5, ge=0, lt=1, description="of what each layer reads, and of the top")
+        max_chars: int = Field(32, ge=3, le=1000)
+        char_dim: int = Field(30, gt=0)
+        filters: tuple[tuple[Width, Number], ...] = Field(((3, 30),), min_length=1, max_length=32)
+
+    presets = {  # noqa: RUF012
+        "tiny": {"embedding_dim": 64, "dim": 128, "dropout": 0.3},
+        "small": {"embedding_dim": 100, "dim": 256},
+        "ma-hovy-2016": {"embedding_dim": 100, "dim": 400},
+    }
+
+    def __init__(self, config: Config):
+        letters = sum(number for _, number in config.filters)
+        cnn = CharacterCnn(config.char_dim, config.filters, 0, letters, config.max_chars)
+        widths = [config.embedding_dim + letters, *[config.dim] * (config.num_layers - 1)]
+        half = config.dim // 2
+        layers = [Bidirectional(LstmCell(reads, half), LstmCell(reads, half), config.dropout) for reads in widths]
+        embedding = SpeltEmbedding(config.vocab_size, config.embedding_dim, cnn)
+        super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
+        self.characters = config.max_chars
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        """What its cells end with is nothing to go on from."""
+        return super().forward(batch, state=state, context=context, layers=layers, maps=maps)._replace(state=None)
+
+    def init_weights(self) -> None:
+        init_lstm(self)
+
+    def introduce(self, vocabulary: Vocabulary) -> None:
+        self.embedding.spelt.introduce(vocabulary)
+
+    def settle(self) -> None:
+        self.embedding.spelt.settle()

@@ -1,0 +1,43 @@
+"""Vectors of words in the text format of word2vec and GloVe: a line has a word and its numbers, with blanks between them.
+
+A first line with two whole numbers, how many words and how many numbers each, is word2vec's and is left out. A word may have
+blanks in it: the numbers are those at the end of the line. Files may be packed with gz, xz or zst.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+
+from seqloom.errors import DataError
+from seqloom.text.pairs import lines_with_errors
+
+
+def read_vectors(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
+    """The vectors of those words that are wanted, float32; of a word that comes twice the first. DataError with file:line."""
+    found: dict[str, np.ndarray] = {}
+    width = 0
+    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
+        place = f"{path}:{number}"
+        if wrong is not None:
+            raise DataError(f"{place}: {wrong}")
+        parts = line.rstrip().split(" ")
+        if number == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
+            width = int(parts[1])
+            continue
+        width = width or len(parts) - 1
+        if width < 1 or len(parts) <= width:
+            raise DataError(f"{place}: {len(parts) - 1} numbers, the first line has {width}: a word and its numbers")
+        word = " ".join(parts[:-width])
+        if word not in wanted or word in found:
+            continue
+        try:
+            vector = np.array(parts[-width:], np.float64).astype(np.float32)
+        except ValueError:
+            raise DataError(f"{place}: what stands behind the word {word[:50]!r} are no {width} numbers") from None
+        if not np.isfinite(vector).all():
+            raise DataError(f"{place}: a number of the word {word[:50]!r} is not finite")
+        found[word] = vector
+    if not width:
+        raise DataError(f"{path}: no vector: the file is empty")
+    return found
