@@ -29,13 +29,13 @@ FINETUNE_EXAMPLES = """Examples:
 
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/sentiment
 
-seqloom finetune runs/lstm --task pair --how features --train train.tsv --valid dev.tsv --test test.tsv --out runs/paraphrase
-
-seqloom finetune runs/gpt --task classify --train train.jsonl --valid valid.jsonl --out runs/gpt-sst --set task.lm=0.5
-
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/five --seeds 5
 
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/curve --curve 10,30,100,300
+
+seqloom finetune runs/lstm --task pair --how features --train train.tsv --valid dev.tsv --test test.tsv --out runs/paraphrase
+
+seqloom finetune runs/gpt --task classify --train train.jsonl --valid valid.jsonl --out runs/gpt-sst --set task.lm=0.5
 """
 
 
