@@ -7,6 +7,12 @@ from seqloom.config import to_toml
 from seqloom.files import write_bytes
 from seqloom.progress import clock, human
 
+# scores of tasks that tell something about texts, and what they are called
+SCORES = {
+    "accuracy": "accuracy", "f1": "F1", "exact_match": "exact match", "mcc": "MCC", "pearson": "Pearson",
+    "spearman": "Spearman",
+}  # fmt: skip
+
 
 def write_card(folder: Path, config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> None:
     write_bytes(folder / "card.md", card(config, result, manifest).encode())
@@ -34,11 +40,15 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
         ("CO2", f"{result['co2_kg']:.2g} kg ({result['co2_country']}, 2023, Ember)"),
         ("steps skipped for broken numbers", f"{result['skipped']:,}"),
     ]
+    scored = [split for split in ("valid", "test") if "score" in result.get(f"{split}_scores", {})]
+    unit = "" if scored else " nats a token"  # else of what a task tells: an example, a word, a squared error
     if result["train_loss"] is not None:
-        rows.append(("training loss", f"{result['train_loss']:.4f} nats a token, smoothed"))
+        rows.append(("training loss", f"{result['train_loss']:.4f}{unit}, smoothed"))
     if result["valid_loss"] is not None:
         step = "" if counted else f", at step {result['best_step']:,}"
-        rows.append(("best validation loss", f"{result['valid_loss']:.4f} nats a token{step}"))
+        name = "validation loss of the weights that were kept" if scored else "best validation loss"
+        rows.append((name, f"{result['valid_loss']:.4f}{unit}{step}"))
+    rows += [(split, told(result[f"{split}_scores"], recipe["task"])) for split in scored]
     for split in ("valid", "test"):
         scores = result.get(f"{split}_scores", {})
         if "bleu" in scores:
@@ -76,6 +86,16 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
             *made_by(config),
         ]
     )
+
+
+def told(scores: dict[str, Any], task: dict[str, Any]) -> str:
+    """What a task that tells something about texts is worth, beside always telling the most frequent."""
+    shown = ", ".join(f"{name} {scores[key]:.4f}" for key, name in SCORES.items() if key in scores)
+    classes = len(task.get("labels") or scores.get("per_class", ()))
+    beside = [f"{classes:,} classes"] if classes else []
+    if "majority" in scores:
+        beside.append(f"always the most frequent: accuracy {scores['majority']:.4f}")
+    return shown + (f" ({'; '.join(beside)})" if beside else "")
 
 
 def languages(manifest: dict[str, Any], result: dict[str, Any]) -> list[str]:

@@ -28,6 +28,7 @@ class Curve(NamedTuple):
     name: str
     points: list[tuple[float, float]]
     dash: str = ""  # SVG's pattern of a line that is not drawn through
+    spread: Sequence[tuple[float, float]] = ()  # lowest and highest of each point, where that is known
 
 
 def page(title: str, parts: Sequence[str]) -> str:
@@ -44,11 +45,13 @@ def escaped(text: str) -> str:
     return html.escape(text)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str, str]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str, str] | None = None) -> str:
+    """colour: of rows by their first cell, where they have one."""
     head = "".join(f"<th>{escaped(cell)}</th>" for cell in header)
     body = ""
     for row in rows:
-        swatch = f'<span class="swatch" style="background:{colour[row[0]]}"></span>'
+        shade = (colour or {}).get(row[0])
+        swatch = f'<span class="swatch" style="background:{shade}"></span>' if shade else ""
         body += (
             f"<tr><td>{swatch}{escaped(row[0])}</td>"
             + "".join(f"<td>{escaped(cell)}</td>" for cell in row[1:])
@@ -61,7 +64,9 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
     """Lines over two linear axes, as SVG."""
     width, height, left, bottom, top = 860, 360, 56, 40, 12
     xs = [x for curve in curves for x, _y in curve.points]
-    ys = [y for curve in curves for _x, y in curve.points]
+    ys = [y for curve in curves for _x, y in curve.points] + [
+        y for curve in curves for pair in curve.spread for y in pair
+    ]
     if not xs:
         return "<p>no measurements</p>"
     x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
@@ -93,6 +98,26 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
         stroke = colour.get(curve.name, COLOURS[0])
         dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
         parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2"{dash}/>')
+        for (x, _y), ends in zip(curve.points, curve.spread, strict=False):
+            line = " ".join(place(x, end) for end in ends)
+            parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="6" opacity=".35"/>')
+    return "".join(parts) + "</svg>"
+
+
+def bars(names: Sequence[str], shares: Sequence[float], name: str) -> str:
+    """Shares from 0 to 1 as bars from left to right, as SVG."""
+    width, height, left = 560, 24, 130
+    longest = max([*shares, 1e-9])
+    parts = [
+        f'<svg viewBox="0 0 {width} {height * len(names)}" role="img" aria-label="{escaped(name)}" style="max-width:{width}px">'
+    ]
+    for i, (label, share) in enumerate(zip(names, shares, strict=True)):
+        y, long = height * i, (width - left - 60) * share / longest
+        parts += [
+            f'<text x="{left - 8}" y="{y + 12}" text-anchor="end" dominant-baseline="middle">{escaped(label)}</text>',
+            f'<rect x="{left}" y="{y + 2}" width="{long:.1f}" height="{height - 4}" fill="{COLOURS[1]}"/>',
+            f'<text x="{left + long + 6:.1f}" y="{y + 12}" dominant-baseline="middle">{share:.3f}</text>',
+        ]
     return "".join(parts) + "</svg>"
 
 

@@ -1,6 +1,6 @@
 """What tasks are learnt from: files read, tokenised and cut into batches, and what is measured on those held out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -136,15 +136,18 @@ class Tagged:
 
 
 class LabelledTexts:
-    """Texts that something is told about. What follows from the training files, classes above all, goes into the recipe."""
+    """Texts that something is told about. What follows from the training files, classes above all, goes into the recipe.
+    chosen: of the training examples those that are learnt from; classes are still those of all."""
 
     what = "examples"
 
-    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer, chosen: Sequence[int] | None = None):
         assert recipe.task is not None
         cls: Any = task_class(recipe.task["name"])
         self.examples: dict[str, list[Any]] = {name: list(cls.read(paths)) for name, paths in files.items()}
         task = cls.survey(self.examples["train"]) | recipe.task
+        if chosen is not None:
+            self.examples["train"] = [self.examples["train"][i] for i in chosen]
         steps = -(-len(self.examples["train"]) // recipe.batches.examples)
         train = recipe.train.model_copy(update={"eval_every": recipe.train.eval_every or steps})
         self.recipe = recipe.model_copy(update={"task": task, "train": train})

@@ -23,6 +23,7 @@ from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe, labelled
 from seqloom.runs import Run, check_country, load
+from seqloom.task_report import write_task_report
 from seqloom.tasks import task_class
 from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.text.pairs import TextPair, read_pairs
@@ -75,7 +76,7 @@ def train(
     texts = material_of(task_class(task), task).texts(given["train"], task)
     words = learnt_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer, task_class(task).parted_by)
     options = Options(seed, resume, overwrite, device, deterministic, country)
-    return learn(recipe, task, given, Path(out), words, options, vectors=vectors)
+    return reported(learn(recipe, task, given, Path(out), words, options, vectors=vectors), given)
 
 
 def finetune(
@@ -98,18 +99,41 @@ def finetune(
 ) -> Run | Translator | Predictor:
     """Trains a task with the backbone of another run, and its tokenizer. how: "finetune" (all weights), "features" (the
     backbone stays as it is), "gradual" (from the top layer down)."""
+    check_transfer(task, how)
+    before = opened(start, out, plugin)
+    check_country(country)
+    recipe = recipe_after(before, task, how, settings)
+    given = files_of(train=train, valid=valid, test=test)
+    options = Options(seed, resume, overwrite, device, deterministic, country)
+    return reported(learn(recipe, task, given, Path(out), before.tokenizer, options, before), given)
+
+
+def reported(run: Run | Translator | Predictor, given: dict[str, list[Path]]) -> Run | Translator | Predictor:
+    """With its page, where it tells something about texts. A run that was finished before keeps the one it has."""
+    if isinstance(run, Predictor) and not (run.folder / "report.html").exists():
+        write_task_report(run, given)
+    return run
+
+
+def check_transfer(task: str, how: str) -> None:
     if how not in HOWS:
         raise UsageError(unknown_name("--how", how, how, list(HOWS)))
     if task_class(task).reads != "labelled":
         raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
-    source = Path(start)
-    if Path(out).resolve() == source.resolve():
+
+
+def opened(start: str | Path, out: str | Path, plugin: str | Path | Plugin | None) -> Run | Translator | Predictor:
+    """The run that another one is to begin with."""
+    if Path(out).resolve() == Path(start).resolve():
         raise UsageError(f"--out {out} is the run itself: choose another folder")
-    check_country(country)
-    before = load(source, "cpu", plugin)
-    theirs = build_recipe(before.config["recipe"], str(source))
+    return load(Path(start), "cpu", plugin)
+
+
+def recipe_after(before: Run | Translator | Predictor, task: str, how: str, settings: list[str] | None) -> Recipe:
+    """For the model of another run. how: as in `recipes.labelled`."""
+    theirs = build_recipe(before.config["recipe"], str(before.folder))
     values: dict[str, Any] = {
-        "name": f"{theirs.name}-{task}",
+        "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
         "model": theirs.model,
         **labelled(task, theirs.model, how),
     }
@@ -119,11 +143,9 @@ def finetune(
         values["batches"]["backward"] = True
     for assignment in settings or []:
         override(values, assignment)
-    recipe = build_recipe(values, f"{source} for {task}")
+    recipe = build_recipe(values, f"{before.folder} for {task}")
     check_task(recipe, task)
-    given = files_of(train=train, valid=valid, test=test)
-    options = Options(seed, resume, overwrite, device, deterministic, country)
-    return learn(recipe, task, given, Path(out), before.tokenizer, options, before)
+    return recipe
 
 
 class Options(NamedTuple):
@@ -157,12 +179,15 @@ def learn(
     options: Options,
     before: Run | Translator | Predictor | None = None,
     vectors: str | Path | None = None,
+    material: Material | None = None,
 ) -> Run | Translator | Predictor:
-    """From files to a finished run. before: the run whose backbone it begins with; vectors: of words, the same."""
+    """From files to a finished run. before: the run whose backbone it begins with; vectors: of words, the same; material: what
+    the files are read as, where that is not all of them."""
     where, seed = choose_device(options.device), options.seed
     if recipe.train.watch == "bleu" and "valid" not in given:
         raise UsageError('train.watch = "bleu" needs --valid, whose translation is scored')
-    material: Material = material_of(task_class(task), task)(recipe, given, words)
+    material = material or material_of(task_class(task), task)(recipe, given, words)
+    assert material is not None
     recipe = material.recipe
     data: dict[str, Any] = {
         "files": {name: [str(file) for file in files] for name, files in given.items()},

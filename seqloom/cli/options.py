@@ -12,6 +12,12 @@ Settings = Annotated[
 Flops = Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")]
 Minutes = Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of the first weights, the order of the data and dropout.")]
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="K", help="Train so often, from --seed on, in OUT/seed-N; scores get a mean and an interval."
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, bit for bit.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from seqloom.cli.options import (
     Overwrite,
     Resume,
     Seed,
+    Seeds,
     Settings,
     with_budget,
 )
@@ -77,6 +79,7 @@ def train(
     flops: Flops = None,
     minutes: Minutes = None,
     seed: Seed = 0,
+    seeds: Seeds = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -84,43 +87,44 @@ def train(
     country: Country = "world",
 ) -> None:
     """Train a task from its own examples, from scratch."""
+    from seqloom.errors import UsageError
     from seqloom.report import write_translation_report
     from seqloom.supervise import train as run_train
+    from seqloom.tasks import task_class
     from seqloom.translator import Translator
 
-    overrides = with_budget(settings, tokens=tokens, flops=flops, minutes=minutes)
-    run = run_train(
-        recipe,
-        task,
-        train_files,
-        out,
-        valid=valid or (),
-        test=test or (),
-        tokenizer=tokenizer,
-        vocab_size=vocab_size,
-        lowercase=lowercase,
-        from_tokenizer=from_tokenizer,
-        vectors=vectors,
-        settings=overrides,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-        device=device,
-        deterministic=deterministic,
-        country=country,
-    )
-    print(ended(run.folder))
+    if seeds is not None and task_class(task).reads != "labelled":
+        raise UsageError(f"--seeds: the task {task} is trained once a call; give another --seed and --out for each")
+    train = partial(
+        run_train, recipe, task, train_files, valid=valid or (), test=test or (), tokenizer=tokenizer,
+        vocab_size=vocab_size, lowercase=lowercase, from_tokenizer=from_tokenizer, vectors=vectors,
+        settings=with_budget(settings, tokens=tokens, flops=flops, minutes=minutes), device=device,
+        deterministic=deterministic, country=country,
+    )  # fmt: skip
+    run = trained(train, out, seed, seeds, resume, overwrite)
     if isinstance(run, Translator):
         print(f"report: {write_translation_report(run, valid or train_files)}")
 
 
+def trained(train: Callable[..., Any], out: Path, seed: int, seeds: int | None, resume: bool, overwrite: bool) -> Any:
+    """One run, which is returned, or several of other seeds; and what is said of them at the end."""
+    from seqloom.repeat import lines, over_seeds
+
+    if seeds is None:
+        run = train(out=out, seed=seed, resume=resume, overwrite=overwrite)
+        print(ended(run.folder))
+        return run
+    found = over_seeds(train, out, range(seed, seed + seeds), resume=resume, overwrite=overwrite)
+    print("\n".join(lines(found, seeds)))
+    return None
+
+
 def ended(folder: Path) -> str:
     """One line about a run that is done."""
+    from seqloom.card import SCORES
+
     metrics = json.loads((folder / "metrics.json").read_text())
-    names = {
-        "bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity", "accuracy": "accuracy",
-        "f1": "F1", "exact_match": "exact match", "pearson": "Pearson", "spearman": "Spearman",
-    }  # fmt: skip
+    names = {"bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity"} | SCORES
     scores = [
         f", {split} {shown} {metrics[f'{split}_scores'][key]:.4g}"
         for split in ("valid", "test")

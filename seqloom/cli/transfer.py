@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from seqloom.cli.options import (
     Plugin,
     Resume,
     Seed,
+    Seeds,
     Settings,
     with_budget,
 )
@@ -26,6 +28,10 @@ from seqloom.cli.options import (
 FINETUNE_EXAMPLES = """Examples:
 
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/sentiment
+
+seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/five --seeds 5
+
+seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/curve --curve 10,30,100,300
 
 seqloom finetune runs/lstm --task pair --how features --train train.tsv --valid dev.tsv --test test.tsv --out runs/paraphrase
 
@@ -57,6 +63,14 @@ def finetune(
     flops: Flops = None,
     minutes: Minutes = None,
     seed: Seed = 0,
+    seeds: Seeds = None,
+    curve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="10,30,100: from so many training examples, with FROM and from scratch, by 3 seeds unless --seeds.",
+        ),
+    ] = None,
     resume: Resume = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -65,15 +79,33 @@ def finetune(
     plugin: Plugin = None,
 ) -> None:
     """Transfer: train a task with a model that was pre-trained."""
-    from seqloom.cli.tasks import ended
+    from seqloom.cli.tasks import trained
+    from seqloom.curve import learning_curve, shown
     from seqloom.supervise import finetune as run_finetune
 
-    run = run_finetune(
-        start, task, train_files, out, valid=valid or (), test=test or (), how=how,
-        settings=with_budget(settings, flops=flops, minutes=minutes), seed=seed, resume=resume, overwrite=overwrite,
-        device=device, deterministic=deterministic, country=country, plugin=plugin,
-    )  # fmt: skip
-    print(ended(run.folder))
+    options: dict[str, Any] = {
+        "valid": valid or (), "test": test or (), "how": how, "device": device, "deterministic": deterministic,
+        "settings": with_budget(settings, flops=flops, minutes=minutes), "country": country, "plugin": plugin,
+    }  # fmt: skip
+    if curve is not None:
+        several = range(seed, seed + (seeds or 3))
+        found = learning_curve(
+            start, task, train_files, out, sizes_of(curve), seeds=several, resume=resume, overwrite=overwrite, **options
+        )
+        print(shown(found, len(several)))
+        print(f"chart: {out / 'curve.html'}")
+        return
+    train = partial(run_finetune, start, task, train_files, **options)
+    trained(train, out, seed, seeds, resume, overwrite)
+
+
+def sizes_of(text: str) -> list[int]:
+    from seqloom.errors import UsageError
+
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"--curve {text}: give numbers of training examples with commas between, as 10,30,100")
+    return [int(part) for part in parts]
 
 
 PREDICT_EXAMPLES = """Examples:

@@ -53,14 +53,14 @@ def number_scores(gold: Sequence[float], predicted: Sequence[float]) -> dict[str
             where = int(np.flatnonzero(~np.isfinite(values))[0])
             raise DataError(f"the {name} number {where + 1} is {values[where]}: there is nothing to score")
     return {
-        "pearson": _correlation(a, b),
-        "spearman": _correlation(_ranks(a), _ranks(b)),
+        "pearson": correlation(a, b),
+        "spearman": correlation(ranks(a), ranks(b)),
         "mse": float(((a - b) ** 2).mean()),
         "count": len(a),
     }
 
 
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+def correlation(a: np.ndarray, b: np.ndarray) -> float:
     if not np.ptp(a) or not np.ptp(b):
         return 0.0
     a, b = (each - each.mean() for each in (a, b))
@@ -68,7 +68,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.clip(a @ b / math.sqrt((a @ a) * (b @ b)), -1, 1))
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def ranks(values: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse]

@@ -138,7 +138,7 @@ def test_numbers_of_any_size():
 
 
 def test_planted_ranks_without_ties(monkeypatch):
-    monkeypatch.setattr(module, "_ranks", lambda values: values.argsort().argsort().astype(float))
+    monkeypatch.setattr(module, "ranks", lambda values: values.argsort().argsort().astype(float))
     with pytest.raises(AssertionError):
         check_numbers([(1.0, 1.0), (1.0, 3.0), (2.0, 2.0), (2.0, 2.0), (3.0, 0.0)])
 
