@@ -225,7 +225,11 @@ def recurrent_pairs(preset: str, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def scratch(model_name: str, task: str, preset: str, model: dict[str, Any]) -> dict[str, Any]:
-    return labelled(task, {"name": model_name, **model}, "scratch")
+    """A model that learns from labelled examples alone. The rate was chosen on wikigold's validation part (one seed, small: F1
+    0.40 with 1e-3, 0.53 with 4e-3, 0.55 with 1e-2)."""
+    values = labelled(task, {"name": model_name, **model}, "scratch")
+    values["train"]["optim"]["lr"] = 4e-3
+    return values
 
 
 def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def with_words(found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.n
     borders = np.concatenate(([0], np.cumsum(count)))
     words = Words(
         torch.from_numpy(np.repeat(np.arange(len(count)), count)), torch.from_numpy(borders.astype(np.int32)),
-        max(max(count), 1),
+        sum(count) if fill else max(*count, 1),  # where shapes should come again it follows from them
     )  # fmt: skip
     labels = filled_up(np.concatenate([row.label for row in rows]), more)
     last = offsets[-1] - 1

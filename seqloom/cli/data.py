@@ -33,7 +33,12 @@ _CHECK_EXAMPLES = """Examples:
 seqloom check books.txt
 
 seqloom check train.jsonl --valid valid.jsonl --test test.jsonl --json
+
+seqloom check train.conll --task tag --valid dev.conll --test test.conll
 """
+
+_CHECKED = ("lm", "translate", "classify", "regress", "pair", "choose", "tag", "span")
+_SHOWN = 20  # labels
 
 _Texts = Annotated[
     list[Path],
@@ -132,7 +137,7 @@ def prepare(
 @app.command(epilog=_CHECK_EXAMPLES)
 def check(
     files: _Texts,
-    task: Annotated[str, typer.Option(help="What the files are for: lm (plain text) or translate (pairs).")] = "lm",
+    task: Annotated[str, typer.Option(help=f"What the files are for: {', '.join(_CHECKED)}.")] = "lm",
     valid: _Held = None,
     test: _Held = None,
     documents: _Documents = "auto",
@@ -146,8 +151,18 @@ def check(
 
         _print_pairs(survey_pairs(files), as_json)
         return
+    if task not in _CHECKED:
+        raise UsageError(f"--task {task}: available: {', '.join(_CHECKED)}")
     if task != "lm":
-        raise UsageError(f"--task {task}: available: lm, translate")
+        from seqloom.evaluate.examples import survey_examples
+
+        held = {name: _held(name, value) for name, value in (("valid", valid), ("test", test)) if value is not None}
+        for name, value in held.items():
+            if not isinstance(value, Path):
+                raise UsageError(f"--{name} {value}: give a file: examples are not divided here")
+        report = survey_examples(task, {"train": files} | {name: [Path(str(value))] for name, value in held.items()})
+        print(json.dumps(report, ensure_ascii=False)) if as_json else _print_examples(report)
+        return
     from seqloom.text.survey import Corpus, Request, survey
 
     request = Request(
@@ -158,6 +173,27 @@ def check(
         print(json.dumps(found.report, ensure_ascii=False, allow_nan=False))
     else:
         _print_report(found.report)
+
+
+def _print_examples(report: dict[str, Any]) -> None:
+    for name, part in report["splits"].items():
+        words = part["words"]
+        print(
+            f"{name:<6} {part['examples']:,} examples, {words['total']:,} words: median {words['median']:g}, "
+            f"mean {words['mean']:.1f}, longest {words['longest']:,}"
+            + (f", {part['scheme']}" if part.get("scheme") else "")
+        )
+        total = sum(part["labels"].values())
+        for label, count in list(part["labels"].items())[:_SHOWN]:
+            print(f"  {label:<20} {count:>9,} {count / total:>7.1%}")
+        if len(part["labels"]) > _SHOWN:
+            print(f"  … and {len(part['labels']) - _SHOWN:,} more")
+        if "numbers" in part:
+            print("  " + ", ".join(f"{key} {value:.4g}" for key, value in part["numbers"].items()))
+        for kind, found in part["problems"].items():
+            print(f"  {kind}: {found['count']:,}")
+            for place in found["places"]:
+                print(f"    {place}")
 
 
 def _print_pairs(report: dict[str, Any], as_json: bool) -> None:

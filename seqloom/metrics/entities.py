@@ -199,18 +199,24 @@ def marks_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str
 def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> str | None:
     """The scheme that all tags keep to; None for plain labels. A move that is illegal in the scheme which the tags keep to best
     is an error with its place: place(i, j) names word j of sentence i."""
+    best = nearest_scheme(sentences, place)
+    if best is not None:
+        check_moves(sentences, best, place)
+    return best
+
+
+def nearest_scheme(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> str | None:
+    """The one that the tags keep to best, illegal moves or not."""
     marks = marks_of(sentences, place)
     if marks is None:
         return None
     schemes = ["iobes"] if marks & {"E", "S"} else ["iob2", "iob1"]
-    best = min(schemes, key=lambda scheme: len(_illegal(sentences, scheme)))
-    check_moves(sentences, best, place)
-    return best
+    return min(schemes, key=lambda scheme: len(illegal_moves(sentences, scheme)))
 
 
 def check_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place) -> None:
     """DataError with its place where a tag follows another that it cannot follow."""
-    for i, j in _illegal(sentences, scheme)[:1]:
+    for i, j in illegal_moves(sentences, scheme)[:1]:
         tags = sentences[i]
         before, tag = ["O", *tags, "O"][j : j + 2]
         there = f"{tag!r} cannot follow {before!r}" if j < len(tags) else f"a sentence cannot end with {before!r}"
@@ -219,7 +225,7 @@ def check_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable
         )
 
 
-def _illegal(sentences: Sequence[Sequence[str]], scheme: str) -> list[tuple[int, int]]:
+def illegal_moves(sentences: Sequence[Sequence[str]], scheme: str) -> list[tuple[int, int]]:
     """Sentence and word of every tag that cannot follow the one before; the word behind the last is the end."""
     found = []
     for i, tags in enumerate(sentences):

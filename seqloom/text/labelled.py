@@ -50,6 +50,23 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: Literal[True]) 
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool) -> Iterator[Example | BadRow]: ...
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
     """The rows of all files in their order. Without need_labels: labels are not looked at, and bad rows are given as such."""
+    return each_row(paths, task, need_labels) if not need_labels else refused(each_row(paths, task), paths, "example")
+
+
+def refused(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[Any]:
+    """The same rows, where a bad one is an error, and none at all is one, too."""
+    empty = True
+    for row in rows:
+        if isinstance(row, BadRow):
+            raise DataError(f"{row.place}: {row.reason}")
+        empty = False
+        yield row
+    if empty:
+        raise DataError(f"{', '.join(map(str, paths))}: no {what}: the files are empty")
+
+
+def each_row(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
+    """Every row, bad ones as such, whether labels are needed or not."""
     if task not in TASKS:
         raise UsageError(unknown_name("task", task, task, list(TASKS)))
     wanted = [*_fields(task), *(["label"] if need_labels else [])]
@@ -67,13 +84,9 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) ->
                 if example.id is not None and seen.setdefault(example.id, place) != place:
                     raise ValueError(f"the id {example.id!r} is that of {seen[example.id]}, too: ids are given once")
             except ValueError as wrong:
-                if need_labels:
-                    raise DataError(f"{place}: {wrong}") from None
                 yield BadRow(place, str(wrong))
             else:
                 yield example
-    if first is None and need_labels:
-        raise DataError(f"{', '.join(map(str, paths))}: no example: the files are empty")
 
 
 class Label(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
-from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, text_of
+from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, refused, text_of
 from seqloom.text.read import MAX_FILE, form_of
 from seqloom.text.stream import Opened, check_text
 
@@ -34,23 +34,22 @@ def read_questions(paths: Sequence[Path], need_answers: bool) -> Iterator[Questi
 def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
     """The questions of all files in their order. Without need_answers: answers are not looked at, and a bad question is given
     as such."""
+    return each_question(paths, False) if not need_answers else refused(each_question(paths), paths, "question")
+
+
+def each_question(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
+    """Every question, bad ones as such, whether answers are needed or not."""
     seen: dict[str, str] = {}
-    found = False
     for path in paths:
         for place, paragraph, row in _rows(path):
-            found = True
             try:
                 question = _question(row, paragraph, place, need_answers)
                 if seen.setdefault(question.id, place) != place:
                     raise ValueError(f"this id is that of {seen[question.id]}, too: ids are given once")
             except ValueError as error:
-                if need_answers:
-                    raise DataError(f"{place}: {error}") from None
                 yield BadRow(place, str(error))
             else:
                 yield question
-    if not found and need_answers:
-        raise DataError(f"{', '.join(map(str, paths))}: no question: the files have none")
 
 
 def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
-from seqloom.text.labelled import UNFIT, BadRow, fields_of, id_of, read_objects, text_of
+from seqloom.text.labelled import UNFIT, BadRow, fields_of, id_of, read_objects, refused, text_of
 from seqloom.text.pairs import lines_with_errors
 from seqloom.text.read import form_of
 
@@ -87,20 +87,19 @@ def read_tagged(paths: Sequence[Path], need_tags: Literal[True]) -> Iterator[Sen
 def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | BadRow]: ...
 def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
     """The sentences of all files in their order. Without need_tags: tags are not looked at, and bad rows are given as such."""
+    return each_sentence(paths, False) if not need_tags else refused(each_sentence(paths), paths, "sentence")
+
+
+def each_sentence(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
+    """Every sentence, bad rows as such, whether tags are needed or not."""
     seen: dict[str, str] = {}
-    empty = True
     for path in paths:
         for found in _objects(path, need_tags) if form_of(path) == "jsonl" else _columns(path, need_tags):
             if isinstance(found, Sentence) and found.id is not None:
                 first = seen.setdefault(found.id, found.place)
                 if first != found.place:
                     found = BadRow(found.place, f"the id {found.id!r} is that of {first}, too: ids are given once")
-            if need_tags and isinstance(found, BadRow):
-                raise DataError(f"{found.place}: {found.reason}")
-            empty = False
             yield found
-    if empty and need_tags:
-        raise DataError(f"{', '.join(map(str, paths))}: no sentence: the files are empty")
 
 
 def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:

@@ -61,7 +61,8 @@ def test_check_prints_a_report(corpus: Path, capsys: pytest.CaptureFixture[str])
     assert f"{corpus}:202 = {corpus}:1" in out
     code, out, _ = call(capsys, "check", corpus, "--json", "--valid", "0.1")
     assert json.loads(out)["leaks"]["checked"]
-    fails(capsys, 2, "--task tag: available: lm", "check", corpus, "--task", "tag")
+    fails(capsys, 2, "--task parse: available: lm", "check", corpus, "--task", "parse")
+    fails(capsys, 3, "no example: ", "check", corpus, "--task", "tag")
 
 
 def test_bad_input_is_one_line_with_the_right_code(

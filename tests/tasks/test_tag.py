@@ -9,10 +9,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils import _pytree as pytree
 
 from seqloom.batch import IGNORE
 from seqloom.batches import labelled
-from seqloom.batches.labelled import Examples, Frame, batch_of
+from seqloom.batches.labelled import Examples, Frame, LabelledBatches, batch_of
 from seqloom.blocks.pooling import pool_words
 from seqloom.cli import run as command
 from seqloom.errors import DataError
@@ -274,6 +275,26 @@ def test_company_and_filler_change_nothing(config):
         torch.testing.assert_close(filled.total, together.total, rtol=1e-9, atol=0)
         many = (rows * 3)[:8]  # sequences of tokens and of words that need no filler
         assert batch_of(many, max_len=24).words.offsets.diff()[-1] == -sum(len(r.label) for e in many for r in e) % 64
+
+
+def shapes_come_again():
+    """What a recorded step is found by: shapes, and numbers that the host knows."""
+    learner, tokenizer = learner_of("bpe", "bert"), TOKENIZERS["bpe"]
+    rows, _ = learner.encode(some_sentences(160), tokenizer, Frame.of(learner.backbone, tokenizer, 20))
+    plan = LabelledBatches(Examples(rows, 0, 0), 8, fixed=True).plan(0, 0)
+    leaves = [pytree.tree_leaves(plan.batch(i)) for i in range(len(plan))]
+    keys = [tuple(leaf.shape if isinstance(leaf, torch.Tensor) else leaf for leaf in each) for each in leaves]
+    assert len(set(keys)) <= len(keys) / 2
+
+
+def test_shapes_come_again():
+    shapes_come_again()
+
+
+def test_planted_words_without_filler_are_noticed(monkeypatch):
+    monkeypatch.setattr(labelled, "STEP_WORDS", 1)
+    with pytest.raises(AssertionError):
+        shapes_come_again()
 
 
 def test_unlabelled_sentences_cost_nothing():
