@@ -29,6 +29,7 @@ ORDER = [
     "decode",
     "metrics",
     "tasks",
+    "baseline",
     "convert",
     "cost",
     "train",

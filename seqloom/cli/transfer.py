@@ -1,4 +1,4 @@
-"""finetune and predict: a pre-trained model put to a task, and the task put to use."""
+"""finetune, predict and baseline: a pre-trained model put to a task, the task put to use, and what both must beat."""
 
 import json
 import sys
@@ -15,6 +15,7 @@ from seqloom.cli.options import (
     Deterministic,
     Device,
     Flops,
+    Json,
     Minutes,
     Overwrite,
     Plugin,
@@ -178,3 +179,48 @@ def rows_of(stream: Any, learner: Any) -> Iterator[Any]:
             yield DataError(f"{place}: no valid JSON ({error})")
         except DataError as error:
             yield error
+
+
+BASELINE_EXAMPLES = """Examples:
+
+seqloom baseline --task tag --train train.conll --valid dev.conll --test test.conll
+
+seqloom baseline --task classify --train train.jsonl --valid valid.jsonl --features lexical --out baseline
+"""
+
+
+@app.command(epilog=BASELINE_EXAMPLES)
+def baseline(
+    task: Annotated[str, typer.Option(help="classify, pair or tag.")],
+    train_files: Annotated[list[Path], typer.Option("--train", metavar="FILE", help="To learn from.")],
+    valid: Annotated[list[Path], typer.Option("--valid", metavar="FILE", help="To choose the penalty by.")],
+    test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Scored once, at the end.")] = None,
+    features: Annotated[
+        str, typer.Option(help="Of structural, lexical, probability; several with commas between them.")
+    ] = "structural,lexical,probability",
+    out: Annotated[Path | None, typer.Option(help="A new folder for baseline.json and the answers.")] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Hand-made features and a linear model: what a network has to beat."""
+    from seqloom.baseline import baseline as run_baseline
+    from seqloom.cli.training import show
+    from seqloom.errors import UsageError
+    from seqloom.files import write_bytes, write_json
+
+    if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        raise UsageError(f"--out {out} is there already: choose another")
+    groups = [group.strip() for group in features.split(",") if group.strip()]
+    result, answers = run_baseline(task, train_files, valid, test or (), groups, seed)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for split, told in answers.items():
+            lines = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in told)
+            write_bytes(out / f"{split}.jsonl", lines.encode())
+        write_json(out / "baseline.json", result)
+    if as_json:
+        print(json.dumps(result))
+        return
+    for split in answers:
+        print(f"{split}:")
+        show({key: value for key, value in result[f"{split}_scores"].items() if isinstance(value, int | float)}, False)
