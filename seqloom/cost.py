@@ -20,6 +20,7 @@ from seqloom.batch import Learner, Sizes
 from seqloom.blocks.alignment import Alignment
 from seqloom.blocks.attention import CrossAttention, SelfAttention
 from seqloom.blocks.characters import CharacterCnn
+from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.recurrent import TorchCell
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
@@ -69,6 +70,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),
+    Convolutions: ("convolutions", lambda m: Flops(token=2 * sum(each.weight.numel() for each in m.filters))),
     CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
     Softmax: ("softmax", lambda m: Flops(target=2 * m.multiplied)),  # and what is built on it
 }

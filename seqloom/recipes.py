@@ -33,7 +33,7 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
     if not cls.causal:
         training = partial(passages, model)
     if issubclass(cls, Backbone) and not cls.pretrains:
-        training = partial(scratch, model, task or "tag")
+        training = partial(scratch, model, task or {"text-cnn": "classify"}.get(model, "tag"))
     if issubclass(cls, EncoderDecoder):
         training = attentive_pairs if model == "transformer" else recurrent_pairs
     return {
@@ -253,7 +253,8 @@ def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
 
     Narrow models want higher rates: 5e-5, which BERT's authors recommend, at 768 numbers."""
     cls: Any = model_class(model["name"])
-    dim = model.get("dim") or cls.Config.model_fields["dim"].default
+    field = cls.Config.model_fields.get("dim")
+    dim = model.get("dim") or (256 if field is None else field.default)
     tuned = min(float(f"{0.04 / dim:.1g}"), 1e-3) * (4 if cls.recurrent else 1)
     attentive = "num_heads" in cls.Config.model_fields
     rate = {"scratch": 5e-4 if attentive else 1e-3, "finetune": tuned, "features": 2e-3, "gradual": 2 * tuned}[how]

@@ -27,6 +27,7 @@ MODELS = {
     "electra": "electra:Electra",
     "ernie": "ernie:Ernie",
     "bilstm-cnn": "bilstm_cnn:BilstmCnn",
+    "text-cnn": "text_cnn:TextCnn",
     "seq2seq": "seq2seq:Seq2seq",
     "bahdanau": "bahdanau:Bahdanau",
     "luong": "luong:Luong",

@@ -97,7 +97,7 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         elif row["causal"]:
             assert row["objectives"] == ["next-token", *recurrent]
             assert "classify" in row["tasks"] and not {"translate", "entity-lm"} & set(row["tasks"])
-        elif row["kind"] == "bidirectional LSTM":
+        elif row["kind"] in ("bidirectional LSTM", "convolutional"):
             assert row["objectives"] == [] and {"tag", "classify"} <= set(row["tasks"])
         else:
             assert row["objectives"][0] == "masked" and "next-token" not in row["objectives"]

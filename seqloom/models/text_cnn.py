@@ -1,0 +1,54 @@
+"""A convolutional classifier of texts: filters over a few words each, and of each filter the strongest answer. Kim, 2014
+(arXiv 1408.5882).
+
+The maximum over a text is taken by the task (`summary`). Departures: filters stand over every token, those at the ends of a text
+over zeros, too; weights are decayed instead of held to a norm; whatever optimizer the recipe names (the paper: Adadelta).
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+from torch import nn
+
+from seqloom.blocks.convolution import Convolutions
+from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.stack import BidirectionalBackbone, Stack
+from seqloom.config import Config as BaseConfig
+
+Width = Annotated[int, Field(ge=1, le=128)]
+Number = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+class TextCnn(BidirectionalBackbone):
+    """filters: (width in tokens, how many)."""
+
+    paper, year = "Kim, Convolutional neural networks for sentence classification", 2014
+    summary = "max"
+    pretrains = False
+    kind = "convolutional"
+
+    class Config(BaseConfig):
+        vocab_size: int = Field(gt=0)
+        embedding_dim: int = Field(300, gt=0)
+        filters: tuple[tuple[Width, Number], ...] = Field(((3, 100), (4, 100), (5, 100)), min_length=1, max_length=32)
+        dropout: float = Field(0.5, ge=0, lt=1, description="of what is told from; of the embeddings half of it")
+
+    presets = {  # noqa: RUF012
+        "tiny": {"embedding_dim": 64, "filters": [[2, 32], [3, 32], [4, 32]], "dropout": 0.3},
+        "small": {"embedding_dim": 128},
+        "kim-2014": {"embedding_dim": 300},
+    }
+
+    def __init__(self, config: Config):
+        layer = Convolutions(config.embedding_dim, config.filters, config.dropout / 2)
+        embedding = TokenEmbedding(config.vocab_size, config.embedding_dim, dropout=0.0)
+        dim = sum(many for _, many in config.filters)
+        super().__init__(embedding, Stack([layer], top=nn.Dropout(config.dropout)), dim)
+
+    def init_weights(self) -> None:
+        """Word vectors uniform in ±0.25, as the paper has those that are not given; filters as PyTorch has them."""
+        for module in self.modules():
+            if isinstance(module, nn.Embedding):
+                nn.init.uniform_(module.weight, -0.25, 0.25)
+            elif isinstance(module, nn.Conv1d):
+                module.reset_parameters()
