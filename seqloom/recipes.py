@@ -268,7 +268,9 @@ def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
     }
     section: dict[str, Any] = {"name": task}
     if how == "features":
-        section |= {"frozen": True, "layers": "mix"}
+        # words as wide as nothing else, and nothing that leads from them to the layers: there is no mix of them
+        uneven = "embedding_dim" in cls.Config.model_fields and not attentive
+        section |= {"frozen": True, "layers": "last" if uneven else "mix"}
         if task in ("classify", "pair", "regress", "choose"):
             section["pool"] = "mean"
     if how == "gradual":

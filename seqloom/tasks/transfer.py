@@ -110,6 +110,11 @@ class Transfer(Task):
             states = (*output.layers[:-1], output.hidden)
             found = output.hidden if not several or self.mix is not None else choose(states, self.layers)
         if self.mix is not None:
+            widths = [state.shape[1] for state in states]
+            if len(set(widths)) > 1:
+                raise UsageError(
+                    f'\'task.layers\' = "mix": the layers are {widths} wide and cannot be put together: use "last"'
+                )
             found = self.mix(states)
         if self.reader is not None:
             found, _, _ = self.reader(found, batch)

@@ -11,6 +11,7 @@ from seqloom.batch import pack
 from seqloom.batches.labelled import Frame, batch_of
 from seqloom.errors import DataError, UsageError
 from seqloom.models.bilstm_cnn import BilstmCnn
+from seqloom.recipes import labelled
 from seqloom.supervise import known_words, train
 from seqloom.tasks import tag, transfer
 from seqloom.tasks.classify import Classify
@@ -158,3 +159,17 @@ def test_a_run_begins_with_them(tmp_path):
     assert run.config["data"]["vectors"] == {"file": str(tmp_path / "v.txt"), "words": 2}
     with pytest.raises(DataError, match="other data"):
         train("bilstm-cnn-tiny", "tag", [file], tmp_path / "run", vectors=tmp_path / "other.txt", resume=True, **given)
+
+
+def test_layers_of_several_widths_are_not_mixed():
+    values = {"labels": ("A", "B"), "layers": "mix"}
+    body = BilstmCnn(BilstmCnn.Config(vocab_size=WORDS.vocab_size))
+    learner = TagWords(body, TagWords.Config(**values))
+    rows, _ = learner.encode([Sentence(["the"], ["A"], "here")], WORDS, Frame.of(body, WORDS, 9))
+    with pytest.raises(UsageError, match=r"the layers are \[130, 400\] wide"):
+        learner(batch_of(rows))
+    found = {
+        name: labelled("tag", {"name": name}, "features")["task"]["layers"]
+        for name in ("bilstm-cnn", "awd-lstm", "lstm", "albert")
+    }
+    assert found == {"bilstm-cnn": "last", "awd-lstm": "last", "lstm": "mix", "albert": "mix"}
