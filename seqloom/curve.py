@@ -80,7 +80,7 @@ def learning_curve(
                 material = LabelledTexts(recipe, given, before.tokenizer, order[:size])
                 place = folder / "curve" / kind / str(size) / f"seed-{seed}"
                 first = before if kind == "pretrained" else None
-                run: Any = learn(recipe, task, given, place, before.tokenizer, options, first, material)
+                run: Any = learn(recipe, task, given, place, before.tokenizer, options, first, material=material)
                 scores = read_json(place / "metrics.json")[f"{split}_scores"]
                 score, baseline = run.learner.headline, scores.get("majority")
                 values[kind, size].append(scores["score"])
