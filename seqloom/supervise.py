@@ -124,8 +124,9 @@ def check_transfer(task: str, how: str) -> None:
 
 def opened(start: str | Path, out: str | Path, plugin: str | Path | Plugin | None) -> Run | Translator | Predictor:
     """The run that another one is to begin with."""
-    if Path(out).resolve() == Path(start).resolve():
-        raise UsageError(f"--out {out} is the run itself: choose another folder")
+    source = Path(start).resolve()
+    if Path(out).resolve() in (source, *source.parents):
+        raise UsageError(f"--out {out} is the run itself, or holds it: choose another folder")
     return load(Path(start), "cpu", plugin)
 
 

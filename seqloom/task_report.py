@@ -108,10 +108,11 @@ def mistakes(found: Judged) -> list[str]:
     """Those of which it was most sure."""
     wrong = sorted((item for item in found.items if item.wrong), key=lambda item: -item.sure)
     if not wrong:
-        return ["<h3>Mistakes</h3><p>none</p>"] if found.items else []
+        return ["<p>Mistakes: none</p>"] if found.items else []
     most = "the largest" if found.measure == "error" else "the most confident"
-    heading = f"<h3>Mistakes: {most} {min(len(wrong), MISTAKES)} of {len(wrong):,}</h3>"
-    return [heading, *(mistake(item, found.measure) for item in wrong[:MISTAKES])]
+    heading = f"Mistakes: {most} {min(len(wrong), MISTAKES)} of {len(wrong):,}"
+    shown = [mistake(item, found.measure) for item in wrong[:MISTAKES]]
+    return [f"<details><summary>{heading}</summary>", *shown, "</details>"]  # folded: they are long
 
 
 def mistake(item: Item, measure: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -229,6 +230,15 @@ def test_predict_answers_every_row(place, tmp_path, capsys):
         ["predict", str(tmp_path / "run"), str(place / "classify.test.jsonl"), "--out", str(tmp_path / "told.jsonl")]
     )
     assert code == 0 and len((tmp_path / "told.jsonl").read_text().splitlines()) == 16
+
+
+@pytest.mark.parametrize("more", [[], ["--curve", "4"], ["--seeds", "1"]])
+def test_the_run_that_it_begins_with_is_never_overwritten(place, tmp_path, capsys, more):
+    source = tmp_path / "out" / ("seed-0" if "--seeds" in more else "lstm")
+    shutil.copytree(place / "lstm", source)
+    code = main(["finetune", str(source), "--task", "classify", "--train", str(place / "classify.train.jsonl"), *more,
+                 "--valid", str(place / "classify.valid.jsonl"), "--out", str(tmp_path / "out"), "--overwrite"])  # fmt: skip
+    assert code == 2 and "the run itself, or holds it" in line(capsys) and (source / "weights.json").exists()
 
 
 def test_what_is_no_predictor_is_named(place, capsys):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.tasks.labelled import examples, write
 from tests.train.material import sentences, write_pairs, write_text
 
 README = Path(__file__).parents[1] / "README.md"
@@ -24,12 +25,20 @@ def test_commands_and_python(tmp_path):
     for name, count, seed in (("train", 1000, 0), ("val", 10, 1)):
         for path in write_pairs(tmp_path, count, seed, name):
             path.rename(path.with_suffix({".en": ".en", ".xx": ".de"}[path.suffix]))
+    for seed, (name, count) in enumerate({"train": 32, "valid": 16, "test": 16}.items()):
+        write(tmp_path / f"{name}.jsonl", "classify", examples("classify", count, seed))
     bin_ = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]
     assert len(commands) > 10
-    # the test's text is too small for the default
-    small = {"--out data ": "--out data --vocab-size 300 ", "--task translate": "--task translate --vocab-size 300"}
+    # the test's text is too small for the default, and its time too short for a whole curve
+    small = {
+        "--out data ": "--out data --vocab-size 300 ",
+        "--task translate": "--task translate --vocab-size 300",
+        "--task classify": "--task classify --set budget.epochs=1",
+        "--seeds 3": "--seeds 2",
+        "--curve 10,30,100": "--curve 4,8 --seeds 1",
+    }
     for command in commands:
         for plain, changed in small.items():
             command = command.replace(plain, changed)

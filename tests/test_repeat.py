@@ -74,6 +74,12 @@ def test_a_killed_one_goes_on(place, tmp_path):
     assert (out / "seeds.json").read_text() == (tmp_path / "whole/seeds.json").read_text()
 
 
+def test_a_single_run_names_its_report(place, tmp_path, capsys):
+    assert call(place, tmp_path / "out") == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"report: {tmp_path / 'out/report.html'}" and (tmp_path / "out/report.html").exists()
+
+
 def test_wrong_calls(place, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").write_text("{}")

@@ -123,7 +123,7 @@ def test_chance_is_marked(right, baseline, told):
 
 def test_the_most_confident_mistakes_come_first():
     items = [Item(f"text {i}", "a", "b", i / 100, i % 2 == 0) for i in range(100)]
-    heading, *shown = mistakes(Judged({}, items))
+    heading, *shown, _end = mistakes(Judged({}, items))
     assert "25 of 50" in heading and len(shown) == 25
     assert [text.split("\n")[0] for text in shown] == [f"<pre>text {i}" for i in range(98, 48, -2)]
 

@@ -108,11 +108,14 @@ def train(
 
 def trained(train: Callable[..., Any], out: Path, seed: int, seeds: int | None, resume: bool, overwrite: bool) -> Any:
     """One run, which is returned, or several of other seeds; and what is said of them at the end."""
+    from seqloom.predictor import Predictor
     from seqloom.repeat import lines, over_seeds
 
     if seeds is None:
         run = train(out=out, seed=seed, resume=resume, overwrite=overwrite)
         print(ended(run.folder))
+        if isinstance(run, Predictor):
+            print(f"report: {run.folder / 'report.html'}")
         return run
     found = over_seeds(train, out, range(seed, seed + seeds), resume=resume, overwrite=overwrite)
     print("\n".join(lines(found, seeds)))
