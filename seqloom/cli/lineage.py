@@ -43,8 +43,11 @@ def describe(name: str) -> dict[str, Any]:
     counts = {}
     with torch.device("meta"):  # shapes only: counting 1.5 billion parameters takes no memory
         for preset, values in cls.presets.items():
-            learner = find_recipe(f"{name}-{preset}").learner(values.get("vocab_size", 8192))
-            counts[preset] = sum(p.numel() for p in learner.parameters())
+            recipe, vocabulary = find_recipe(f"{name}-{preset}"), values.get("vocab_size", 8192)
+            # what stands above a model that learns from labels alone depends on how many there are
+            whole = getattr(cls, "pretrains", True)
+            built = recipe.learner(vocabulary) if whole else cls(recipe.model_config_of(vocabulary))
+            counts[preset] = sum(p.numel() for p in built.parameters())
     return {
         "paper": cls.paper,
         "year": cls.year,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqloom.blocks.pooling import choose
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate import encode as encoding
 from seqloom.runs import Run
@@ -136,7 +137,7 @@ def test_the_norm_at_the_top_forgotten(monkeypatch):
     """The last layer in place of what the output layer reads."""
 
     def states_of(self, batch, layers):
-        return encoding.choose(self.backbone(batch, layers=True).layers, layers)
+        return choose(self.backbone(batch, layers=True).layers, layers)
 
     monkeypatch.setattr(encoding.Encoder, "states", states_of)
     with pytest.raises(AssertionError):
