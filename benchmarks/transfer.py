@@ -175,30 +175,19 @@ def tuned_texts(tasks: Path, out: Path) -> None:
 def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str, Any]:
     import torch
 
-    from seqloom.recipe import build_recipe
-    from seqloom.recipes import labelled
     from seqloom.runs import load
-    from seqloom.supervise import Options, files_of, finetune, learn
+    from seqloom.supervise import Options, files_of, learn, recipe_after
 
     folder, data, task = out / "runs" / work["name"], work["data"], task_of(work["data"])
     given = {split: files(tasks, data, split) for split in ("train", "valid", "test")}
     shutil.rmtree(folder, ignore_errors=True)
-    source, started = out / "pre" / work["model"], time.monotonic()
-    if work["how"] == "scratch":  # the same model and tokenizer, other first weights
-        from seqloom.config import override
-
-        before: Any = load(source, "cpu")
-        theirs = build_recipe(before.config["recipe"], str(source))
-        values = {"name": work["name"], "model": theirs.model, **labelled(task, theirs.model, "scratch")}
-        for setting in work["settings"]:
-            override(values, setting)
-        options = Options(work["seed"], False, True, device, False, "world")
-        run: Any = learn(build_recipe(values, work["name"]), task, files_of(**given), folder, before.tokenizer, options)
-    else:
-        run = finetune(
-            source, task, given["train"], folder, valid=given["valid"], test=given["test"], how=work["how"],
-            settings=work["settings"], seed=work["seed"], overwrite=True, device=device,
-        )  # fmt: skip
+    before: Any = load(out / "pre" / work["model"], "cpu")
+    started = time.monotonic()
+    recipe = recipe_after(before, task, work["how"], work["settings"])
+    options = Options(work["seed"], False, True, device, False, "world")
+    # from scratch: the same model and tokenizer, other first weights
+    first = None if work["how"] == "scratch" else before
+    run: Any = learn(recipe, task, files_of(**given), folder, before.tokenizer, options, first)
     metrics = json.loads((folder / "metrics.json").read_text())
     kept = ("step", "tokens", "seconds", "flops", "parameters", "tokens_per_second")
     result = work | {key: metrics[key] for key in kept} | {"all_seconds": time.monotonic() - started}
