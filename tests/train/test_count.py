@@ -132,7 +132,7 @@ def test_a_finished_run_stays_as_it_is(data: Path, copy: Path, capsys: pytest.Ca
         pretrain("ngram-small", data, copy, resume=True, seed=1)
 
 
-@pytest.mark.parametrize("moment", ["seqloom.runs.perplexity", "seqloom.train.count.count_ngrams"])
+@pytest.mark.parametrize("moment", ["seqloom.prepared.perplexity", "seqloom.train.count.count_ngrams"])
 def test_a_stopped_run_counts_anew(
     finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
