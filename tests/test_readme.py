@@ -35,7 +35,9 @@ def test_commands_and_python(tmp_path):
     small = {
         "--out data ": "--out data --vocab-size 300 ",
         "--task translate": "--task translate --vocab-size 300",
-        "--task classify": "--task classify --set budget.epochs=1",
+        "--task classify --train": "--task classify --set budget.epochs=1 --train",
+        "--task classify --how": "--task classify --set budget.epochs=1 --how",
+        "baseline --task classify --set budget.epochs=1": "baseline --task classify",
         "--seeds 3": "--seeds 2",
         "--curve 10,30,100": "--curve 4,8 --seeds 1",
     }

@@ -17,11 +17,13 @@ from seqloom.runs import pretrain
 from seqloom.supervise import train
 from seqloom.train import checkpoint as checkpoints
 from seqloom.train.loop import Fit
+from tests.tasks.labelled import examples, write
 from tests.train.material import prepared, write_pairs
 
 SAME = ("roberta", "xlm", "xlm-r", "ernie")  # as bert, but for a number or two
 TRAINED = [name for name in MODELS if not model_class(name).counted and name not in SAME]
 PAIRED = [name for name in TRAINED if issubclass(model_class(name), EncoderDecoder)]
+LABELLED = [name for name in TRAINED if name not in PAIRED and not model_class(name).pretrains]
 TIMES = {"seconds", "tokens_per_second", "joules", "log_bytes"}
 
 
@@ -31,18 +33,21 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("resume")
     write_pairs(folder, 300)
     write_pairs(folder, 20, 1, "valid")
+    for seed, (split, count) in enumerate({"train": 200, "valid": 20}.items()):
+        write(folder / f"{split}.jsonl", "classify", examples("classify", count, seed))
     return prepared(folder / "data")
 
 
 def run(name: str, data: Path, out: Path, chosen: list[str], **options) -> None:
     """One run of a model's tiny recipe, whatever it learns from."""
-    if name not in PAIRED:
+    if name not in PAIRED + LABELLED:
         pretrain(f"{name}-tiny", data, out, settings=chosen, **options)
         return
-    files = {split: [data.parent / f"{split}.{side}" for side in ("en", "xx")] for split in ("train", "valid")}
+    sides = ("en", "xx") if name in PAIRED else ("jsonl",)
+    files = {split: [data.parent / f"{split}.{side}" for side in sides] for split in ("train", "valid")}
     train(
         f"{name}-tiny",
-        "translate",
+        "translate" if name in PAIRED else "classify",
         files["train"],
         out,
         valid=files["valid"],
@@ -54,9 +59,13 @@ def run(name: str, data: Path, out: Path, chosen: list[str], **options) -> None:
 
 def settings(name: str, steps: int, save_every: int = 7, workers: int = 1) -> list[str]:
     """Small enough to be quick; several epochs, evaluations between saves, an odd number of batches a step."""
-    small = ["model.dim=20", "model.dropout=0.1", *(["model.proj_dim=12"] if name == "big-lstm" else [])]
-    packed = name in PAIRED or name.startswith("gpt")  # dropout: so that the generator matters
-    shapes = ["batches.budget=256" if packed else "batches.streams=8", "batches.length=32"]
+    small = [
+        "model.dropout=0.1",
+        *(["model.proj_dim=12"] if name == "big-lstm" else []),
+    ]  # so that the generator matters
+    small += ["model.embedding_dim=12"] if name == "text-cnn" else ["model.dim=20"]
+    streams = getattr(model_class(name), "recurrent", False) or name == "nnlm"
+    shapes = ["batches.streams=8" if streams else "batches.budget=256", "batches.length=32", "batches.examples=8"]
     return [
         *small,
         *shapes,
