@@ -18,7 +18,7 @@ from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.pairs import parallel_loss
 from seqloom.evaluate.translation import pair_loss
 from seqloom.objectives.masked import MaskedLM
-from seqloom.predictor import Predictor, say_cut
+from seqloom.predictor import Predictor, held_out_frame, say_cut
 from seqloom.progress import say
 from seqloom.recipe import Recipe
 from seqloom.runs import Run
@@ -153,10 +153,12 @@ class LabelledTexts:
         self.recipe = recipe.model_copy(update={"task": task, "train": train})
         with torch.device("meta"):
             learner = self.recipe.learner(tokenizer.vocab_size)
-        frame = Frame.of(learner.backbone, tokenizer, recipe.batches.length, recipe.batches.backward)
+        learnt = Frame.of(learner.backbone, tokenizer, recipe.batches.length, recipe.batches.backward)
+        told = held_out_frame(learner, tokenizer, recipe)
         self.splits: dict[str, Examples] = {}
         for name, examples in self.examples.items():
             learner.check(examples)
+            frame = learnt if name == "train" else told
             rows, cut = learner.encode(examples, tokenizer, frame)
             say_cut(cut, frame, name)
             texts = [text for example in examples for text in cls.texts_of(example)]

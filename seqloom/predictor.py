@@ -13,7 +13,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.labelled import judge, tell
 from seqloom.progress import say
-from seqloom.recipe import build_recipe
+from seqloom.recipe import Recipe, build_recipe
 from seqloom.tasks.transfer import Transfer, is_bad
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -26,10 +26,7 @@ class Predictor:
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.task: str = config["recipe"]["task"]["name"]
-        batches = build_recipe(config["recipe"], str(folder)).batches
-        # what is told about may be as long as the model can read
-        longest = learner.backbone.max_len or max(batches.length, 4096)
-        self.frame = Frame.of(learner.backbone, tokenizer, longest, batches.backward)
+        self.frame = held_out_frame(learner, tokenizer, build_recipe(config["recipe"], str(folder)))
 
     def predict(self, rows: Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()) -> list[dict[str, Any]]:
         """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is
@@ -100,6 +97,12 @@ class Predictor:
         found = judge(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
         assert found is not None
         return {"examples": len(examples), **found, "parameters": self.learner.size()}
+
+
+def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:
+    """What is told about may be longer than what was learnt from: as long as the model can read."""
+    longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
+    return Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
 
 
 def say_cut(places: Sequence[str], frame: Frame, name: str) -> None:

@@ -133,6 +133,15 @@ def test_from_scratch(place, tmp_path):
     assert run.evaluate(given["test"])["accuracy"] > 0.9
 
 
+def test_held_out_texts_are_read_as_they_are_told_about_later(place, tmp_path):
+    """What was learnt from is cut at batches.length; what is scored is not, in training as after it."""
+    run = tuned(place, tmp_path / "run", settings=["batches.length=4"])
+    scores = json.loads((tmp_path / "run/metrics.json").read_text())["test_scores"]
+    again = run.evaluate(files(place, "classify")["test"])
+    assert again["loss"] == pytest.approx(scores["loss"], rel=1e-6)
+    assert run.frame.limit > 100
+
+
 # ---- backward
 
 
