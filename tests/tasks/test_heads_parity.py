@@ -1,4 +1,4 @@
-"""What tells classes, choices and tags equals the heads of `transformers` with the same weights, for four families."""
+"""What tells classes, choices, tags and answers equals the heads of `transformers` with the same weights, for four families."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import transformers as hf
 from seqloom.batches.labelled import Row, batch_of
 from seqloom.tasks.choose import Choose
 from seqloom.tasks.classify import Classify
+from seqloom.tasks.span import PickSpan
 from seqloom.tasks.tag import TagWords
 from tests.models.test_encoder_parity import THEIRS, ours, texts
 
@@ -15,11 +16,11 @@ FAMILIES = {"bert": "Bert", "roberta": "Roberta", "electra": "Electra", "albert"
 CLASSES = 3
 
 
-def reference(family, head):
+def reference(family, head, labels=CLASSES):
     config, _, sizes = THEIRS[family]
     torch.manual_seed(0)
     cls = getattr(hf, f"{FAMILIES[family]}For{head}")
-    model = cls(config(**sizes, num_labels=CLASSES, attn_implementation="eager")).eval()
+    model = cls(config(**sizes, num_labels=labels, attn_implementation="eager")).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -91,9 +92,25 @@ def tags_are_equal(family):
     torch.testing.assert_close(found, torch.stack(first), rtol=0, atol=1e-4)
 
 
+@torch.no_grad()
+def answers_are_equal(family):
+    model, body = reference(family, "QuestionAnswering", 2)
+    learner = PickSpan(body, PickSpan.Config()).eval()
+    copied(learner.head, model.qa_outputs)
+    rows, given = laid(family)
+    example = batch_of([[row._replace(label=np.zeros(2, np.int64))] for row in rows])
+    found = learner.told(learner.features(example.batch)[0], example)
+    output = model(**given)
+    both = torch.stack((output.start_logits, output.end_logits), 2)
+    expected = torch.cat([both[i, : len(row.ids)].log_softmax(0) for i, row in enumerate(rows)])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    "equal", [classes_are_equal, choices_are_equal, tags_are_equal], ids=["classify", "choose", "tag"]
+    "equal",
+    [classes_are_equal, choices_are_equal, tags_are_equal, answers_are_equal],
+    ids=["classify", "choose", "tag", "span"],
 )
 def test_equal(family, equal):
     equal(family)
