@@ -21,13 +21,13 @@ minutes on one H200.
 import argparse
 import json
 import lzma
-import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from several import place, run_jobs
 
 BODY = ["model.dim=256", "model.num_layers=6", "model.num_heads=4", "model.max_len=128", "model.dropout=0.1"]
 TRAIN = ["train.optim.lr=1e-3", "train.optim.weight_decay=0.01", "train.schedule.name=linear", "train.schedule.floor=0",
@@ -95,7 +95,7 @@ def one(name: str, seed: int, multi30k: Path, out: Path, settings: list[str], de
 
     from seqloom.materials import Tagged
     from seqloom.recipe import build_recipe
-    from seqloom.supervise import evaluate_pairs, train
+    from seqloom.supervise import evaluate_files, train
 
     torch.set_num_threads(1)
     recipe, task, own = ROWS[name]
@@ -113,7 +113,7 @@ def one(name: str, seed: int, multi30k: Path, out: Path, settings: list[str], de
         for measure, unit in (("whole", "entity"), ("single", "token")):
             row[measure], row[f"{measure}, names"] = hidden_losses(run, text, unit)
     else:
-        found = evaluate_pairs(run, test)
+        found = evaluate_files(run, test)
         row |= {
             "en → de": found["retrieval_accuracy"],
             "de → en": found["retrieval_accuracy_back"],
@@ -121,10 +121,6 @@ def one(name: str, seed: int, multi30k: Path, out: Path, settings: list[str], de
         }
     row |= {key: metrics[key] for key in ("step", "tokens", "parameters", "seconds", "flops", "tokens_per_second")}
     (folder / "result.json").write_text(json.dumps(row))
-
-
-def place(out: Path, name: str, seed: int) -> Path:
-    return out / f"{name.replace(' ', '-')}-{seed}"
 
 
 def shown(row: dict[str, Any]) -> str:
@@ -161,7 +157,7 @@ def prepare(rows: list[str], msra: Path, multi30k: Path, out: Path) -> None:
             continue
         if task == "entity-lm":
             split_sentences(msra, out)
-        texts = (Tagged if task == "entity-lm" else Pairs).texts(files(task, "train", multi30k, out))
+        texts = (Tagged if task == "entity-lm" else Pairs).texts(files(task, "train", multi30k, out), task)
         kind, size = ("char", None) if task == "entity-lm" else ("bpe", 8000)
         learnt_tokenizer(texts, kind, size, False, None).save(out / f"{task}.json")
 
@@ -189,43 +185,9 @@ def main() -> None:
     until = time.monotonic() + 60 * given.minutes
     prepare(given.rows, given.msra, given.multi30k, out)
     jobs = [(name, seed) for seed in range(given.seeds) for name in given.rows]
-    jobs = [job for job in jobs if not (place(out, *job) / "result.json").exists()]
     kept = [sys.executable, __file__, str(given.msra), str(given.multi30k), str(out), f"--tokens={given.tokens}"]
     kept += [f"--device={given.device}", *(f"--set={each}" for each in given.extra)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    running: dict[tuple[str, int], tuple[subprocess.Popen[bytes], float]] = {}
-    while (jobs or running) and time.monotonic() < until:
-        while jobs and len(running) < given.jobs:
-            job = jobs.pop(0)
-            with place(out, *job).with_suffix(".log").open("ab") as log:
-                command = [*kept, f"--one={job[0]}", f"--seed={job[1]}"]
-                process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-            running[job] = process, time.monotonic()
-        time.sleep(0.5)
-        for job, (process, started) in list(running.items()):
-            if process.poll() is None:
-                continue
-            del running[job]
-            seconds, head = time.monotonic() - started, f"{job[0]:18} seed {job[1]}"
-            if process.returncode:
-                log_file = place(out, *job).with_suffix(".log")
-                tail = log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-                print(f"{head}  exit {process.returncode} after {seconds:.0f} s: {' '.join(tail)}", flush=True)
-                continue
-            row = json.loads((place(out, *job) / "result.json").read_text())
-            print(
-                f"{head}  {shown(row)}  {row['parameters'] / 1e6:.1f}M  {row['step']} steps  "
-                f"{row['tokens_per_second']:,.0f} tokens/s  {row['seconds']:.0f} s training, {seconds:.0f} s in all",
-                flush=True,
-            )
-    for job, (process, _) in running.items():  # they save their state, and go on when called again
-        process.terminate()
-        print(f"{job[0]:18} seed {job[1]}  not finished", flush=True)
-    for process, _ in running.values():
-        process.wait()
-    rows = [json.loads(path.read_text()) for path in out.glob("*/result.json")]
-    rows.sort(key=lambda row: (list(ROWS).index(row["name"]), row["seed"]))
-    (out / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    rows = run_jobs(jobs, out, kept, given.jobs, until, shown, list(ROWS))
     (out / "table.md").write_text(tables(rows), encoding="utf-8")
     print(tables(rows))
 

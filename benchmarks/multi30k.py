@@ -11,13 +11,13 @@ of the source.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from several import place, run_jobs
 
 RECURRENT = ["budget={epochs=16}", "train.eval_every=250", "train.save_every=100000"]
 ATTENTIVE = ["train.eval_every=500", "train.save_every=250", "train.compile=false"]
@@ -60,7 +60,7 @@ def one(name: str, seed: int, folders: dict[str, Path], out: Path, extra: list[s
 
     torch.set_num_threads(1)
     recipe, settings, direction, _ = ROWS[name]
-    folder = out / f"{name.replace(' ', '-')}-{seed}"
+    folder = place(out, name, seed)
     pieces = out / f"{direction}.json"
     train_files, valid, test = (files(folders, direction, split) for split in ("train", "valid", "test"))
     started = time.monotonic()
@@ -115,6 +115,10 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def shown(row: dict[str, Any]) -> str:
+    return f"BLEU {row['bleu']:.2f} (greedy {row['greedy']:.2f}, last {row.get('last', 0):.2f})  valid {row['valid_loss']:.3f}"
+
+
 def by_length(rows: list[dict[str, Any]]) -> str:
     from seqloom.charts import COLOURS, Curve, as_file, chart
 
@@ -155,53 +159,15 @@ def main() -> None:
     for direction in {ROWS[name][2] for name in arguments.rows}:
         if not (out / f"{direction}.json").exists():
             texts = files(folders, direction, "train")
-            learnt_tokenizer(Pairs.texts(texts), "bpe", arguments.vocab_size, False, None).save(
+            learnt_tokenizer(Pairs.texts(texts, "translate"), "bpe", arguments.vocab_size, False, None).save(
                 out / f"{direction}.json"
             )
     jobs = [(name, 0) for name in arguments.rows]
     jobs += [(name, seed) for seed in range(1, arguments.seeds) for name in arguments.rows if ROWS[name][3]]
-    jobs = [job for job in jobs if not (out / f"{job[0].replace(' ', '-')}-{job[1]}" / "result.json").exists()]
-    running: dict[tuple[str, int], tuple[subprocess.Popen[bytes], float]] = {}
     until = time.monotonic() + 60 * arguments.minutes
     kept = [sys.executable, __file__, str(arguments.multi30k), str(arguments.enja), str(out)]
     kept += [f"--device={arguments.device}", *(f"--set={each}" for each in arguments.extra)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    while (jobs or running) and time.monotonic() < until:
-        while jobs and len(running) < arguments.jobs:
-            name, seed = jobs.pop(0)
-            log = (out / f"{name.replace(' ', '-')}-{seed}.log").open("wb")
-            command = [*kept, f"--one={name}", f"--seed={seed}"]
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-            running[name, seed] = process, time.monotonic()
-        time.sleep(0.5)
-        for (name, seed), (process, started) in list(running.items()):
-            if process.poll() is None:
-                continue
-            del running[name, seed]
-            path = out / f"{name.replace(' ', '-')}-{seed}"
-            seconds = time.monotonic() - started
-            if process.returncode:
-                tail = (out / f"{path.name}.log").read_text(errors="replace").splitlines()[-1:]
-                print(
-                    f"{name} seed {seed}: exit {process.returncode} after {seconds:.0f} s: {' '.join(tail)}", flush=True
-                )
-                continue
-            row = json.loads((path / "result.json").read_text())
-            print(
-                f"{name:18} seed {seed}  BLEU {row['bleu']:.2f} (greedy {row['greedy']:.2f}, last {row.get('last', 0):.2f})  "
-                f"valid {row['valid_loss']:.3f}  {row['parameters'] / 1e6:.1f}M  {row['step']} steps  "
-                f"{row['tokens_per_second']:,.0f} tokens/s  {row['seconds']:.0f} s training, {seconds:.0f} s in all",
-                flush=True,
-            )
-    for (name, seed), (process, _) in running.items():  # they save their state, and go on when called again
-        process.terminate()
-        print(f"{name} seed {seed}: not finished", flush=True)
-    for process, _ in running.values():
-        process.wait()
-    rows = [json.loads(path.read_text()) for path in sorted(out.glob("*/result.json"))]
-    order = {name: i for i, name in enumerate(ROWS)}
-    rows.sort(key=lambda row: (order[row["name"]], row["seed"]))
-    (out / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = run_jobs(jobs, out, kept, arguments.jobs, until, shown, list(ROWS))
     (out / "table.md").write_text(table(rows))
     (out / "by-length.svg").write_text(by_length(rows))
     print(table(rows))
