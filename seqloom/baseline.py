@@ -72,12 +72,12 @@ def baseline(
             rows["train"], labels
         )
         answers = work.answers(read["valid"], model.predict(rows["valid"]))
-        scores = work.scores(cls, read["valid"], answers)
+        scores = cls.scores(read["valid"], answers)
         tried.append((scores[work.headline], penalty, model))
         say(f"penalty {penalty:g}: valid {work.headline} {scores[work.headline]:.4f}")
     _, penalty, model = max(tried, key=lambda each: each[0])
     told = {name: work.answers(read[name], model.predict(rows[name])) for name in read if name != "train"}
-    scores = {f"{name}_scores": work.scores(cls, read[name], answers) for name, answers in told.items()}
+    scores = {f"{name}_scores": cls.scores(read[name], answers) for name, answers in told.items()}
     return {
         "task": task,
         "features": list(groups),
@@ -130,10 +130,6 @@ class Texts:
     def answers(self, examples: Sequence[Any], told: Sequence[str]) -> list[dict[str, Any]]:
         return [{"label": str(label)} for label in told]
 
-    @staticmethod
-    def scores(cls: Any, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return cls.scores(examples, answers)
-
 
 class Words:
     """Every word of a sentence for itself: nothing ties its tag to the one before but the features."""
@@ -141,7 +137,6 @@ class Words:
     def __init__(self, train: Sequence[Sentence], about: dict[str, Any], groups: Sequence[str]):
         self.groups, self.scheme = groups, about["scheme"]
         self.headline = "accuracy" if self.scheme is None else "f1"
-        self.begins: dict[tuple[str, ...], tuple[int, int]] = {}
         counts: Counter[tuple[str, ...]] = Counter()
         begun: Counter[tuple[str, ...]] = Counter()
         for sentence in train:
@@ -184,9 +179,6 @@ class Words:
             parts = {} if self.scheme is None else {"entities": [part._asdict() for part in entities(tags)]}
             found.append({"words": list(each.words), "tags": tags, **parts})
         return found
-
-    def scores(self, cls: Any, examples: Sequence[Sentence], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return cls.scores(examples, answers)
 
 
 def histories(words: Sequence[str], i: int) -> list[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from seqloom.batch import Learner
-from seqloom.batches.labelled import Examples, Frame, LabelledBatches
+from seqloom.batches.labelled import Examples, LabelledBatches
 from seqloom.batches.pairs import EncodedPairs, encode_pairs
 from seqloom.batches.passages import Marks
 from seqloom.batches.plan import Batches
@@ -153,8 +153,9 @@ class LabelledTexts:
         self.recipe = recipe.model_copy(update={"task": task, "train": train})
         with torch.device("meta"):
             learner = self.recipe.learner(tokenizer.vocab_size)
-        learnt = Frame.of(learner.backbone, tokenizer, recipe.batches.length, recipe.batches.backward)
         told = held_out_frame(learner, tokenizer, recipe)
+        assert told.limit is not None
+        learnt = told._replace(limit=min(recipe.batches.length, told.limit))
         self.splits: dict[str, Examples] = {}
         for name, examples in self.examples.items():
             learner.check(examples)

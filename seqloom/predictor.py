@@ -14,7 +14,8 @@ from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.labelled import judge, tell
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
-from seqloom.tasks.transfer import Transfer, is_bad
+from seqloom.tasks.transfer import Transfer
+from seqloom.text.labelled import BadRow
 from seqloom.tokens.tokenizer import Tokenizer
 
 AT_ONCE = 2048  # rows that are answered together
@@ -31,13 +32,17 @@ class Predictor:
     def predict(self, rows: Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()) -> list[dict[str, Any]]:
         """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is
         answered with its error. others: further runs of the same task, which answer together with this one."""
-        examples: list[Any] = []
-        for i, row in enumerate(rows, 1):
-            try:
-                examples.append(self.learner.of_row({"text": row} if isinstance(row, str) else row, f"row {i}"))
-            except DataError as error:
-                examples.append(error)
+        given = ({"text": row} if isinstance(row, str) else row for row in rows)
+        examples = self.examples_of((f"row {i}", row) for i, row in enumerate(given, 1))
         return list(self.answered(examples, others))
+
+    def examples_of(self, rows: Iterable[tuple[str, dict[str, Any] | str]]) -> Iterator[Any]:
+        """What is asked about, out of rows with their places; a row may be what is wrong with it."""
+        for place, row in rows:
+            try:
+                yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
+            except DataError as error:
+                yield BadRow(place, str(error).removeprefix(f"{place}: "))
 
     def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         yield from self.answered(self.learner.read(paths, need_labels=False), others)
@@ -46,12 +51,9 @@ class Predictor:
         """In order; what is no example is answered with its error."""
         rows = iter(examples)
         while some := list(itertools.islice(rows, AT_ONCE)):
-            good = [each for each in some if not is_bad(each) and not isinstance(each, Exception)]
-            answers = iter(self.together(good, others))
+            answers = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
             for each in some:
-                if isinstance(each, Exception):
-                    yield {"error": str(each)}
-                elif is_bad(each):
+                if isinstance(each, BadRow):
                     yield {"error": f"{each.place}: {each.reason}"}
                 else:
                     named = {"id": each.id} if getattr(each, "id", None) else {}

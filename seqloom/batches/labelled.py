@@ -234,9 +234,6 @@ class LabelledBatches:
         longest = max(len(row.ids) for rows in examples.rows for row in rows)
         self.max_len = -(-longest // 8) * 8 if fixed else None
 
-    def __len__(self) -> int:
-        return -(-len(self.examples) // self.size)
-
     def plan(self, seed: int, epoch: int) -> LabelledPlan:
         order = generator(seed, epoch).permutation(len(self.examples))
         parts = [order[i : i + self.size] for i in range(0, len(order), self.size)]

@@ -9,14 +9,19 @@ above were deaf to the rest (a toy text after 300 steps: 3.35 nats without, whic
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Ragged, Vocabulary
 from seqloom.tokens.spelling import CHARACTERS, PAD
+
+# of filters in a config: how many characters one sees, and how many there are
+Width = Annotated[int, Field(ge=1, le=64)]
+Number = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class HighwayLayer(nn.Module):

@@ -65,6 +65,15 @@ def pool_words(states: Tensor, places: Tensor, how: str) -> Tensor:
     return (total / (behind - first)[:, None]).to(states.dtype)
 
 
+def log_softmax_within(scores: Tensor, owner: Tensor, groups: int) -> Tensor:
+    """(T, …) → (T, …): log-probabilities among the rows of one owner (T,), of which there are `groups`. −∞ stays so."""
+    index = owner.view(-1, *[1] * (scores.ndim - 1)).expand_as(scores)
+    empty = (groups, *scores.shape[1:])
+    largest = scores.new_full(empty, -torch.inf).scatter_reduce(0, index, scores.detach(), "amax")
+    scores = scores - largest.clamp(min=torch.finfo(scores.dtype).min).gather(0, index)
+    return scores - scores.new_zeros(empty).scatter_add(0, index, scores.exp()).log().gather(0, index)
+
+
 class ScalarMix(nn.Module):
     """γ · Σ s_j h_j over the embedding and all layers, s by a softmax: learnt with a task, at first the plain mean.
 

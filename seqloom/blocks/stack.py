@@ -88,7 +88,9 @@ class StackedBackbone(Backbone):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        return self.stack(self.embedding(batch), batch, state, context, layers, maps)
+        output = self.stack(self.embedding(batch), batch, state, context, layers, maps)
+        # what reads whole texts ends with nothing to go on from, whatever its layers remember
+        return output if self.causal else output._replace(state=None)
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         return self.stack.start(n, max_len)

@@ -141,9 +141,14 @@ def predict(
     from seqloom.errors import DataError
     from seqloom.files import write_bytes
     from seqloom.runs import predictor
+    from seqloom.text.labelled import objects_of
 
     loaded, others = predictor(run, device), [predictor(each, device) for each in beside or ()]
-    rows = rows_of(sys.stdin, loaded.learner) if file is None else loaded.learner.read([file], need_labels=False)
+    rows = (
+        loaded.examples_of(objects_of(((line, None) for line in sys.stdin), "line "))
+        if file is None
+        else loaded.learner.read([file], need_labels=False)
+    )
     answers = loaded.answered(rows, others)
     wrong = done = 0
 
@@ -160,25 +165,6 @@ def predict(
         write_bytes(out, "".join(lines()).encode())
     if wrong:
         raise DataError(f"{wrong:,} of {done:,} rows could not be read: each is answered with its error")
-
-
-def rows_of(stream: Any, learner: Any) -> Iterator[Any]:
-    """Examples out of lines of JSON; what is none as an exception in its place."""
-    from seqloom.errors import DataError
-
-    for number, line in enumerate(stream, 1):
-        if not line.strip():
-            continue
-        place = f"line {number}"
-        try:
-            row = json.loads(line)
-            if not isinstance(row, dict):
-                raise ValueError("no JSON object")
-            yield learner.of_row(row, place)
-        except (ValueError, RecursionError) as error:
-            yield DataError(f"{place}: no valid JSON ({error})")
-        except DataError as error:
-            yield error
 
 
 BASELINE_EXAMPLES = """Examples:

@@ -7,20 +7,17 @@ Departures: characters are bytes; forget gates start open; two biases a gate, as
 recipe names. The paper's second way out, a character network at the output, is not here.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from seqloom.batch import Vocabulary
-from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding
+from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import LstmCell, init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
-
-Width = Annotated[int, Field(ge=1, le=64)]
-Number = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class BigLstm(StackedBackbone):

@@ -8,20 +8,15 @@ dropped out of single characters; forget gates start open; two biases a gate, as
 one word; whatever optimizer the recipe names (the paper: SGD at 0.015, momentum 0.9, batches of 10 sentences).
 """
 
-from typing import Annotated
-
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Output, Ragged, State, Vocabulary
-from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding
+from seqloom.batch import Ragged, Vocabulary
+from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
-
-Width = Annotated[int, Field(ge=1, le=64)]
-Number = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class SpeltEmbedding(nn.Module):
@@ -68,18 +63,6 @@ class BilstmCnn(BidirectionalBackbone):
         embedding = SpeltEmbedding(config.vocab_size, config.embedding_dim, cnn)
         super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
         self.characters = config.max_chars
-
-    def forward(
-        self,
-        batch: Ragged,
-        *,
-        state: State | None = None,
-        context: Context | None = None,
-        layers: bool = False,
-        maps: bool = False,
-    ) -> Output:
-        """What its cells end with is nothing to go on from."""
-        return super().forward(batch, state=state, context=context, layers=layers, maps=maps)._replace(state=None)
 
     def init_weights(self) -> None:
         init_lstm(self)

@@ -10,13 +10,13 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
+from seqloom.blocks.characters import Number
 from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
 
 Width = Annotated[int, Field(ge=1, le=128)]
-Number = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class TextCnn(BidirectionalBackbone):

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from seqloom.batch import Labelled, Loss, wide
 from seqloom.batches.labelled import Frame
+from seqloom.blocks.pooling import log_softmax_within
 from seqloom.metrics.labels import label_scores
 from seqloom.tasks.classify import Classify
 from seqloom.tasks.transfer import Encoded, Rows, encode_texts
@@ -18,7 +18,6 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Choose(Classify):
-    headline = "accuracy"
     files = "choose"
 
     def outputs(self) -> int:
@@ -41,11 +40,9 @@ class Choose(Classify):
     def told(self, features: Tensor, example: Labelled) -> Tensor:
         """(N,) log-probabilities among the choices of a question."""
         scores = wide(super().told(features, example)[:, 0])
-        groups = example.groups
-        rows = groups.shape[0] + 1  # there are no more questions than sequences
-        largest = scores.new_full((rows,), -torch.inf).scatter_reduce(0, groups, scores.detach(), "amax")
-        total = scores.new_zeros(rows).index_add(0, groups, (scores - largest[groups]).exp())
-        return scores - largest[groups] - total.log()[groups]
+        return log_softmax_within(
+            scores, example.groups, len(scores) + 1
+        )  # no more questions than sequences, and filler
 
     def judged(self, told: Tensor, example: Labelled) -> Loss:
         right = example.labels == 1

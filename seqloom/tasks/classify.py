@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
 from seqloom.batches.labelled import Frame
 from seqloom.errors import DataError
 from seqloom.metrics.labels import label_scores
-from seqloom.tasks.transfer import Encoded, Rows, Summary, Transfer, encode_texts
+from seqloom.tasks.transfer import Encoded, Rows, Summary, Transfer, encode_texts, label_layer
 from seqloom.text.labelled import Example, example_of, read_labelled
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -33,9 +33,7 @@ class Classify(Transfer):
         super().__init__(backbone, config)
         self.labels = list(config.labels)
         self.summary = Summary(backbone, self.width, config.pool)
-        self.head = nn.Linear(self.summary.width, self.outputs())
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+        self.head = label_layer(self.summary.width, self.outputs())
 
     def outputs(self) -> int:
         return len(self.labels)

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.batch import Backbone, Labelled, Loss, wide
 from seqloom.batches.labelled import Frame, Row, framed
+from seqloom.blocks.pooling import log_softmax_within
 from seqloom.errors import UsageError
 from seqloom.metrics.spans import best_threshold, span_scores
-from seqloom.tasks.transfer import Encoded, Rows, Transfer
+from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
 from seqloom.text.read import form_of
 from seqloom.text.spans import Question, question_of, read_questions, read_rows
 from seqloom.tokens.tokenizer import Tokenizer
@@ -41,9 +41,7 @@ class PickSpan(Transfer):
         super().__init__(backbone, config)
         self.stride, self.longest, self.longest_question = config.stride, config.longest, config.longest_question
         self.n_best, self.unanswered, self.threshold = config.n_best, config.unanswered, config.threshold
-        self.head = nn.Linear(self.width, 2)
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+        self.head = label_layer(self.width, 2)
 
     @staticmethod
     def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
@@ -120,11 +118,7 @@ class PickSpan(Transfer):
         nowhere = (borders[1:] - 1).clamp(min=0) if self.backbone.causal else borders[:-1].clamp(max=len(scores) - 1)
         may = example.own.index_fill(0, nowhere, True)
         scores = scores.masked_fill(~may[:, None], -math.inf)
-        n, owner = batch.num_sequences, batch.owner[:, None].expand(-1, 2)
-        largest = scores.new_full((n, 2), -math.inf).scatter_reduce(0, owner, scores.detach(), "amax")
-        largest = largest.clamp(min=torch.finfo(scores.dtype).min)
-        total = scores.new_zeros(n, 2).scatter_add(0, owner, (scores - largest.gather(0, owner)).exp())
-        return scores - largest.gather(0, owner) - total.log().gather(0, owner)
+        return log_softmax_within(scores, batch.owner, batch.num_sequences)
 
     def judged(self, told: Tensor, example: Labelled) -> Loss:
         known = example.labels[:, 0] >= 0

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
 from seqloom.batches.labelled import Frame, Row, framed, spelling_of
@@ -35,7 +35,7 @@ from seqloom.metrics.entities import (
     scheme_of,
 )
 from seqloom.metrics.labels import label_scores
-from seqloom.tasks.transfer import Encoded, Rows, Transfer
+from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
 from seqloom.text.tagged import Sentence, parted, read_tagged, sentence_of
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -68,9 +68,7 @@ class TagWords(Transfer):
         kinds = sorted({parted(label)[1] for label in config.labels if label != "O"})
         self.known = list(config.labels) if self.scheme is None else labels_of(kinds, self.scheme)
         self.labels = self.known if self.learns is None else labels_of(kinds, self.learns)
-        self.head = nn.Linear(self.width, len(self.labels))
-        nn.init.normal_(self.head.weight, std=0.02)
-        nn.init.zeros_(self.head.bias)
+        self.head = label_layer(self.width, len(self.labels))
         self.crf = None
         if config.crf:
             self.crf = Crf(len(self.labels), torch.tensor(legal_moves(self.labels, self.learns)))

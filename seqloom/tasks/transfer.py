@@ -23,7 +23,6 @@ from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
-from seqloom.text.labelled import BadRow
 from seqloom.tokens.tokenizer import Tokenizer
 
 Rows = Sequence[Sequence[Row]]
@@ -182,6 +181,14 @@ class Transfer(Task):
         return example.texts
 
 
+def label_layer(reads: int, outputs: int) -> nn.Linear:
+    """What is put on top of a backbone, beginning as BERT's matrices do: with little to say."""
+    layer = nn.Linear(reads, outputs)
+    nn.init.normal_(layer.weight, std=0.02)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 class Summary(nn.Module):
     """One vector for a whole text: where the model's paper has a layer between its body and the labels, through that."""
 
@@ -190,12 +197,9 @@ class Summary(nn.Module):
         own = how == "summary" and width == backbone.dim
         self.how = backbone.summary if how == "summary" else how
         self.pooled: Any = getattr(backbone, "pooled", None) if own and getattr(backbone, "pooler", None) else None
-        self.dense = nn.Linear(width, width) if own and backbone.summarised and self.pooled is None else None
+        self.dense = label_layer(width, width) if own and backbone.summarised and self.pooled is None else None
         self.activation = ACTIVATIONS[backbone.summarised] if self.dense is not None else None
         self.width = 3 * width if how == "concat" else width
-        if self.dense is not None:
-            nn.init.normal_(self.dense.weight, std=0.02)
-            nn.init.zeros_(self.dense.bias)
 
     def forward(self, states: Tensor, example: Labelled) -> Tensor:
         """(T, D) → (N, width). Special tokens count for `first` and `last` alone, which are such."""
@@ -227,7 +231,3 @@ def encode_texts(
             rows.append(Row(ids, segments, source >= 0, each, chars=chars))
         found.append(rows)
     return found, cut
-
-
-def is_bad(example: Any) -> bool:
-    return isinstance(example, BadRow)

@@ -14,7 +14,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -158,8 +158,13 @@ def fields_of(row: dict[str, Any] | str) -> dict[str, Any]:
 
 def read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """The objects of a jsonl file, each with its file:line, or what is wrong with that line."""
-    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
-        place = f"{path}:{number}"
+    return objects_of(lines_with_errors(path), f"{path}:")
+
+
+def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """The same out of lines and what is wrong with them. where: stands before a line's number."""
+    for number, (line, wrong) in enumerate(lines, 1):
+        place = f"{where}{number}"
         if wrong is not None:
             yield place, wrong
         elif line.strip():

@@ -57,18 +57,22 @@ def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
     for path in paths:
         for place, row in read_objects(path):
             try:
-                yield question_of(fields_of(row), place)
-            except (ValueError, DataError) as error:
-                yield BadRow(place, str(error).removeprefix(f"{place}: "))
+                yield _asked(fields_of(row), place)
+            except ValueError as error:
+                yield BadRow(place, str(error))
 
 
 def question_of(row: Mapping[str, Any], place: str) -> Question:
     """One row, wherever it is from; DataError with its place where it is none."""
     try:
-        id_ = str(row["id"]) if isinstance(row.get("id"), str | int) else ""
-        return Question(id_, text_of(row, "question"), text_of(row, "context"), [], False, place)
+        return _asked(row, place)
     except ValueError as wrong:
         raise DataError(f"{place}: {wrong}") from None
+
+
+def _asked(row: Mapping[str, Any], place: str) -> Question:
+    id_ = str(row["id"]) if isinstance(row.get("id"), str | int) else ""
+    return Question(id_, text_of(row, "question"), text_of(row, "context"), [], False, place)
 
 
 def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
