@@ -48,6 +48,7 @@ KINDS = {
     "pair": ("mrpc", "sick", "rte"), "tag": ("conll2000", "wikigold", "wnut17", "btc", "persuasive-essays", "brown"),
     "span": ("squad",), "choose": ("codah",), "regress": ("sts",),
 }  # fmt: skip
+LARGE = ("brown", "squad")  # fewer passes
 FAST = ["train.compile=false", "train.save_every=1000000"]
 
 
@@ -56,7 +57,10 @@ def task_of(data: str) -> str:
 
 
 def job(group: str, data: str, model: str, how: str, seed: int, *settings: str, row: str = "") -> dict[str, Any]:
-    name = "_".join(part.replace(" ", "-").replace(",", "") for part in (group, data, model, row or how, str(seed)))
+    """What two groups show is one job: its name says what is done, not for whom."""
+    name = "_".join(
+        (data, model, how, *(each.removeprefix("task.") for each in settings if each.startswith("task.")), str(seed))
+    )
     return {"name": name, "group": group, "data": data, "model": model, "how": how, "row": row or how, "seed": seed,
             "settings": [*FAST, *settings]}  # fmt: skip
 
@@ -71,7 +75,9 @@ def jobs_of(groups: list[str]) -> Iterator[dict[str, Any]]:
                 )
     if "once" in groups:
         for data in ONCE:
-            yield from (job("once", data, model, how, 0) for model in four for how in ("scratch", "finetune"))
+            for how in ("scratch", "finetune"):
+                fewer = [f"budget={{epochs={5 if how == 'scratch' else 3}}}"] if data in LARGE else []
+                yield from (job("once", data, model, how, 0, *fewer) for model in four)
     if "ulmfit" in groups:
         for seed in range(5):
             yield job("ulmfit", "trec", "lstm", "scratch", seed)
@@ -96,6 +102,10 @@ def jobs_of(groups: list[str]) -> Iterator[dict[str, Any]]:
                 for how in ("scratch", "finetune"):
                     yield job("crf", data, "bert", how, seed, row=f"{how}, softmax")
                     yield job("crf", data, "bert", how, seed, "task.crf=true", row=f"{how}, CRF")
+
+
+def once(groups: list[str]) -> list[dict[str, Any]]:
+    return list({work["name"]: work for work in jobs_of(groups)}.values())
 
 
 def files(tasks: Path, data: str, split: str) -> list[Path]:
@@ -197,16 +207,16 @@ def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str,
     mix = getattr(run.learner, "mix", None)
     if mix is not None:
         result["shares"] = [round(share, 4) for share in mix.shares.tolist()]
-    if work["group"] == "domains":
+    if data == "sst":
         result["elsewhere"] = {
             name: run.evaluate(files(tasks, name, "test"))["accuracy"] for name in ("cr", "mpqa", "product_reviews")
         }
-    if work["group"] == "ulmfit" and work["model"] == "lstm-back-on-trec":  # with the one that reads forward
+    if work["model"] == "lstm-back-on-trec":  # with the one that reads forward
         other = out / "runs" / work["name"].replace("lstm-back-on-trec", "lstm-on-trec")
         if other.exists():
             result["both"] = load(other, device).evaluate(given["test"], others=[run])["accuracy"]
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-    if work["group"] != "ulmfit":
+    if not work["model"].endswith("-on-trec"):
         shutil.rmtree(folder, ignore_errors=True)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -221,7 +231,7 @@ def worker(number: int, arguments: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     out = arguments.out
-    for i, work in enumerate(jobs_of(arguments.groups)):
+    for i, work in enumerate(once(arguments.groups)):
         path = out / "done" / f"{work['name']}.json"
         if i % arguments.jobs != number or path.exists() or time.time() > arguments.until:
             continue
@@ -235,11 +245,11 @@ def headline(result: dict[str, Any], split: str = "test") -> float:
     return 100 * result[split]["score"]
 
 
-def tables(results: list[dict[str, Any]]) -> str:
+def tables(results: dict[str, dict[str, Any]], groups: list[str]) -> str:
     """A table a group: rows are data and model, columns what was done; the test's first score in percent, ± deviation."""
     text = []
-    for group in dict.fromkeys(result["group"] for result in results):
-        some = [result for result in results if result["group"] == group]
+    for group in groups:
+        some = [results[work["name"]] | work for work in jobs_of([group]) if work["name"] in results]
         columns = list(dict.fromkeys(result["row"] for result in some))
         text += [f"## {group}", "", f"| data | model | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
         for data, model in dict.fromkeys((result["data"], result["model"]) for result in some):
@@ -311,15 +321,11 @@ def main() -> None:
     ]
     for process in workers:
         process.wait()
-    results = [json.loads(path.read_text()) for path in (out / "done").glob("*.json")]
-    order = {
-        work["name"]: i for i, work in enumerate(jobs_of(["main", "once", "ulmfit", "ablation", "domains", "crf"]))
-    }
-    results.sort(key=lambda result: order.get(result["name"], 0))
-    (out / "results.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
-    (out / "tables.md").write_text(tables(results))
-    print(tables(results))
-    left = [work["name"] for work in jobs_of(arguments.groups) if not (out / "done" / f"{work['name']}.json").exists()]
+    results = {path.stem: json.loads(path.read_text()) for path in sorted((out / "done").glob("*.json"))}
+    (out / "results.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results.values()))
+    (out / "tables.md").write_text(tables(results, arguments.groups))
+    print(tables(results, arguments.groups))
+    left = [work["name"] for work in once(arguments.groups) if work["name"] not in results]
     print(f"{len(results)} jobs done, {len(left)} left, {time.time() - started:.0f} s of tasks", flush=True)
     sys.exit(75 if left else 0)
 

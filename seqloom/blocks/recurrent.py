@@ -79,6 +79,7 @@ class TorchCell(nn.Module):
     gates: tuple[str, ...]
     kernel: Any  # nn.RNN, nn.GRU or nn.LSTM
     kernel_name: str  # of the function behind it; "" where there is none
+    unbounded = False  # whether h may grow without end
 
     def inputs(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.kernel.weight_ih_l0, self.kernel.bias_ih_l0)
@@ -113,6 +114,10 @@ def fused(
 ) -> tuple[Tensor, list[CellState]]:
     """Layers of one shape, one on the other, in one call of PyTorch's kernel: a GPU then works on several at once."""
     n, first = batch.num_sequences, cells[0]
+    if torch.is_autocast_enabled(x.device.type) and first.unbounded:
+        # cuDNN computes in fp16 under autocast, whatever was asked for, and fp16 ends at 65,504
+        with torch.autocast(x.device.type, enabled=False):
+            return fused(cells, x.float(), batch, states)
     before = [cell.start(n) if state is None else state for cell, state in zip(cells, states, strict=True)]
     given = [torch.stack([part.to(x.dtype) for part in parts]) for parts in zip(*before, strict=True)]  # (layers, N, D)
     weights = [weight for cell in cells for weight in cell.drawn().weights()]
@@ -152,6 +157,7 @@ class ElmanCell(TorchCell):
         self.function = self.functions[nonlinearity]
         self.kernel_name = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(nonlinearity, "")
         self.kernel = nn.RNN(input_dim, dim)
+        self.unbounded = nonlinearity == "relu"
 
     def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]:
         h = self.function(x + self.recurrent(state[0]))
