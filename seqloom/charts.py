@@ -1,12 +1,16 @@
 """Charts and pages without script, font or link outside: SVG and HTML as plain strings."""
 
 import html
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqloom.progress import human
 
-COLOURS = ("#c2410c", "#0369a1", "#15803d", "#7e22ce", "#a16207", "#be123c")
+COLOURS = (
+    "#c2410c", "#0369a1", "#15803d", "#7e22ce", "#a16207", "#be123c", "#0f766e", "#4338ca", "#4d7c0f", "#a21caf",
+    "#475569", "#b45309",
+)  # fmt: skip
 
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; }
@@ -60,8 +64,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, str]) -> str:
-    """Lines over two linear axes, as SVG."""
+def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, str], log_x: bool = False) -> str:
+    """Lines over two linear axes, as SVG; a curve of one point is a dot. log_x: what is on the x axis grows by factors."""
+    if log_x:
+        positive = [(curve, [(x, y) for x, y in curve.points if x > 0]) for curve in curves]
+        curves = [curve._replace(points=[(math.log10(x), y) for x, y in points]) for curve, points in positive]
     width, height, left, bottom, top = 860, 360, 56, 40, 12
     xs = [x for curve in curves for x, _y in curve.points]
     ys = [y for curve in curves for _x, y in curve.points] + [
@@ -86,16 +93,22 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
         parts.append(f'<line x1="{left}" x2="{width - 12}" y1="{at}" y2="{at}" stroke="currentColor" opacity=".15"/>')
         parts.append(f'<text x="{left - 8}" y="{at}" text-anchor="end" dominant-baseline="middle">{value:.2f}</text>')
         value = x0 + (x1 - x0) * i / 4
-        at = place(value, y0).split(",")[0]
+        at, told = place(value, y0).split(",")[0], 10**value if log_x else value
         anchor = "start" if i == 0 else "end" if i == 4 else "middle"
         parts.append(
-            f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{human(value, ".3g", ".3g")}</text>'
+            f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{human(told, ".3g", ".3g")}</text>'
         )
     parts.append(f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{escaped(x_name)}</text>')
     parts.append(f'<text x="{width - 12}" y="{top + 14}" text-anchor="end">{escaped(y_name)}</text>')
     for curve in curves:
         line = " ".join(place(x, y) for x, y in curve.points)
         stroke = colour.get(curve.name, COLOURS[0])
+        if len(curve.points) == 1:
+            across, up = line.split(",")
+            parts.append(
+                f'<circle cx="{across}" cy="{up}" r="5" fill="{stroke}"><title>{escaped(curve.name)}</title></circle>'
+            )
+            continue
         dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
         parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2"{dash}/>')
         for (x, _y), ends in zip(curve.points, curve.spread, strict=False):
@@ -118,6 +131,40 @@ def bars(names: Sequence[str], shares: Sequence[float], name: str) -> str:
             f'<rect x="{left}" y="{y + 2}" width="{long:.1f}" height="{height - 4}" fill="{COLOURS[1]}"/>',
             f'<text x="{left + long + 6:.1f}" y="{y + 12}" dominant-baseline="middle">{share:.3f}</text>',
         ]
+    return "".join(parts) + "</svg>"
+
+
+def whiskers(
+    names: Sequence[str], ends: Sequence[tuple[float, float, float]], name: str, colour: dict[str, str]
+) -> str:
+    """A dot for each name with the line of its interval, as SVG. ends: value, low, high; an open interval has no line."""
+    width, height, left, right = 860, 26, 210, 70
+    known = [number for each in ends for number in each if math.isfinite(number)]
+    low, high = min(known), max(known)
+    spare = (high - low or abs(high) or 1.0) * 0.04
+    low, high = low - spare, high + spare
+    parts = [f'<svg viewBox="0 0 {width} {height * len(names) + 22}" role="img" aria-label="{escaped(name)}">']
+
+    def across(value: float) -> str:
+        return f"{left + (value - low) / (high - low) * (width - left - right):.1f}"
+
+    for i, (label, (value, start, stop)) in enumerate(zip(names, ends, strict=True)):
+        y, stroke = height * i + height // 2, colour.get(label, COLOURS[0])
+        parts.append(
+            f'<text x="{left - 12}" y="{y}" text-anchor="end" dominant-baseline="middle">{escaped(label)}</text>'
+        )
+        if math.isfinite(start) and math.isfinite(stop):
+            parts.append(
+                f'<line x1="{across(start)}" x2="{across(stop)}" y1="{y}" y2="{y}" stroke="{stroke}" stroke-width="5" '
+                'opacity=".4"/>'
+            )
+        parts.append(f'<circle cx="{across(value)}" cy="{y}" r="5" fill="{stroke}"/>')
+        parts.append(f'<text x="{width - 4}" y="{y}" text-anchor="end" dominant-baseline="middle">{value:.4g}</text>')
+    base = height * len(names) + 16
+    parts += [
+        f'<text x="{across(value)}" y="{base}" text-anchor="middle" opacity=".7">{value:.4g}</text>'
+        for value in (low, (low + high) / 2, high)
+    ]
     return "".join(parts) + "</svg>"
 
 

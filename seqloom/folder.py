@@ -17,11 +17,11 @@ from seqloom import __version__, cost
 from seqloom.batch import Learner
 from seqloom.card import write_card
 from seqloom.errors import DataError, ModelError, UsageError
-from seqloom.files import TEMPORARY, explained, read_json, sha256, write_json
+from seqloom.files import TEMPORARY, explained, read_json, sha256, write_bytes, write_json
 from seqloom.recipe import Recipe
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train import checkpoint as checkpoints
-from seqloom.train.loop import Progressed
+from seqloom.train.loop import Milestone, Progressed
 from seqloom.weights import save_tensors, unique
 
 FORMAT = 1
@@ -102,7 +102,7 @@ def shown(data: dict[str, Any]) -> str:
 def decisive(value: Any) -> Any:
     """A recipe without what changes no number: that may differ when a run goes on."""
     if isinstance(value, dict) and isinstance(value.get("train"), dict):
-        harmless = ("workers", "save_every", "keep")
+        harmless = ("workers", "save_every", "keep", "milestones")
         return value | {"train": {key: part for key, part in value["train"].items() if key not in harmless}}
     return value
 
@@ -136,6 +136,25 @@ def export(learner: Learner, folder: Path) -> None:
     for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
         save_tensors(folder / name, tensors)
     write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
+
+
+def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Progressed) -> None:
+    """A folder that can be loaded like the run itself; milestone.json comes last."""
+    place = folder / "milestones" / str(mark.words)
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "tokenizer.json"):
+        write_bytes(place / name, (folder / name).read_bytes())
+    export(learner, place)
+    write_json(
+        place / "milestone.json",
+        {
+            "words": mark.words,
+            "tokens": state.tokens,
+            "step": state.step,
+            "flops": state.flops,
+            "seconds": round(state.seconds, 3),
+        },
+    )
 
 
 def spent(state: Progressed, method: str, country: str, device: torch.device) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Runs: pre-train one into a folder, load it from there, use it."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.files import read_json, sole_owner
-from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, spent
+from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, keep_milestone, spent
 from seqloom.objectives.counted import Counted
 from seqloom.objectives.masked import MaskedLM
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
@@ -40,7 +41,7 @@ from seqloom.recipes import find_recipe
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.find_rate import Found, find_rate
-from seqloom.train.loop import Fit
+from seqloom.train.loop import Fit, Milestone
 from seqloom.train.precision import choose_device, deterministic_algorithms
 from seqloom.translator import Translator
 from seqloom.weights import check_fit, fill, load_tensors, unique
@@ -106,7 +107,11 @@ def pretrain(
             fit = Count(learner, text.train[0], chosen, folder, measure, keep)
         else:
             loader = Loader(batches, learner, seed, recipe.train.workers)
-            fit = Fit(learner, loader, recipe.train, budget, folder, where, seed, measure, keep)
+            marks = milestones(budget.tokens, text) if recipe.train.milestones else []
+            fit = Fit(
+                learner, loader, recipe.train, budget, folder, where, seed, measure, keep, marks,
+                lambda mark, state: keep_milestone(learner, folder, mark, state),
+            )  # fmt: skip
             say(
                 f"{recipe.name}: {learner.size():,} parameters, {text.num_tokens:,} training tokens{text.mixture()}, on "
                 f"{where}, {fit.precision}"
@@ -115,6 +120,15 @@ def pretrain(
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
             finish(folder, config, state, learner, text.about(), spent(state, fit.energy, country, where))
     return language_model(folder, device=str(where), plugin=own)
+
+
+def milestones(tokens: float, text: Prepared) -> list[Milestone]:
+    """1, 2, … 10, 20, … of a million words; of a smaller unit where a run reads fewer than ten million. tokens: that it reads."""
+    ratio = text.num_tokens / max(text.words, 1)
+    words = min(tokens / ratio, 1e10)
+    unit = 10 ** min(max(int(math.log10(max(words, 10))) - 1, 0), 6)
+    counts = [n * unit * 10**power for power in range(10) for n in range(1, 10)]
+    return [Milestone(count, count * ratio) for count in counts if count <= words]
 
 
 def from_text(recipe: Recipe) -> Recipe:

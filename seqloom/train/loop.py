@@ -5,7 +5,7 @@ a run that was killed and resumed ends with the same bits as one that was not.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -62,6 +62,14 @@ class TrainConfig(Config):
     )  # epochs after which the next lower layer learns, too; 0: all learn from the start
     average_last: int = Field(0, ge=0)  # at the end, the mean of as many checkpoints is measured, too
     workers: int = Field(1, ge=0, le=64)
+    milestones: bool = False  # weights are kept after 1, 2, … 10, 20, … million words (or so many of a smaller unit)
+
+
+class Milestone(NamedTuple):
+    """A number of words, and of tokens that have about so many."""
+
+    words: int
+    tokens: float
 
 
 class Budget(NamedTuple):
@@ -129,10 +137,13 @@ class Fit:
         seed: int,
         validate: Validate | None = None,
         keep_best: Callable[[Progressed], None] | None = None,
+        milestones: Sequence[Milestone] = (),
+        keep_milestone: Callable[[Milestone, Progressed], None] | None = None,
     ):
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
+        self.milestones, self.keep_milestone = milestones, keep_milestone
         self.precision = choose_precision(config.precision, device)
         compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
         # replayed gradients replace each other: several batches a step would have to be added up
@@ -187,8 +198,10 @@ class Fit:
                 break
             if asked():
                 self.stop()
+            before = state.tokens
             self.one_step(items)
             state.seconds = time.monotonic() - self.clock
+            self.pass_milestones(before)
             if state.step % config.log_every == 0:
                 self.write_log()
             state.eval_due = self.validate is not None and state.step % config.eval_every == 0
@@ -245,6 +258,13 @@ class Fit:
         if state.average_from is not None:
             self.averages = self.averages or Averages(self.learner)
             self.averages.add(state.step - state.average_from)
+
+    def pass_milestones(self, before: int) -> None:
+        """before: tokens at the last step."""
+        for mark in self.milestones:
+            if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None:
+                with self.averaged():
+                    self.keep_milestone(mark, self.state)
 
     def awake(self, depth: int, epoch: int) -> bool:
         """Layers learn one after the other, from the top, where that is asked for (Howard & Ruder, 2018)."""

@@ -1,0 +1,1 @@
+"""Models side by side at one budget: plan, run, statistics, page."""

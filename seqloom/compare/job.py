@@ -1,0 +1,143 @@
+"""One row with one seed: trained, measured, transferred. A process of its own, so that rows neither wait for nor harm each other.
+
+Called as `python -m seqloom.compare.job OUT ROW SEED`; everything else stands in OUT/plan.json. It goes on where it was killed.
+What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqloom import progress
+from seqloom.errors import ModelError, SeqloomError, UsageError
+from seqloom.files import read_json, replace_file, write_json
+from seqloom.objectives.masked import MaskedLM
+from seqloom.recipe import build_recipe
+from seqloom.runs import Run, language_model, pretrain
+from seqloom.supervise import finetune
+
+SAMPLE_TOKENS = 80
+
+
+def result_of(out: Path, place: str, seed: int) -> Path:
+    return out / "results" / place / f"seed-{seed}.json"
+
+
+def work(out: Path, place: str, seed: int) -> None:
+    plan = read_json(out / "plan.json")
+    row = next(each for each in plan["rows"] if each["place"] == place)
+    folder = out / "runs" / place / f"seed-{seed}"
+    run = pretrain(
+        build_recipe(row["recipe"], row["name"]),
+        row["data"],
+        folder,
+        seed=seed,
+        resume=(folder / "config.json").exists(),
+        device=plan["device"],
+        deterministic=plan["deterministic"],
+    )
+    items: dict[str, np.ndarray] = {}
+    found: dict[str, Any] = {
+        "metrics": read_json(folder / "metrics.json"),
+        "held_out": run.evaluate(row["data"]),
+        "definition": run.definition(),
+        "suites": {},
+        "milestones": [],
+        "tasks": {},
+        "sample": sample(run, plan["prompt"]),
+    }
+    for suite in plan["suites"]:
+        scores = measured(run, suite)
+        outcomes = scores.pop("items", None)
+        found["suites"][suite["name"]] = scores
+        if outcomes is not None:
+            items[suite["name"]] = np.asarray(outcomes, np.float32)
+    for mark in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
+        then = language_model(mark.parent, plan["device"])
+        passed = {suite["name"]: measured(then, suite).get("accuracy") for suite in plan["suites"]}
+        found["milestones"].append(read_json(mark) | {"suites": passed})
+    for task in plan["tasks"]:
+        found["tasks"][task["name"]] = transferred(folder, task, out / "tasks" / task["place"] / place, seed, plan)
+    path = result_of(out, place, seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path.with_suffix(".npz"), lambda temporary: save(temporary, items))
+    write_json(path, found)
+
+
+def save(path: Path, items: dict[str, np.ndarray]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **items)  # type: ignore[arg-type]
+
+
+def measured(run: Run, suite: dict[str, str]) -> dict[str, Any]:
+    """Its scores, or why there are none."""
+    try:
+        return run.evaluate_suite(suite["suite"], suite["data"], items=True)
+    except UsageError as error:
+        return {"refused": str(error)}
+
+
+def transferred(start: Path, task: dict[str, Any], folder: Path, seed: int, plan: dict[str, Any]) -> dict[str, Any]:
+    place = folder / f"seed-{seed}"
+    files = {split: task[split] for split in ("train", "valid", "test")}
+    try:
+        finetune(
+            start,
+            task["task"],
+            out=place,
+            how=task["how"],
+            settings=task["settings"],
+            seed=seed,
+            resume=(place / "config.json").exists(),
+            device=plan["device"],
+            deterministic=plan["deterministic"],
+            **files,
+        )
+    except (UsageError, ModelError) as error:  # a model that this task is not for, or that is not for transfer at all
+        return {"refused": str(error)}
+    metrics = read_json(place / "metrics.json")
+    return {**metrics["test_scores"], "seconds": metrics["seconds"], "flops": metrics["flops"]}
+
+
+def sample(run: Run, prompt: str) -> str:
+    """What it goes on with, or puts into a gap."""
+    if isinstance(run.learner, MaskedLM):
+        try:
+            (gap,) = run.fill(f"{prompt.strip()} [MASK]", top=5)
+        except UsageError as error:
+            return f"({error})"
+        return f"{prompt.strip()} [{' | '.join(each.text.removeprefix(prompt.strip()).strip() for each in gap)}]"
+    return run.generate(prompt, max_new=SAMPLE_TOKENS, temperature=0.8, seed=0)[0].text
+
+
+def stop_with(parent: int) -> None:
+    """Whoever started it may be killed without a word: then it saves its state and leaves."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> int:
+    out, place, seed, quiet = sys.argv[1:5]
+    stop_with(os.getppid())
+    progress.QUIET = quiet == "quiet"
+    try:
+        work(Path(out), place, int(seed))
+    except SeqloomError as error:
+        print(f"seqloom: error: {error}", file=sys.stderr, flush=True)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,291 @@
+"""A plan: rows that differ in what is compared, and everything else that is held fixed.
+
+    name = "recurrence or attention"
+    seeds = 3
+    parameters = 1e6                      # sizes are solved for; leave it out to take them as the recipes have them
+    settings = ["batches.length=64"]      # of every row
+
+    [text]
+    files = ["corpus.jsonl"]              # or built_in = true, or prepared = "data"
+    vocab_size = 4096
+
+    [budget]
+    words = 2e6                           # or tokens, epochs, minutes, flops; tokens and flops: sizes are solved for
+
+    [[rows]]
+    recipe = "lstm-tiny"
+    [[rows]]
+    recipe = "gpt2-tiny"
+    settings = ["train.optim.lr=1e-3"]
+
+    [suites]
+    blimp = "blimp.jsonl"
+
+    [[tasks]]
+    task = "classify"
+    train = ["train.jsonl"]
+    test = ["test.jsonl"]
+
+Files are named from where the plan is. A plan is read, checked and resolved into rows with whole recipes before anything is
+trained; what it resolves to is plan.json, which is all that a job needs.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field, model_validator
+
+from seqloom.compare.solve import fewest_tokens, solved
+from seqloom.config import Config, build, read_toml
+from seqloom.errors import SeqloomError, UsageError
+from seqloom.evaluate.suites import SUITES
+from seqloom.prepared import Prepared
+from seqloom.recipe import BudgetConfig, Recipe, build_recipe
+from seqloom.recipes import find_recipe
+from seqloom.supervise import HOWS
+from seqloom.tasks import TASKS, task_class
+from seqloom.tokens.learn import check_options
+
+ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
+
+
+class TextConfig(Config):
+    """What all rows learn from. split_field: where documents say themselves which part they belong to."""
+
+    files: tuple[str, ...] = ()
+    built_in: bool = False
+    prepared: str | None = None
+    tokenizer: str = "bpe"
+    vocab_size: int | None = Field(None, gt=0)
+    lowercase: bool = False
+    valid: float = Field(0.05, gt=0, lt=0.5)
+    test: float = Field(0.05, gt=0, lt=0.5)
+    split_field: str | None = None
+
+    @model_validator(mode="after")
+    def one_source(self) -> "TextConfig":
+        if bool(self.files) + self.built_in + (self.prepared is not None) != 1:
+            raise ValueError("give one of files, built_in and prepared")
+        return self
+
+
+class RowConfig(Config):
+    """grow: what is made larger or smaller when the sizes of rows are to be equal."""
+
+    recipe: str
+    name: str | None = None
+    settings: tuple[str, ...] = ()
+    tokenizer: str | None = None
+    vocab_size: int | None = Field(None, gt=0)
+    grow: str = "dim"
+
+
+class TaskConfig(Config):
+    task: str
+    train: tuple[str, ...] = Field(min_length=1)
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = Field(min_length=1)
+    name: str | None = None
+    how: str = "finetune"
+    settings: tuple[str, ...] = ()
+
+
+class PriceConfig(Config):
+    """What an hour of the machine costs."""
+
+    hour: float = Field(gt=0)
+    currency: str = Field("USD", min_length=1, max_length=8)
+
+
+class PlanConfig(Config):
+    name: str = Field(min_length=1, max_length=200)
+    text: TextConfig
+    budget: BudgetConfig
+    rows: tuple[RowConfig, ...] = Field(min_length=1)
+    seeds: int | tuple[int, ...] = Field(3, description="how many, or which")
+    parameters: float | None = Field(None, gt=0)
+    tolerance: float = Field(0.03, gt=0, lt=1, description="by which solved sizes may miss what they should be")
+    settings: tuple[str, ...] = ()
+    suites: dict[str, str] = {}  # noqa: RUF012
+    pairs: int = Field(0, ge=0, description="minimal pairs that are made from held-out text, of each kind")
+    tasks: tuple[TaskConfig, ...] = ()
+    milestones: bool = False
+    price: PriceConfig | None = None
+    prompt: str = "The "
+
+    @model_validator(mode="after")
+    def ends(self) -> "PlanConfig":
+        given = self.budget.model_dump(exclude_none=True)
+        if "steps" in given:
+            raise ValueError(f"budget.steps is no equal budget, as batches differ: use {', '.join(ENDS)}")
+        if len(given) > 1 and not (
+            "flops" in given and len(given) == 2 and given.keys() & {"tokens", "words", "epochs"}
+        ):
+            raise ValueError(
+                "the budget has one end; of flops and tokens, words or epochs together the sizes are solved for"
+            )
+        if len(given) == 2 and self.parameters is not None:
+            raise ValueError("sizes are solved for equal parameters or for equal flops: leave one of them out")
+        chosen = self.chosen_seeds()
+        if not chosen or len(set(chosen)) != len(chosen) or min(chosen) < 0:
+            raise ValueError("seeds: a number of them, or different numbers of 0 and more")
+        return self
+
+    def chosen_seeds(self) -> list[int]:
+        return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+
+class Row(NamedTuple):
+    """One model of the comparison, wholly decided but for its seed."""
+
+    name: str
+    recipe: dict[str, Any]
+    data: str  # the prepared folder
+    parameters: int
+    solved: str = ""  # what was solved for, in words
+
+    @property
+    def place(self) -> str:
+        return slug(self.name)
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-.") or "row"
+
+
+def read_plan(path: Path) -> PlanConfig:
+    """With every file in it named as seen from here."""
+    values = read_toml(path)
+    plan = build(PlanConfig, values, source=str(path))
+    check(plan, str(path))
+    return anchored(plan, path.parent)
+
+
+def anchored(plan: PlanConfig, folder: Path) -> PlanConfig:
+    def seen(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(str(folder / name) for name in names)
+
+    text = plan.text.model_copy(
+        update={
+            "files": seen(plan.text.files),
+            "prepared": plan.text.prepared and str(folder / plan.text.prepared),
+        }
+    )
+    tasks = tuple(
+        each.model_copy(update={split: seen(getattr(each, split)) for split in ("train", "valid", "test")})
+        for each in plan.tasks
+    )
+    rows = tuple(
+        row.model_copy(update={"recipe": str(folder / row.recipe)}) if row.recipe.endswith(".toml") else row
+        for row in plan.rows
+    )
+    suites = {name: str(folder / where) for name, where in plan.suites.items()}
+    return plan.model_copy(update={"text": text, "tasks": tasks, "suites": suites, "rows": rows})
+
+
+def check(plan: PlanConfig, source: str) -> None:
+    """Everything that can be known without the text, all of it at once."""
+    found: list[str] = []
+    names = [row_name(row) for row in plan.rows]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        found.append(f"two rows are called {name!r}: give them names (name = …)")
+    places = [slug(name) for name in dict.fromkeys(names)]
+    if len(set(places)) < len(places):
+        found.append("two rows have names that differ in signs only: give them other names")
+    for row in plan.rows:
+        if row.recipe.endswith(".toml"):
+            continue  # found when it is read, from where the plan is
+        try:
+            recipe = find_recipe(row.recipe, [*plan.settings, *row.settings])
+            if recipe.task is not None:
+                raise UsageError(f"{row.recipe} learns from labelled examples: rows learn from plain text")
+        except SeqloomError as error:
+            found.append(f"row {row_name(row)!r}: {error}")
+        if plan.text.prepared is not None and (row.tokenizer is not None or row.vocab_size is not None):
+            found.append(
+                f"row {row_name(row)!r}: a prepared text has its tokenizer: give [text] files, or leave it out"
+            )
+    for kind, size in {tokens_of(plan, row) for row in plan.rows}:
+        try:
+            check_options(kind, size, None)
+        except SeqloomError as error:
+            found.append(str(error))
+    for name in plan.suites:
+        if name not in SUITES:
+            found.append(f"unknown suite {name!r} (known: {', '.join(SUITES)})")
+    for task in plan.tasks:
+        if task.task not in TASKS or task_class(task.task).reads != "labelled":
+            known = [name for name in TASKS if task_class(name).reads == "labelled"]
+            found.append(f"unknown task {task.task!r} to transfer to (known: {', '.join(known)})")
+        if task.how not in HOWS:
+            found.append(f"task {task.task!r}: unknown how {task.how!r} (known: {', '.join(HOWS)})")
+    titles = [task_name(task) for task in plan.tasks]
+    if len(set(titles)) < len(titles):
+        found.append("two tasks are called the same: give them names (name = …)")
+    if found:
+        raise UsageError(f"{source}: " + "; ".join(found))
+
+
+def row_name(row: RowConfig) -> str:
+    return row.name or Path(row.recipe).stem
+
+
+def task_name(task: TaskConfig) -> str:
+    return task.name or task.task
+
+
+def tokens_of(plan: PlanConfig, row: RowConfig) -> tuple[str, int | None]:
+    """The kind and size of a row's vocabulary."""
+    kind = row.tokenizer or plan.text.tokenizer
+    size = row.vocab_size or (plan.text.vocab_size if kind == plan.text.tokenizer else None)
+    return kind, size
+
+
+def budget_of(plan: PlanConfig) -> BudgetConfig:
+    """Of a run: where sizes are solved so that its text costs so many operations, the text is its end."""
+    given = plan.budget.model_dump(exclude_none=True)
+    return plan.budget if len(given) == 1 else plan.budget.model_copy(update={"flops": None})
+
+
+def resolve(plan: PlanConfig, folders: dict[tuple[str, int | None], Path]) -> list[Row]:
+    """Rows with whole recipes, their sizes solved where that is asked for. folders: the prepared text of each vocabulary."""
+    found, wrong = [], []
+    for row in plan.rows:
+        data = folders[tokens_of(plan, row)]
+        try:
+            found.append(resolved(plan, row, data))
+        except UsageError as error:
+            wrong.append(f"row {row_name(row)!r}: {error}")
+    if wrong:
+        raise UsageError("; ".join(wrong))
+    return found
+
+
+def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
+    recipe = find_recipe(row.recipe, [*plan.settings, *row.settings])
+    values = recipe.model_dump() | {"budget": budget_of(plan).model_dump()}
+    values["train"]["milestones"] = plan.milestones
+    recipe = build_recipe(values, row.recipe)
+    text = Prepared.open(recipe, data)
+    budget = recipe.budget.resolve(text)
+    least = fewest_tokens(recipe)
+    if budget.tokens < least:
+        raise UsageError(
+            f"the budget of {budget.tokens:,.0f} tokens is smaller than one batch of {least:,}: raise it, or lower "
+            f"batches.budget or batches.streams"
+        )
+    told = ""
+    if plan.parameters is not None:
+        recipe, told = solved(recipe, text, row.grow, plan.tolerance, parameters=plan.parameters)
+    elif plan.budget.flops is not None and budget.tokens != float("inf"):
+        recipe, told = solved(recipe, text, row.grow, plan.tolerance, flops=plan.budget.flops, tokens=budget.tokens)
+    return Row(row_name(row), recipe.model_dump(), str(data), size_of(recipe, text), told)
+
+
+def size_of(recipe: Recipe, text: Prepared) -> int:
+    import torch
+
+    with torch.device("meta"):
+        return int(recipe.learner(text.vocab_size).size())

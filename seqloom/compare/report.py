@@ -1,0 +1,199 @@
+"""The page of a comparison, and the same as tables for other programs: report.html, table.csv, comparison.json, *.svg."""
+
+import csv
+import io
+from pathlib import Path
+
+from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, page, table, whiskers
+from seqloom.compare.plan import slug
+from seqloom.compare.table import Comparison, Figure, pareto
+from seqloom.files import write_bytes, write_json
+from seqloom.progress import clock, human
+
+WINNER, AMONG = " ★", " ☆"
+EFFORTS = {
+    "tokens": "tokens read", "flops": "floating-point operations", "seconds": "seconds", "joules": "joules",
+}  # fmt: skip
+LEGEND = (
+    "★ told apart from every other row; ☆ not told apart from the best: no winner is named inside the noise. Intervals are 95%, "
+    "over seeds, and where there are items over seeds and items; many comparisons are corrected for."
+)
+
+
+def write_report(found: Comparison, folder: Path) -> Path:
+    """Returns the page."""
+    colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(found.rows)}
+    pictures = {slug(title): (title, note, picture) for title, note, picture in draw(found, colour)}
+    for name, (_, _, picture) in pictures.items():
+        write_bytes(folder / f"{name}.svg", as_file(picture, colour).encode())
+    write_json(folder / "comparison.json", found.record())
+    write_bytes(folder / "table.csv", as_csv(found).encode())
+    parts = [f"<h1>{escaped(found.name)}</h1>", *bullets(found.caveats, "Before you read the table", "note")]
+    parts += ["<h2>Result</h2>", table(header(found), cells(found), colour), f'<p class="note">{escaped(LEGEND)}</p>']
+    parts += missing(found)
+    for title, note, picture in pictures.values():
+        parts.append(f"<h2>{escaped(title)}</h2>{picture}" + (f'<p class="note">{escaped(note)}</p>' if note else ""))
+    parts += told_apart(found)
+    parts.append("<h2>What it cost</h2>" + table(cost_header(found), cost_cells(found), colour))
+    boxes = [f"<div><h3>{escaped(name)}</h3><pre>{escaped(text)}</pre></div>" for name, text in found.samples.items()]
+    parts.append(f'<h2>Samples</h2><div class="samples">{"".join(boxes)}</div>')
+    parts += bullets(found.held, "What was held fixed", "")
+    parts.append(f"<h2>How it was made</h2><pre>{escaped(chr(10).join(commands(found, folder)))}</pre>")
+    path = folder / "report.html"
+    write_bytes(path, page(found.name, parts).encode())
+    return path
+
+
+def bullets(lines: list[str], title: str, kind: str) -> list[str]:
+    if not lines:
+        return []
+    return [
+        f"<h2>{escaped(title)}</h2><ul class='{kind}'>{''.join(f'<li>{escaped(line)}</li>' for line in lines)}</ul>"
+    ]
+
+
+# ---- tables
+
+
+def shown(figure: Figure, row: str, best: list[str]) -> str:
+    if row not in figure.values:
+        return "–"
+    interval = figure.interval(row)
+    mark = "" if row not in best else WINNER if len(best) == 1 else AMONG
+    if not interval.bounded:
+        return f"{interval.value:.4f}"
+    return f"{interval.value:.4f} ± {(interval.high - interval.low) / 2:.4f}{mark}"
+
+
+def header(found: Comparison) -> list[str]:
+    arrows = [f"{figure.name} {'↓' if figure.lower else '↑'}" for figure in found.figures]
+    return ["", "parameters", "words", "FLOPs", "seeds", *arrows]
+
+
+def cells(found: Comparison) -> list[list[str]]:
+    best = {figure.name: figure.leaders() for figure in found.figures}
+    rows = []
+    for name in found.rows:
+        cost = found.costs[name]
+        about = [
+            f"{cost['parameters']:,.0f}",
+            human(cost["words"]),
+            f"{cost['flops']:.2e}",
+            str(len(found.seeds[name])),
+        ]
+        rows.append([name, *about, *(shown(figure, name, best[figure.name]) for figure in found.figures)])
+    return rows
+
+
+def missing(found: Comparison) -> list[str]:
+    """Why a row has no figure."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for figure in found.figures:
+        for row, reason in figure.missing.items():
+            reasons.setdefault((figure.name, reason), []).append(row)
+    lines = [f"– {figure}: {', '.join(rows)}: {reason}" for (figure, reason), rows in reasons.items()]
+    return [f'<p class="note">{"<br>".join(map(escaped, lines))}</p>'] if lines else []
+
+
+def cost_header(found: Comparison) -> list[str]:
+    price = found.plan["price"]
+    return ["", "tokens", "FLOPs", "time", "kWh", *([price["currency"]] if price else [])]
+
+
+def cost_cells(found: Comparison) -> list[list[str]]:
+    rows = []
+    for name in found.rows:
+        cost = found.costs[name]
+        row = [name, human(cost["tokens"]), f"{cost['flops']:.3e}", clock(cost["seconds"]), f"{cost['energy_kwh']:.2e}"]
+        rows.append([*row, *([f"{cost['price']:.4f}"] if "price" in cost else [])])
+    return rows
+
+
+def told_apart(found: Comparison) -> list[str]:
+    """All differences that are more than noise; how many others there are."""
+    lines, noise = [], 0
+    for figure in found.figures:
+        for a, b, each, p in figure.differences():
+            if p >= 0.05:
+                noise += 1
+                continue
+            value, low, high = each.interval
+            if value < 0:
+                a, b, value, low, high = b, a, -value, -high, -low
+            lines.append([figure.name, f"{a} over {b}", f"{value:.4f} [{low:.4f}, {high:.4f}]", f"{p:.2g}"])
+    head = ["figure", "higher over lower", "difference", "p, corrected"]
+    parts = ["<h2>What can be told apart</h2>"]
+    parts.append(table(head, lines) if lines else "<p>Nothing: every difference may be noise.</p>")
+    return [*parts, f'<p class="note">{noise} other differences may be noise.</p>']
+
+
+def as_csv(found: Comparison) -> str:
+    """One line a row: costs, and of every figure its value, the ends of its interval, and whether it may be the best."""
+    stream = io.StringIO()
+    names = [
+        f"{figure.name} {part}" for figure in found.figures for part in ("value", "low", "high", "may be the best")
+    ]
+    costs = list(next(iter(found.costs.values()), {}))
+    writer = csv.writer(stream)
+    writer.writerow(["row", "seeds", *costs, *names])
+    for row in found.rows:
+        line: list[object] = [row, len(found.seeds[row]), *found.costs[row].values()]
+        for figure in found.figures:
+            if row not in figure.values:
+                line += ["", "", "", ""]
+                continue
+            interval = figure.interval(row)
+            ends = [interval.low, interval.high] if interval.bounded else ["", ""]
+            line += [interval.value, *ends, int(row in figure.leaders())]
+        writer.writerow(line)
+    return stream.getvalue()
+
+
+# ---- pictures
+
+
+def draw(found: Comparison, colour: dict[str, str]) -> list[tuple[str, str, str]]:
+    """Title, remark, picture."""
+    pictures = []
+    for figure in found.figures:
+        rows = list(figure.values)
+        ends = [figure.interval(row) for row in rows]
+        pictures.append((figure.name, "", whiskers(rows, ends, figure.name, colour)))
+    bits = next((figure for figure in found.figures if figure.name == "bits per byte"), None)
+    if bits is not None and len(bits.values) > 1:
+        points = {row: (found.costs[row]["flops"], bits.interval(row).value) for row in bits.values}
+        points = {row: point for row, point in points.items() if point[0] > 0}
+        line = Curve("Pareto", [points[row] for row in pareto(points)], dash="5 5")
+        dots = [Curve(row, [point]) for row, point in points.items()]
+        remark = "The dashed line joins rows that no other one beats in both."
+        picture = chart(
+            "floating-point operations", "bits per byte", [*dots, line], colour | {"Pareto": "#888"}, log_x=True
+        )
+        pictures.append(("Bits per byte against computation", remark, picture))
+    for suite, rows_of in found.milestones.items():
+        curves = [Curve(row, points) for row, points in rows_of.items()]
+        pictures.append((f"{suite} against words read", "", chart("words", suite, curves, colour, log_x=True)))
+    groups: dict[str, list[str]] = {}
+    for row, each in found.curves.items():
+        groups.setdefault(each.meaning, []).append(row)
+    for rows in groups.values():
+        for effort, title in EFFORTS.items():
+            curves = [
+                Curve(r, list(zip(getattr(found.curves[r], effort), found.curves[r].loss, strict=True))) for r in rows
+            ]
+            heading = f"Loss against {title}" + (f" ({', '.join(rows)})" if len(groups) > 1 else "")
+            name = "training loss, nats a target"
+            pictures.append((heading, "", chart(title, name, curves, colour, log_x=effort == "flops")))
+    return pictures
+
+
+def commands(found: Comparison, folder: Path) -> list[str]:
+    versions = found.versions
+    rows = [row for row in found.plan["rows"] if row["name"] in found.rows]
+    lines = [f"seqloom compare PLAN.toml --out {folder}"]
+    lines += [f"# {row['name']}: {row['recipe']['name']}, {row['solved'] or 'the size of its recipe'}" for row in rows]
+    if rows:
+        first = f"{folder}/runs/{rows[0]['place']}/seed-{found.seeds[rows[0]['name']][0]}"
+        lines += [f"seqloom evaluate {first} --data {rows[0]['data']}", f"seqloom score {first} sentences.txt"]
+    made = ", ".join(f"{name} {value}" for name, value in versions.items() if value)
+    return [*lines, f"# {made}"]

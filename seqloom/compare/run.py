@@ -1,0 +1,272 @@
+"""A comparison from its plan to its page: text prepared, rows resolved, jobs run side by side, results put together.
+
+OUT/plan.json   what the plan resolved to        OUT/data/       the prepared text of each vocabulary
+OUT/runs/       a run folder for each row and seed          OUT/results/    what was measured of each
+OUT/logs/       what jobs said, where several ran at a time
+OUT/report.html  table.csv  comparison.json  *.svg
+
+Called again it goes on: what is finished stays, what was killed is resumed. Rows and seeds may be added to a plan later; a row
+that has changed is refused.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqloom import __version__, progress
+from seqloom.batches.prepare import prepare
+from seqloom.batches.store import MANIFEST
+from seqloom.compare.job import result_of
+from seqloom.compare.pairs import write_pairs
+from seqloom.compare.plan import PlanConfig, anchored, check, read_plan, resolve, slug, task_name, tokens_of
+from seqloom.compare.report import write_report
+from seqloom.compare.table import Comparison, collect
+from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
+from seqloom.files import read_json, sole_owner, write_json
+from seqloom.folder import clear, git_commit, plain
+from seqloom.progress import Progress, clock, say
+from seqloom.text.built_in import write_built_in_text
+from seqloom.train.interrupt import Interruption
+
+BUSY = 8  # the exit code of a run folder that another process has
+PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
+GRACE = 25.0  # seconds that jobs have to save their state
+
+
+class Job(NamedTuple):
+    row: str
+    place: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.row}, seed {self.seed}"
+
+
+def compare(
+    plan: str | Path | PlanConfig,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    overwrite: bool = False,
+    device: str = "auto",
+    deterministic: bool = False,
+) -> Comparison:
+    """Runs a plan, or goes on with it, and returns what was found; the page is OUT/report.html."""
+    if jobs < 1:
+        raise UsageError(f"--jobs {jobs}: at least one")
+    if isinstance(plan, PlanConfig):
+        check(plan, plan.name)
+        plan = anchored(plan, Path())
+    else:
+        plan = read_plan(Path(plan))
+    folder = Path(out)
+    with sole_owner(folder):
+        begin(folder, overwrite)
+        record = settled(plan, folder, device, deterministic)
+        failures = run_jobs(folder, record, jobs)
+        found = collect(folder, record, failures)
+        write_report(found, folder)
+    for name, (code, reason) in failures.items():
+        say(f"{name} failed with exit code {code}: {reason}")
+    if failures:
+        (code, _), *_ = failures.values()
+        first, (_, reason) = next(iter(failures.items()))
+        raise JobsFailed(
+            f"{len(failures)} of {len(record['rows']) * len(record['seeds'])} jobs failed, the first ({first}) with: {reason}; "
+            f"{folder / 'report.html'} has the others",
+            code,
+        )
+    return found
+
+
+class JobsFailed(SeqloomError):
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def begin(folder: Path, overwrite: bool) -> None:
+    others = [each for each in folder.iterdir() if each.name != "lock"]
+    if overwrite or (others and not (folder / "plan.json").exists() and not is_begun(folder)):
+        clear(folder, overwrite)
+
+
+def is_begun(folder: Path) -> bool:
+    """It was killed while the text was prepared, before there was a plan.json."""
+    return (folder / "data").is_dir() and not (folder / "config.json").exists()
+
+
+def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> dict[str, Any]:
+    """plan.json: rows with whole recipes, and where everything is. A plan that was begun goes on as it was."""
+    folders = prepared(plan, folder)
+    rows = resolve(plan, folders)
+    suites = [{"name": name, "suite": name, "data": data} for name, data in plan.suites.items()]
+    if plan.pairs:
+        path = folder / "pairs.jsonl"
+        if not path.exists():
+            write_pairs(Path(rows[0].data), path, plan.pairs)
+        suites.append({"name": "pairs", "suite": "blimp", "data": str(path)})
+    record: dict[str, Any] = {
+        "name": plan.name,
+        "rows": [row._asdict() | {"place": row.place} for row in rows],
+        "seeds": plan.chosen_seeds(),
+        "budget": plan.budget.model_dump(exclude_none=True),
+        "parameters": plan.parameters,
+        "settings": list(plan.settings),
+        "suites": suites,
+        "tasks": [
+            task.model_dump(mode="json") | {"name": task_name(task), "place": slug(task_name(task))}
+            for task in plan.tasks
+        ],
+        "price": plan.price and plan.price.model_dump(),
+        "prompt": plan.prompt,
+        "device": device,
+        "deterministic": deterministic,
+        "versions": {"seqloom": __version__, "git": git_commit()},
+    }
+    path = folder / "plan.json"
+    if path.exists():
+        check_same(folder, read_json(path), record)
+    write_json(path, record)
+    return read_json(path)
+
+
+def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Rows, suites and tasks may have been added, none may have changed."""
+    changed, more = [], []
+    for kind in ("rows", "suites", "tasks"):
+        known = {each["name"]: each for each in before[kind]}
+        for each in now[kind]:
+            other = known.get(each["name"])
+            if other is not None and plain(other) != plain(each):
+                changed.append(f"{kind[:-1]} {each['name']!r}")
+            if other is None and kind != "rows":
+                more.append(each["name"])
+    if changed:
+        raise UsageError(
+            f"{folder} holds a comparison in which {', '.join(changed)} was something else: choose another --out, or start anew "
+            f"with --overwrite"
+        )
+    if more:  # runs stay; what is measured of them is measured again
+        for path in (folder / "results").glob("*/*.json"):
+            path.unlink()
+
+
+def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
+    """The text in every vocabulary that rows ask for."""
+    kinds = list(dict.fromkeys(tokens_of(plan, row) for row in plan.rows))
+    if plan.text.prepared is not None:
+        return dict.fromkeys(kinds, Path(plan.text.prepared))
+    files = [Path(name) for name in plan.text.files]
+    if plan.text.built_in:
+        (folder / "data").mkdir(exist_ok=True)
+        files = [folder / "data" / "built-in.jsonl"]
+        if not files[0].exists():
+            write_built_in_text(files[0])
+    found = {}
+    for kind, size in kinds:
+        place = folder / "data" / f"{kind}{'' if size is None else f'-{size}'}"
+        found[kind, size] = place
+        if (place / MANIFEST).exists():
+            continue
+        parts: dict[str, Any] = {"split_field": plan.text.split_field}
+        if plan.text.split_field is None:
+            parts = {"valid": plan.text.valid, "test": plan.text.test}
+        place.parent.mkdir(parents=True, exist_ok=True)
+        prepare(files, place, tokenizer=kind, vocab_size=size, lowercase=plan.text.lowercase, **parts)
+    for place in found.values():
+        splits = read_json(place / MANIFEST)["splits"]
+        if "valid" not in splits and "test" not in splits:
+            raise DataError(f"{place} holds nothing out to measure on: prepare it with --valid or --test")
+    return found
+
+
+def run_jobs(folder: Path, record: dict[str, Any], most: int) -> dict[str, tuple[int, str]]:
+    """All that have no result yet, seed after seed, so that every row has one soon. Returns those that failed, with their
+    exit codes and what they said."""
+    todo = [Job(row["name"], row["place"], seed) for seed in record["seeds"] for row in record["rows"]]
+    left = [job for job in todo if not result_of(folder, job.place, job.seed).exists()]
+    if len(left) < len(todo):
+        say(f"{len(todo) - len(left)} of {len(todo)} jobs are done")
+    return Jobs(folder, most).run(left) if left else {}
+
+
+class Jobs:
+    """So many processes at a time; a bar over all of them, where they do not show their own."""
+
+    def __init__(self, folder: Path, most: int):
+        self.folder, self.most = folder, most
+        self.running: dict[Job, subprocess.Popen[bytes]] = {}
+        self.begun: dict[Job, float] = {}  # when each was started first
+        self.failed: dict[str, tuple[int, str]] = {}
+        self.environment = dict(os.environ)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.environment.setdefault("OMP_NUM_THREADS", str(max(cores // most, 1)))
+        (folder / "logs").mkdir(exist_ok=True)
+
+    def run(self, left: Sequence[Job]) -> dict[str, tuple[int, str]]:
+        waiting, done = list(left), 0
+        with Interruption() as asked, Progress("compare", float(len(left))) as bar:
+            while waiting or self.running:
+                while waiting and len(self.running) < self.most:
+                    self.start(waiting.pop(0))
+                time.sleep(0.1)
+                for job in self.ended():
+                    done += 1
+                    if self.most > 1:
+                        bar.advance(1, note=f"{done} of {len(left)} jobs, the last: {job}")
+                    else:
+                        say(f"{done} of {len(left)} jobs done")
+                if asked():
+                    self.stop()
+                    raise Interrupted(f"stopped, {done} of {len(left)} jobs done: call it again and it goes on")
+        return self.failed
+
+    def start(self, job: Job) -> None:
+        quiet = "quiet" if progress.QUIET else "loud"
+        call = [sys.executable, "-m", "seqloom.compare.job", str(self.folder), job.place, str(job.seed), quiet]
+        with self.log(job).open("wb") as log:
+            # one at a time it speaks for itself; what it says is kept only where several would speak at once
+            target = None if self.most == 1 and not progress.QUIET else log
+            if self.most == 1:
+                say(f"{job}")
+            process = subprocess.Popen(call, stdout=target, stderr=target, env=self.environment)
+        self.running[job] = process
+        self.begun.setdefault(job, time.monotonic())
+
+    def log(self, job: Job) -> Path:
+        return self.folder / "logs" / f"{job.place}-{job.seed}.log"
+
+    def ended(self) -> list[Job]:
+        found = []
+        for job, process in list(self.running.items()):
+            code, seconds = process.poll(), time.monotonic() - self.begun[job]
+            if code is None:
+                continue
+            del self.running[job]
+            if code == BUSY and seconds < PATIENCE:  # a killed comparison's job is about to leave
+                time.sleep(1.0)
+                self.start(job)
+                continue
+            found.append(job)
+            if code:
+                lines = self.log(job).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                reason = lines[-1].removeprefix("seqloom: error: ") if lines else "it said so above"
+                self.failed[str(job)] = (code if 0 < code < 128 else 1), reason
+            elif self.most > 1:
+                say(f"{job}: done in {clock(seconds)}")
+        return found
+
+    def stop(self) -> None:
+        until = time.monotonic() + GRACE
+        for process in self.running.values():
+            process.terminate()
+        for process in self.running.values():
+            try:
+                process.wait(max(until - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,96 @@
+"""How wide a model must be to have so many parameters, or for its training to take so many operations."""
+
+from collections.abc import Callable
+from itertools import islice
+
+import torch
+
+from seqloom import cost
+from seqloom.batch import Sizes
+from seqloom.batches.loader import Cursor, Loader
+from seqloom.batches.vocabulary import PreparedVocabulary
+from seqloom.errors import UsageError
+from seqloom.prepared import Prepared
+from seqloom.recipe import LARGEST, Recipe, build_recipe
+
+BATCHES = 8  # whose sizes speak for all
+
+
+def fewest_tokens(recipe: Recipe) -> int:
+    """That a step reads."""
+    batches = recipe.batches
+    if recipe.learns == "counts":
+        return 1
+    return batches.streams * batches.length if batches.kind == "streams" else batches.budget
+
+
+def solved(
+    recipe: Recipe,
+    text: Prepared,
+    field: str,
+    tolerance: float,
+    *,
+    parameters: float = 0.0,
+    flops: float = 0.0,
+    tokens: float = 0.0,
+) -> tuple[Recipe, str]:
+    """The recipe with `model.field` such that it has about so many parameters, or learning from so many tokens takes about so
+    many operations; and what that is, in words. A model that counts has no size to choose: it stays as it is."""
+    if recipe.learns == "counts":
+        return recipe, "it counts: its size follows from the text"
+    sample = text_sizes(recipe, text) if flops else Sizes(0, 0, 0, 0)
+
+    def measured(value: int) -> float:
+        with torch.device("meta"):
+            learner = grown(recipe, field, value).learner(text.vocab_size)
+        if not flops:
+            return float(learner.size())
+        return cost.of_training(learner)(sample) * tokens / sample.tokens
+
+    wanted = parameters or flops
+    value = nearest(measured, wanted, step_of(recipe, field))
+    reached, what = measured(value), "parameters" if parameters else "operations"
+    if abs(reached / wanted - 1) > tolerance:
+        raise UsageError(
+            f"no size has {wanted:.4g} {what}: with model.{field} = {value} there are {reached:.4g}, "
+            f"{reached / wanted - 1:+.1%}, and the tolerance is {tolerance:.1%}: choose another number, grow another size, or "
+            f"allow more"
+        )
+    return grown(recipe, field, value), f"model.{field} = {value} for {wanted:.4g} {what}"
+
+
+def grown(recipe: Recipe, field: str, value: int) -> Recipe:
+    values = recipe.model_dump()
+    return build_recipe(values | {"model": values["model"] | {field: value}}, recipe.name)
+
+
+def step_of(recipe: Recipe, field: str) -> int:
+    """A width is a multiple of the heads that share it."""
+    config = recipe.model_config_of(1)
+    if not isinstance(getattr(config, field, None), int):
+        known = [name for name in type(config).model_fields if isinstance(getattr(config, name), int)]
+        raise UsageError(f"grow = {field!r} is no size of {recipe.model['name']} (sizes: {', '.join(known)})")
+    return getattr(config, "num_heads", 1) if field == "dim" else 1
+
+
+def nearest(measured: Callable[[int], float], wanted: float, step: int) -> int:
+    """Of the multiples of step the one whose measure is the nearest; the measure grows with it."""
+    low, high = 1, 1
+    while measured(step * high) < wanted:
+        low, high = high, 2 * high
+        if step * high > LARGEST:
+            raise UsageError(f"no size reaches {wanted:.4g}: it is too much for this model")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if measured(step * middle) < wanted else (low, middle)
+    return step * min((low, high), key=lambda count: abs(measured(step * count) - wanted))
+
+
+def text_sizes(recipe: Recipe, text: Prepared) -> Sizes:
+    """Of some batches as they will be read, added up."""
+    learner = recipe.learner(text.vocab_size)
+    learner.introduce(PreparedVocabulary(text.tokenizer, text.train))
+    text.spell(learner.backbone.characters)
+    loader = Loader(text.batches(1.0), learner, 0, workers=0)
+    found = [item.sizes for item in islice(loader.items(Cursor()), BATCHES)]
+    return Sizes(*(sum(parts) for parts in zip(*found, strict=True)))

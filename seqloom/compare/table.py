@@ -1,0 +1,352 @@
+"""What the jobs of a comparison have found, put together: figures with intervals, what can be told apart, what differed.
+
+A figure has a number for each seed, or for each seed and item of a test that all rows have taken. Rows that have no such number
+say why. Rows are compared by a figure only if it means the same for all of them.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqloom.compare.job import result_of
+from seqloom.files import read_json
+from seqloom.metrics.differences import Difference, difference, difference_of_seeds, holm, leaders
+from seqloom.metrics.intervals import Interval, nested, student
+from seqloom.objectives import objective_class
+from seqloom.objectives.masked import MaskedLM
+from seqloom.objectives.replaced import ReplacedToken
+
+Failures = Mapping[str, tuple[int, str]]
+COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
+NO_ORDER = "it has no probability of the next token"
+
+
+class Figure(NamedTuple):
+    """name: of a column. values: of each row (S,) or (S, n). missing: of each other row the reason."""
+
+    name: str
+    lower: bool  # the lowest is the best
+    values: dict[str, np.ndarray]
+    missing: dict[str, str]
+
+    def interval(self, row: str) -> Interval:
+        values = self.values[row]
+        return nested(values) if values.ndim == 2 else student(values)
+
+    def leaders(self) -> list[str]:
+        """The rows that are not told apart from the best; one alone is the winner. Of one row nothing is said."""
+        names = list(self.values)
+        return [names[i] for i in leaders(list(self.values.values()), self.lower)] if len(names) > 1 else []
+
+    def differences(self) -> list[tuple[str, str, Difference, float]]:
+        """Of all pairs of rows, with the p value that so many comparisons leave of it (Holm, 1979)."""
+        pairs = list(combinations(self.values, 2))
+        found = []
+        for a, b in pairs:
+            test = difference if self.values[a].ndim == 2 else difference_of_seeds
+            found.append(test(self.values[a], self.values[b]))
+        adjusted = holm([each.p for each in found])
+        return [(a, b, each, p) for (a, b), each, p in zip(pairs, found, adjusted, strict=True)]
+
+
+class Curves(NamedTuple):
+    """What was logged while a row was trained, the mean of its seeds: a loss for each of several measures of effort."""
+
+    meaning: str  # of the loss: only rows with the same are drawn together
+    loss: list[float]
+    tokens: list[float]
+    flops: list[float]
+    seconds: list[float]
+    joules: list[float]
+
+
+class Comparison(NamedTuple):
+    name: str
+    rows: list[str]
+    seeds: dict[str, list[int]]  # those that are finished
+    costs: dict[str, dict[str, float]]  # of a row, the mean over its seeds
+    figures: list[Figure]
+    curves: dict[str, Curves]
+    milestones: dict[str, dict[str, list[tuple[float, float]]]]  # by suite and row: words, accuracy
+    samples: dict[str, str]
+    held: list[str]
+    caveats: list[str]
+    plan: dict[str, Any]
+    versions: dict[str, str]
+
+    def record(self) -> dict[str, Any]:
+        """comparison.json."""
+        figures = []
+        for figure in self.figures:
+            rows = {}
+            for name, values in figure.values.items():
+                means = values if values.ndim == 1 else values.mean(1)
+                rows[name] = figure.interval(name).record() | {"values": [float(value) for value in means]}
+            pairs = [
+                {"rows": [a, b], **found.interval.record(), "p": found.p, "p_adjusted": p}
+                for a, b, found, p in figure.differences()
+            ]
+            figures.append(
+                {
+                    "name": figure.name, "lower_is_better": figure.lower, "rows": rows, "missing": figure.missing,
+                    "not_told_apart_from_the_best": figure.leaders(), "differences": pairs,
+                }
+            )  # fmt: skip
+        return {
+            "name": self.name, "seeds": self.seeds, "costs": self.costs, "figures": figures,
+            "milestones": self.milestones, "held_fixed": self.held, "caveats": self.caveats, "samples": self.samples,
+            "versions": self.versions, "plan": self.plan,
+        }  # fmt: skip
+
+
+def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Comparison:
+    results: dict[str, dict[int, dict[str, Any]]] = {}
+    items: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    for row in record["rows"]:
+        paths = {seed: result_of(folder, row["place"], seed) for seed in record["seeds"]}
+        there = {seed: path for seed, path in paths.items() if path.exists()}
+        results[row["name"]] = {seed: read_json(path) for seed, path in there.items()}
+        items[row["name"]] = {seed: dict(np.load(path.with_suffix(".npz"))) for seed, path in there.items()}
+    rows = [row for row in record["rows"] if results[row["name"]]]
+    names = [row["name"] for row in rows]
+    runs = {
+        row["name"]: [folder / "runs" / row["place"] / f"seed-{seed}" for seed in results[row["name"]]] for row in rows
+    }
+    configs = {name: read_json(places[0] / "config.json") for name, places in runs.items()}
+    figures = [
+        bits_figure(rows, results),
+        *masked_figures(rows, results, configs),
+        *(suite_figure(suite, rows, results, items) for suite in record["suites"]),
+        *(task_figure(task["name"], rows, results) for task in record["tasks"]),
+    ]
+    costs = {name: costs_of(results[name].values(), record["price"]) for name in names}
+    return Comparison(
+        name=record["name"],
+        rows=names,
+        seeds={name: list(results[name]) for name in names},
+        costs=costs,
+        figures=[figure for figure in figures if figure.values],
+        curves={
+            row["name"]: curves_of(runs[row["name"]], meaning(row, configs)) for row in rows if counted(row) is False
+        },
+        milestones=milestones_of(record["suites"], results),
+        samples={name: next(iter(results[name].values()))["sample"] for name in names},
+        held=held_fixed(rows, configs, record),
+        caveats=caveats(rows, configs, results, costs, record, failures),
+        plan=record,
+        versions=next(iter(configs.values()))["versions"] if configs else record["versions"],
+    )
+
+
+def costs_of(results: Iterable[dict[str, Any]], price: dict[str, Any] | None) -> dict[str, float]:
+    metrics = [result["metrics"] for result in results]
+    found = {name: float(np.mean([each[name] for each in metrics])) for name in COSTS}
+    if price is not None:
+        found["price"] = found["seconds"] / 3600 * price["hour"]
+    return found
+
+
+# ---- figures
+
+
+def learns(row: dict[str, Any]) -> dict[str, Any]:
+    return row["recipe"]["objective"]
+
+
+def counted(row: dict[str, Any]) -> bool:
+    return learns(row)["name"] == "counts"
+
+
+def bits_figure(rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]]) -> Figure:
+    values, missing = {}, {}
+    for row in rows:
+        found = [result["held_out"].get("bits_per_byte") for result in results[row["name"]].values()]
+        if None not in found:
+            values[row["name"]] = np.array(found, float)
+        elif issubclass(objective_class(learns(row)["name"]), MaskedLM):
+            missing[row["name"]] = NO_ORDER
+        else:
+            missing[row["name"]] = "its tokenizer does not account for every byte"
+    return Figure("bits per byte", True, values, missing)
+
+
+def masked_figures(
+    rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]], configs: dict[str, Any]
+) -> list[Figure]:
+    """One for every way to hide tokens of every vocabulary: only perplexities of the same guesses are comparable."""
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    for row in rows:
+        cls = objective_class(learns(row)["name"])
+        if not issubclass(cls, MaskedLM) or issubclass(cls, ReplacedToken):
+            continue
+        hidden = f"{100 * learns(row).get('rate', 0.15):g}% by {learns(row).get('unit', 'token')}"
+        group = groups.setdefault(f"{hidden}, {configs[row['name']]['tokenizer']}", {})
+        group[row["name"]] = np.array([each["held_out"]["masked_perplexity"] for each in results[row["name"]].values()])
+    found = []
+    for number, (group_name, values) in enumerate(groups.items(), 1):
+        title = "masked perplexity" + (f" ({number}: {group_name.split(',')[0]})" if len(groups) > 1 else "")
+        missing = {}
+        for row in rows:
+            if row["name"] in values:
+                continue
+            of_generator = issubclass(objective_class(learns(row)["name"]), ReplacedToken)
+            missing[row["name"]] = "it is its generator that guesses" if of_generator else "it guesses other tokens"
+        found.append(Figure(title, True, values, missing))
+    return found
+
+
+def suite_figure(
+    suite: dict[str, str],
+    rows: list[dict[str, Any]],
+    results: dict[str, dict[int, dict[str, Any]]],
+    items: dict[str, dict[int, dict[str, np.ndarray]]],
+) -> Figure:
+    values, missing = {}, {}
+    for row in rows:
+        reasons = [result["suites"][suite["name"]].get("refused") for result in results[row["name"]].values()]
+        if any(reasons):
+            missing[row["name"]] = next(reason for reason in reasons if reason)
+        else:
+            values[row["name"]] = np.stack([each[suite["name"]] for each in items[row["name"]].values()]).astype(float)
+    return Figure(suite["name"], False, values, missing)
+
+
+def task_figure(name: str, rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]]) -> Figure:
+    values, missing = {}, {}
+    for row in rows:
+        found = [result["tasks"][name] for result in results[row["name"]].values()]
+        if all("score" in each for each in found):
+            values[row["name"]] = np.array([each["score"] for each in found], float)
+        else:
+            missing[row["name"]] = next(each["refused"] for each in found if "refused" in each)
+    return Figure(name, False, values, missing)
+
+
+# ---- curves
+
+
+def meaning(row: dict[str, Any], configs: dict[str, Any]) -> str:
+    """Losses are comparable where the same tokens are told in the same way."""
+    settings = {key: value for key, value in learns(row).items() if key not in ("tie", "bias")}
+    return json.dumps([settings, configs[row["name"]]["tokenizer"]], sort_keys=True)
+
+
+def curves_of(runs: list[Path], means: str) -> Curves:
+    """Runs of several seeds have the same steps; where one has fewer, the mean ends with it."""
+    logs = []
+    for run in runs:
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        logs.append([line for line in lines if "loss" in line])
+    count = min(map(len, logs))
+    every = max(count // 80, 1)  # points that an eye can tell apart
+
+    def mean(name: str) -> list[float]:
+        table = np.array([[line[name] for line in log[:count]] for log in logs], float).mean(0)
+        whole = count // every * every
+        return [float(value) for value in table[:whole].reshape(-1, every).mean(1)]
+
+    return Curves(means, *(mean(name) for name in ("loss", "tokens", "flops", "seconds", "joules")))
+
+
+def milestones_of(
+    suites: list[dict[str, str]], results: dict[str, dict[int, dict[str, Any]]]
+) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for suite in suites:
+        for row, seeds in results.items():
+            points: dict[float, list[float]] = {}
+            for result in seeds.values():
+                for mark in result["milestones"]:
+                    accuracy = mark["suites"].get(suite["name"])
+                    if accuracy is not None:
+                        points.setdefault(mark["words"], []).append(accuracy)
+            if points:
+                line = [(float(words), float(np.mean(values))) for words, values in sorted(points.items())]
+                found.setdefault(suite["name"], {})[row] = line
+    return found
+
+
+# ---- what is the same, and what is not
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def settings_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What decides a training beside the model and what it learns by; of models that count nothing does."""
+    kept = {key: row["recipe"][key] for key in ("batches", "train")}
+    silent = ("train.log_every", "train.save_every", "train.keep", "train.workers", "train.milestones")
+    return {} if counted(row) else {key: value for key, value in flat(kept).items() if key not in silent}
+
+
+def held_fixed(rows: list[dict[str, Any]], configs: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    ends = ", ".join(f"{value:,.6g} {name}" for name, value in record["budget"].items())
+    found = [f"budget: {ends}", f"seeds: {', '.join(map(str, record['seeds']))}"]
+    if record["parameters"] is not None:
+        found.append(f"parameters: {record['parameters']:,.6g}, by {', '.join(row['solved'] for row in rows)}")
+    if len({configs[row["name"]]["data"]["fingerprint"] for row in rows}) == 1:
+        found.append("the text and its tokens")
+    tables = [settings_of(row) for row in rows if not counted(row)]
+    if tables:
+        same = [key for key in tables[0] if all(key in table and table[key] == tables[0][key] for table in tables)]
+        found += [f"{key} = {tables[0][key]}" for key in same if tables[0][key] is not None]
+    return found
+
+
+def caveats(
+    rows: list[dict[str, Any]],
+    configs: dict[str, Any],
+    results: dict[str, dict[int, dict[str, Any]]],
+    costs: dict[str, dict[str, float]],
+    record: dict[str, Any],
+    failures: Failures,
+) -> list[str]:
+    """What a reader must know before a difference is believed."""
+    found = [f"{name} failed: {reason}" for name, (_, reason) in failures.items()]
+    few = [row["name"] for row in rows if len(results[row["name"]]) < len(record["seeds"])]
+    if few:
+        found.append(f"not all seeds are finished of: {', '.join(few)}")
+    if any(len(results[row["name"]]) == 1 for row in rows):
+        found.append("one seed: nothing can be concluded from differences between rows, however large they look")
+    if len({configs[row["name"]]["tokenizer"] for row in rows}) > 1:
+        found.append("tokenizers differ: losses a token cannot be compared across them, bits per byte can")
+    for name, unit in (("parameters", ""), ("tokens", ""), ("words", "")):
+        values = {row["name"]: costs[row["name"]][name] for row in rows if name != "parameters" or not counted(row)}
+        if values and max(values.values()) > 1.05 * max(min(values.values()), 1e-9):
+            shown = ", ".join(f"{row} {value:,.0f}{unit}" for row, value in values.items())
+            found.append(f"{name} could not be held fixed: {shown}")
+    found += [f"{row['name']} counts: its size is the number of n-grams in the text" for row in rows if counted(row)]
+    kinds = {row["name"]: results[row["name"]][next(iter(results[row["name"]]))]["definition"] for row in rows}
+    if len(set(kinds.values())) > 1:
+        told = "; ".join(
+            f"{kind}: {', '.join(n for n in kinds if kinds[n] == kind)}" for kind in dict.fromkeys(kinds.values())
+        )
+        found.append(f"sentences are scored by what each model has learnt: {told}")
+    tables = {row["name"]: settings_of(row) for row in rows if not counted(row)}
+    for key in dict.fromkeys(key for table in tables.values() for key in table):
+        chosen = {name: table.get(key) for name, table in tables.items()}
+        if len({json.dumps(value) for value in chosen.values()}) > 1:
+            found.append(f"{key} differs: {', '.join(f'{name} {value}' for name, value in chosen.items())}")
+    return found
+
+
+def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """The names of those that no other one beats in both numbers, by the first of them; less is better."""
+    best, found = math.inf, []
+    for name, (_, value) in sorted(points.items(), key=lambda each: each[1]):
+        if value < best:
+            best = value
+            found.append(name)
+    return found
