@@ -14,11 +14,14 @@ from seqloom.batch import Objective
 from seqloom.batches.enclosed import Enclosed
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
+from seqloom.evaluate.agreement import Weighed
+from seqloom.evaluate.continuations import Continued, behind, continued
 from seqloom.evaluate.encode import Encoder
-from seqloom.evaluate.minimal import minimal_pairs, read_minimal
-from seqloom.evaluate.pseudo import DEFINITIONS, definition, pseudo
+from seqloom.evaluate.pseudo import DEFINITIONS, OF_WORDS, VARIANTS, definition, pseudo
 from seqloom.evaluate.score import Scored, score
+from seqloom.evaluate.suites import find_suite
 from seqloom.objectives.masked import MaskedLM
+from seqloom.objectives.next_token import LeftToRight
 from seqloom.tokens.spelling import Characters, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -37,7 +40,18 @@ class Reading:
 
     def definition(self, pll: str | None = None) -> str:
         """What `score` gives, in words."""
-        return DEFINITIONS[definition(self.learner, pll)]
+        return DEFINITIONS[self.scored_by(pll)]
+
+    def scored_by(self, pll: str | None = None) -> str:
+        kind = definition(self.learner, pll)
+        return "backward" if self.backward and kind == "causal" else kind
+
+    @property
+    def no_next_word(self) -> str | None:
+        """Why it cannot tell what comes next in a text; None: it can."""
+        if not isinstance(self.learner, LeftToRight):
+            return "reads in both directions and has no probability of the next word"
+        return "reads texts from their end and has no probability of the next word" if self.backward else None
 
     def score(
         self,
@@ -45,29 +59,31 @@ class Reading:
         pll: str | None = None,
         names: Sequence[str] | None = None,
         batch_tokens: int = 16384,
+        overlap: bool = True,
     ) -> list[Scored]:
         """A logarithm for every token of every text, and of its end where a model reads from left to right.
 
         pll: of masked models, how pseudo-log-likelihoods are taken: "within-word" (the default) or "plain". names: where
         each text is from, for messages: models that read in both directions refuse a text longer than their context.
+        overlap: models that read from left to right go over such a text in windows that overlap by half.
         """
         kind = definition(self.learner, pll)
         encoded, strange = self.tokenizer.encode_batch_with_unknown(list(texts))
         if isinstance(self.learner, MaskedLM):
             enclosed = self.enclose(encoded, names)
             return [Scored(row, None) for row in pseudo(self.learner, enclosed, self.device, kind, batch_tokens)]
-        ids, unknown = [part.tolist() for part in encoded], [word for words in strange for word in words]
-        if self.backward:
-            found = score(self.learner, [row[::-1] for row in ids], self.tokenizer.end_id, self.device, batch_tokens)  # type: ignore[arg-type]
-            return [Scored(each.log_probs[::-1], each.end) for each in found]
-        return score(
+        unknown = [word for words in strange for word in words]
+        rows = [row[::-1] for row in encoded] if self.backward else encoded
+        found = score(
             self.learner,  # type: ignore[arg-type]
-            ids,
+            rows,
             self.tokenizer.end_id,
             self.device,
             batch_tokens,
-            spell=lambda flat: self.spell(flat, unknown),
+            spell=lambda flat: None if self.backward else self.spell(flat, unknown),
+            overlap=overlap,
         )
+        return [Scored(each.log_probs[::-1], each.end) for each in found] if self.backward else found
 
     def enclose(self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None) -> Enclosed:
         """As passages were in training, and no longer than they may be."""
@@ -75,20 +91,107 @@ class Reading:
         found.check(self.learner.backbone.max_len, names)
         return found
 
-    def evaluate_suite(
-        self, suite: str, data: str | Path, pll: str | None = None, batch_tokens: int = 16384
-    ) -> dict[str, Any]:
-        """Minimal pairs: the share in which the good sentence has the higher score, by set, phenomenon and field."""
-        if suite != "blimp":
-            raise UsageError(f"--suite {suite}: there is no such suite; there is: blimp")
-        told, started = self.definition(pll), time.monotonic()
-        result = minimal_pairs(
-            read_minimal(Path(data)),
-            lambda texts, names: [sum(found.log_probs) for found in self.score(texts, pll, names, batch_tokens)],
+    def continuations(
+        self, contexts: Sequence[str], continuations: Sequence[str], batch_tokens: int = 16384
+    ) -> list[Continued]:
+        """log p(continuation | context) of each two, and whether greedy writing gives it. The blank between them is written with
+        either of them, by the caller."""
+        if self.no_next_word is not None:
+            raise UsageError(f"{self.folder} {self.no_next_word}")
+        if not contexts:
+            return []
+        texts = [context + more for context, more in zip(contexts, continuations, strict=True)]
+        ids, strange = self.tokenizer.encode_batch_with_unknown(texts)
+        counts = behind(self.tokenizer.encode_batch(contexts), ids)
+        unknown = [word for words in strange for word in words]
+        log_probs, greedy = continued(
+            self.learner,  # type: ignore[arg-type]
+            ids,
+            counts,
+            self.tokenizer.end_id,
+            self.device,
+            batch_tokens,
+            spell=lambda flat: self.spell(flat, unknown),
         )
+        return [
+            Continued(log_prob, sure, self.tokenizer.unk_id in row[len(row) - count :].tolist())
+            for row, count, log_prob, sure in zip(ids, counts, log_probs.tolist(), greedy.tolist(), strict=True)
+        ]
+
+    def weigh_words(
+        self,
+        befores: Sequence[str],
+        words: Sequence[str],
+        afters: Sequence[str],
+        names: Sequence[str] | None = None,
+        pll: str | None = None,
+        batch_tokens: int = 16384,
+    ) -> list[Weighed]:
+        """The score of each word between what stands before and after it, by OF_WORDS: what comes after is read by those models
+        that have no probability of the next word."""
+        if self.no_next_word is None:
+            spaced = [f" {word}" if before else word for before, word in zip(befores, words, strict=True)]
+            found = self.continuations(befores, spaced, batch_tokens)
+            return [Weighed(each.log_prob, each.unknown) for each in found]
+        texts = [" ".join(filter(None, parts)) for parts in zip(befores, words, afters, strict=True)]
+        encoded, asked = [], []
+        for text, before, word in zip(texts, befores, words, strict=True):
+            ids, stretches = self.tokenizer.encode_with_offsets(text)
+            begin = len(before) + bool(before)
+            encoded.append(ids)
+            asked.append(np.array([a < begin + len(word) and b > begin for a, b in stretches], bool))
+        kind = self.scored_by(pll)
+        if kind in VARIANTS:
+            learner: MaskedLM = self.learner  # type: ignore[assignment]
+            chosen = np.concatenate([*asked, np.zeros(0, bool)])
+            rows = pseudo(learner, self.enclose(encoded, names), self.device, kind, batch_tokens, chosen)
+        else:
+            rows = [each.log_probs for each in self.score(texts, None, names, batch_tokens)]
+        return [
+            Weighed(sum(row), self.tokenizer.unk_id in np.array(ids)[own].tolist())
+            for row, ids, own in zip(rows, encoded, asked, strict=True)
+        ]
+
+    def evaluate_suite(
+        self,
+        suite: str,
+        data: str | Path,
+        pll: str | None = None,
+        batch_tokens: int = 16384,
+        items: bool = False,
+    ) -> dict[str, Any]:
+        """The figures of a suite (evaluate/suites.py) on its published files, and by which definition they are.
+
+        items: "items", too: a number for each of them in the order of the files, which is the same for every model."""
+        asks, measure = find_suite(suite)
+        kind, started = self.scored_by(pll), time.monotonic()
+        if (why := self.lacks(suite)) is not None:
+            raise UsageError(f"--suite {suite}: {self.folder} {why}: leave this suite out for it")
+        if not Path(data).exists():
+            raise UsageError(f"--suite-data {data}: no such file or folder: name the published files of {suite}")
+
+        def sentences(texts: Sequence[str], names: Sequence[str]) -> list[float]:
+            return [sum(found.log_probs) for found in self.score(texts, pll, names, batch_tokens)]
+
+        def words(
+            befores: Sequence[str], forms: Sequence[str], afters: Sequence[str], names: Sequence[str]
+        ) -> list[Weighed]:
+            return self.weigh_words(befores, forms, afters, names, pll, batch_tokens)
+
+        def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[Continued]:
+            return self.continuations(contexts, more, batch_tokens)
+
+        ask: Any = {"sentences": sentences, "words": words, "continuations": going_on}[asks]
+        told = DEFINITIONS[kind] if asks == "sentences" else OF_WORDS[kind]
+        result = measure(Path(data), ask)
+        if not items:
+            del result["items"]
         seconds = round(time.monotonic() - started, 3)
-        figures = {"suite": suite, "definition": told, **result}
-        return figures | {"parameters": self.learner.size(), "seconds": seconds}
+        return {"suite": suite, "definition": told} | result | {"parameters": self.learner.size(), "seconds": seconds}
+
+    def lacks(self, suite: str) -> str | None:
+        """Why it has no figure in a suite; None: it has one."""
+        return self.no_next_word if find_suite(suite).asks == "continuations" else None
 
     # ---- gaps
 

@@ -225,6 +225,7 @@ class Run(Reading):
             return {
                 "split": name,
                 **found,
+                "no_bits_per_byte": f"the model {self.no_next_word}",
                 "parameters": self.learner.size(),
                 "seconds": round(time.monotonic() - started, 3),
             }

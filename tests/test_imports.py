@@ -51,6 +51,7 @@ ORDER = [
     "curve",
     "exchange",
     "report",
+    "harness",
     "quickstart",
     "cli",
 ]

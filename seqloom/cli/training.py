@@ -140,6 +140,10 @@ seqloom evaluate runs/lstm --data data --cache 500
 seqloom evaluate runs/en-de --test test.en test.de
 
 seqloom evaluate runs/bert --suite blimp --suite-data blimp/data --json
+
+seqloom evaluate runs/lstm --suite agreement --suite-data colorless_english.tsv --items items.npz
+
+seqloom evaluate runs/gpt --suite lambada --suite-data lambada/test.txt
 """
 
 
@@ -154,7 +158,11 @@ def evaluate(
         typer.Option("--test", metavar="FILE [FILE]", help="Pairs: two aligned files, a .tsv or a .jsonl."),
     ] = None,
     suite: Annotated[
-        str | None, typer.Option(help="blimp: of two sentences, does the model score the grammatical one higher?")
+        str | None,
+        typer.Option(
+            help="blimp: of two sentences, is the grammatical one likelier? agreement: of two forms of a word, the one whose "
+            "number agrees? lambada: is the last word of a passage found (models that read from left to right)?"
+        ),
     ] = None,
     suite_data: Annotated[
         Path | None,
@@ -162,6 +170,14 @@ def evaluate(
     ] = None,
     pll: Annotated[
         str | None, typer.Option(help="Of --suite with masked models: within-word (the default) or plain.")
+    ] = None,
+    items: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of --suite: write what each item counts (1, ½ or 0), in the order of the files, to an .npz ('items') or a "
+            ".jsonl.",
+        ),
     ] = None,
     beam: Annotated[int, typer.Option(help="Of a translator: hypotheses that are kept; 1: greedy.")] = 4,
     tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
@@ -194,7 +210,7 @@ def evaluate(
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; minimal pairs."""
+    """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; suites."""
     from seqloom.errors import UsageError
     from seqloom.runs import language_model, load
 
@@ -202,13 +218,21 @@ def evaluate(
         raise UsageError(
             "give --data DIR for a language model, --test FILE… for a translator, or --suite blimp --suite-data PATH"
         )
-    if (suite is None) != (suite_data is None) or (pll is not None and suite is None):
-        raise UsageError("--suite, --suite-data and --pll belong together: --suite blimp --suite-data PATH")
+    if (suite is None) != (suite_data is None) or (suite is None and (pll is not None or items is not None)):
+        raise UsageError("--suite, --suite-data, --pll and --items belong together: --suite blimp --suite-data PATH")
     if suite is not None and suite_data is not None:
         if mix is not None or cache is not None:
             raise UsageError("--mix and --cache are for --data: a suite is scored by one run alone")
+        from seqloom.evaluate.suites import find_suite, items_file, write_items
+
+        find_suite(suite)
+        items = None if items is None else items_file(items)
         loaded = language_model(run, device, plugin)
-        show(loaded.evaluate_suite(suite, suite_data, pll, batch_tokens), as_json)
+        result = loaded.evaluate_suite(suite, suite_data, pll, batch_tokens, items=True)
+        counted = result.pop("items")
+        if items is not None:
+            write_items(items, counted)
+        show(result, as_json)
         return
     if test:
         from seqloom.supervise import evaluate_files
@@ -242,7 +266,7 @@ def show(result: dict[str, Any], as_json: bool) -> None:
         print(json.dumps(result))
         return
     parts, buckets = result.pop("parts", []), result.pop("by_length", [])
-    groups = {kind: result.pop(f"by_{kind}", {}) for kind in ("set", "phenomenon", "field")}
+    groups = {name.removeprefix("by_"): result.pop(name) for name in list(result) if name.startswith("by_")}
     classes = result.pop("per_class", {}) | result.pop("per_kind", {})
     confusion = result.pop("confusion", {"labels": [], "counts": []})
     for name, value in result.items():
@@ -252,7 +276,7 @@ def show(result: dict[str, Any], as_json: bool) -> None:
         print(f"{words:18} BLEU {bucket['bleu']:.2f} ({bucket['lines']:,} lines)")
     for kind, rows in groups.items():
         for name, accuracy in rows.items():
-            print(f"{kind:11} {name:58} {shown(accuracy)}")
+            print(f"{kind:12} {name:58} {shown(accuracy)}")
     for label, figures in classes.items():
         print(f"{label:18} " + "  ".join(f"{name} {shown(value)}" for name, value in figures.items()))
     if 0 < len(confusion["labels"]) <= WIDEST:

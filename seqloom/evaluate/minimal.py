@@ -8,7 +8,7 @@ mean over its sets. Scores are sums over tokens, not divided by length.
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,15 +34,20 @@ class MinimalPair(NamedTuple):
 
 def read_minimal(path: Path) -> list[MinimalPair]:
     """All pairs of a file, or of the .jsonl files in a folder."""
-    if path.is_dir():
-        paths = sorted(file for file in path.iterdir() if file.is_file() and form_of(file) == "jsonl")
-        if not paths:
-            raise DataError(f"{path}: no .jsonl file in this folder, nor a packed one (.gz, .xz, .zst)")
-    else:
-        paths = [path]
+    paths = files_in(path, ".jsonl", lambda file: form_of(file) == "jsonl")
     found = [pair for file in paths for pair in _rows(file)]
     if not found:
         raise DataError(f"{path}: no pair of sentences in it")
+    return found
+
+
+def files_in(path: Path, ending: str, fits: Callable[[Path], bool]) -> list[Path]:
+    """A file itself, or those of a folder that fit, by their names."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(file for file in path.iterdir() if file.is_file() and fits(file))
+    if not found:
+        raise DataError(f"{path}: no {ending} file in this folder, nor a packed one (.gz, .xz, .zst)")
     return found
 
 
@@ -85,27 +90,27 @@ def minimal_pairs(pairs: Sequence[MinimalPair], score: Score) -> dict[str, Any]:
             part = order[i : i + AT_ONCE]
             found |= zip(part, score(part, [places[sentence] for sentence in part]), strict=True)
             bar.advance(len(part))
+    points = [won(found[pair.good], found[pair.bad]) for pair in pairs]
     groups: dict[str, list[float]] = {}
-    for pair in pairs:
-        groups.setdefault(pair.group, []).append(_won(found[pair.good], found[pair.bad]))
-    accuracy = {name: sum(points) / len(points) for name, points in groups.items()}
+    for pair, point in zip(pairs, points, strict=True):
+        groups.setdefault(pair.group, []).append(point)
+    accuracy = {name: mean(some) for name, some in groups.items()}
     result: dict[str, Any] = {
-        "accuracy": _mean(accuracy.values()),
+        "accuracy": mean(accuracy.values()),
         "pairs": len(pairs),
-        "ties": sum(points.count(0.5) for points in groups.values()),
+        "ties": points.count(0.5),
         "sets": len(groups),
     }
     for kind in ("field", "phenomenon"):
         members = sorted({(label, pair.group) for pair in pairs if (label := getattr(pair, kind)) is not None})
         by = itertools.groupby(members, key=lambda member: member[0])
-        result[f"by_{kind}"] = {label: _mean([accuracy[group] for _, group in some]) for label, some in by}
-    return result | {"by_set": dict(sorted(accuracy.items()))}
+        result[f"by_{kind}"] = {label: mean([accuracy[group] for _, group in some]) for label, some in by}
+    return result | {"by_set": dict(sorted(accuracy.items())), "items": points}
 
 
-def _won(good: float, bad: float) -> float:
+def won(good: float, bad: float) -> float:
     return 0.5 if math.isclose(good, bad, rel_tol=EQUAL) else float(good > bad)
 
 
-def _mean(values: Any) -> float:
-    values = list(values)
+def mean(values: Collection[float]) -> float:
     return sum(values) / len(values)

@@ -31,6 +31,14 @@ DEFINITIONS = {
     "plain": "pseudo-log-likelihood: Σ log p(token | the text without it)",
     "replaced": "Σ log(1 − p(replaced))",
     "causal": "Σ log p(token | the text before it)",
+    "backward": "Σ log p(token | the text after it)",
+}
+OF_WORDS = {  # of a word in its sentence, by the same names
+    "within-word": "log p(word | the sentence before and after it): Σ over its tokens, each hidden with the rest of the word",
+    "plain": "log p(word | the sentence before and after it): Σ over its tokens, each hidden alone",
+    "replaced": "Σ log(1 − p(replaced)) over the whole sentence with the word",
+    "causal": "log p(word | the sentence before it): Σ over its tokens; what comes after is not read",
+    "backward": "Σ log p(token | the text after it) over the whole sentence with the word",
 }
 
 
@@ -50,9 +58,15 @@ def definition(learner: Objective, variant: str | None = None) -> str:
 
 @torch.no_grad()
 def pseudo(
-    learner: MaskedLM, texts: Enclosed, device: torch.device, kind: str, batch_tokens: int = 16384
+    learner: MaskedLM,
+    texts: Enclosed,
+    device: torch.device,
+    kind: str,
+    batch_tokens: int = 16384,
+    asked: np.ndarray | None = None,
 ) -> list[list[float]]:
-    """A natural logarithm for every token of every text. kind: of DEFINITIONS, any but causal."""
+    """A natural logarithm for every token of every text. kind: of DEFINITIONS, one of models that read in both directions.
+    asked: (T,) of all own tokens end to end, those that are wanted; of the others 0 is given where that saves work."""
     count = len(texts.sizes)
     text = np.repeat(np.arange(count), texts.sizes)  # (T,) of each own token
     place = np.arange(len(text)) - np.repeat(np.cumsum(texts.sizes) - texts.sizes, texts.sizes)
@@ -63,6 +77,7 @@ def pseudo(
         reach = word_rests(learner.inside[ids], place) if kind == "within-word" else np.ones(len(text), np.int64)
         found = np.zeros(len(text))
         order = np.argsort(texts.lengths[text], kind="stable")
+        order = order if asked is None else order[asked[order]]
         for part in portions([texts.lengths[text[order]]], [batch_tokens]):
             copies = order[part]
             first = place[copies] + texts.before

@@ -1,6 +1,6 @@
 """Log-probabilities of single texts, token by token: Σ log p(token), each from what stands before it in its text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,9 @@ class Texts:
 
     characters: np.ndarray | None = None  # (T, C) of `flat`, for a model that reads them
 
-    def __init__(self, ids: list[list[int]], end_id: int):
-        self.flat = np.array([end_id, *(token for text in ids for token in [*text, end_id])], np.int64)
+    def __init__(self, ids: Sequence[Sequence[int] | np.ndarray], end_id: int):
+        end = np.array([end_id], np.int64)
+        self.flat = np.concatenate([end, *(part for text in ids for part in (np.asarray(text, np.int64), end))])
         self.offsets = np.cumsum([0, *(len(text) + 1 for text in ids)])
 
     def read_many(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -38,16 +39,17 @@ class Scored(NamedTuple):
 @torch.no_grad()
 def score(
     learner: LeftToRight,
-    ids: list[list[int]],
+    ids: Sequence[Sequence[int] | np.ndarray],
     end_id: int,
     device: torch.device,
     batch_tokens: int = 16384,
     spell: Callable[[np.ndarray], np.ndarray | None] = lambda flat: None,
+    overlap: bool = True,
 ) -> list[Scored]:
     """spell: the characters (T, C) of all texts end to end, for a model that reads them.
 
-    Texts longer than a model's context are read in windows that move on by half of it."""
-    if not ids:
+    Texts longer than a model's context are read in windows that move on by half of it, or without overlap by all of it."""
+    if not len(ids):
         return []
     texts = Texts(ids, end_id)
     texts.characters = spell(texts.flat)
@@ -55,7 +57,7 @@ def score(
     longest = learner.backbone.max_len
     if longest is not None:  # windows no longer than the texts: more of them at once
         longest = min(longest, int(np.diff(texts.offsets).max()))
-    stride = None if longest is None else max(1, longest // 2)
+    stride = None if longest is None else max(1, longest // 2) if overlap else longest
     losses, _ = token_losses(learner, texts, texts.offsets, device, stride, longest, batch_tokens)
     for where, part in losses:
         found[where] = -part.double().cpu().numpy()

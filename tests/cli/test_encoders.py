@@ -208,13 +208,23 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     bert, blimp = runs["bert-tiny"], ("--suite", "blimp")
     (tmp_path / "a.jsonl").write_text('{"good": "a", "bad": "b"}\n{"good": "a"}\n')
     refused(capsys, 3, "a.jsonl:2: no object with", "evaluate", bert, *blimp, "--suite-data", tmp_path)
-    refused(capsys, 3, "no such file", "evaluate", bert, *blimp, "--suite-data", tmp_path / "none")
+    refused(capsys, 2, "no such file", "evaluate", bert, *blimp, "--suite-data", tmp_path / "none")
     refused(capsys, 2, "belong together", "evaluate", bert, *blimp)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, "--suite-data", tmp_path)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--data", tmp_path)
     refused(capsys, 2, "belong together", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
     refused(capsys, 2, "--mix and --cache", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
-    refused(capsys, 2, "no such suite", "evaluate", bert, "--suite", "glue", "--suite-data", tmp_path)
+    refused(
+        capsys,
+        2,
+        "unknown suite 'glue' (known: agreement, blimp, lambada)",
+        "evaluate",
+        bert,
+        "--suite",
+        "glue",
+        "--suite-data",
+        tmp_path,
+    )
 
 
 def test_only_what_reads_from_left_to_right_is_mixed(runs, capsys):

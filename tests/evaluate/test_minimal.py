@@ -57,21 +57,21 @@ def test_known_accuracies(tmp_path):
 
 
 def test_ties_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr(minimal, "_won", lambda good, bad: float(good > bad))
+    monkeypatch.setattr(minimal, "won", lambda good, bad: float(good > bad))
     with pytest.raises(AssertionError):
         check(tmp_path)
 
 
 def test_the_wrong_way_round(tmp_path, monkeypatch):
-    right = minimal._won
-    monkeypatch.setattr(minimal, "_won", lambda good, bad: right(bad, good))
+    right = minimal.won
+    monkeypatch.setattr(minimal, "won", lambda good, bad: right(bad, good))
     with pytest.raises(AssertionError):
         check(tmp_path)
 
 
 def test_equal_but_for_rounding():
-    assert minimal._won(-50.0, -50.0 - 1e-6) == 0.5
-    assert (minimal._won(-50.0, -50.001), minimal._won(-50.001, -50.0)) == (1.0, 0.0)
+    assert minimal.won(-50.0, -50.0 - 1e-6) == 0.5
+    assert (minimal.won(-50.0, -50.001), minimal.won(-50.001, -50.0)) == (1.0, 0.0)
 
 
 def test_sentences_are_scored_once_and_short_ones_first(monkeypatch):
@@ -160,7 +160,7 @@ def test_what_a_run_refuses(tmp_path):
     write(tmp_path / "a.jsonl", [row("the", "the cat", "s"), row("the " * 39, "the", "s")])
     with pytest.raises(DataError, match=r"a.jsonl:2 has 39 tokens"):
         run.evaluate_suite("blimp", tmp_path)
-    with pytest.raises(UsageError, match="no such suite"):
+    with pytest.raises(UsageError, match="unknown suite 'glue'"):
         run.evaluate_suite("glue", tmp_path)
     with pytest.raises(UsageError, match="is for masked models"):
         run_of("lstm", "next-token", WORD).evaluate_suite("blimp", tmp_path, "plain")

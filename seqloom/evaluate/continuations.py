@@ -1,0 +1,94 @@
+"""What a model that reads from left to right makes of texts that go on: log p(continuation | context), and whether it would
+have written the same.
+
+Context and continuation are cut into tokens together, as one text. Where that leaves the tokens of the context as they are
+alone, the continuation has all that follow them. Where a token spans the border, or the context ends in other tokens than it
+would alone, the continuation begins with the first token that differs: nothing of it is given away, and all of it is paid
+for. A continuation of which a tokenizer leaves nothing costs nothing, and nobody has written it.
+
+A model with a limited context reads as much before a continuation as there is room for; one that is longer than the context
+itself is read in windows that end where it ends and do not overlap.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from seqloom.batch import to_device, wide
+from seqloom.batches.plan import Pieces, excerpt, portions
+from seqloom.blocks.softmax import chunk_rows
+from seqloom.evaluate.perplexity import places
+from seqloom.evaluate.score import Texts
+from seqloom.objectives.next_token import LeftToRight
+from seqloom.progress import Progress
+
+
+class Continued(NamedTuple):
+    log_prob: float  # a natural logarithm, the sum over its tokens
+    greedy: bool  # each of its tokens is the likeliest one in its place
+    unknown: bool  # one of them is the unknown token: what was asked about cannot be told
+
+
+def behind(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.ndarray:
+    """(N,) how many tokens at the end of each text are not its context's: all from the first one that differs."""
+    found = []
+    for context, text in zip(contexts, texts, strict=True):
+        shared = min(len(context), len(text))
+        different = np.flatnonzero(context[:shared] != text[:shared])
+        found.append(len(text) - (int(different[0]) if len(different) else shared))
+    return np.array(found, np.int64)
+
+
+@torch.no_grad()
+def continued(
+    learner: LeftToRight,
+    ids: Sequence[np.ndarray],
+    counts: np.ndarray,
+    end_id: int,
+    device: torch.device,
+    batch_tokens: int = 16384,
+    spell: Callable[[np.ndarray], np.ndarray | None] = lambda flat: None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) the log-probabilities of the last counts[i] tokens of each text together, and whether all of them are the likeliest.
+
+    spell: the characters (T, C) of all texts end to end, for a model that reads them."""
+    texts = Texts(ids, end_id)
+    texts.characters = spell(texts.flat)
+    pieces, counted, text = last_windows(texts.offsets, counts, learner.backbone.max_len)
+    log_probs, missed = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
+    order = np.argsort(pieces.lengths, kind="stable")
+    with Progress("continuations", total=float(pieces.lengths.sum()), unit="tokens") as bar:
+        for part in portions([pieces.lengths[order]], [batch_tokens]):
+            index = order[part]
+            some = Pieces(*(array[index] for array in pieces))
+            example = excerpt(texts, some, int(some.lengths.max()))
+            from_end = places(some) - np.repeat(some.starts + some.lengths, some.lengths)
+            where = np.flatnonzero(from_end >= -np.repeat(counted[index], some.lengths))
+            owner = text[index][example.batch.owner.numpy()[where]]
+            example = to_device(example, device)
+            chosen = torch.from_numpy(where).to(device)
+            hidden, targets = learner.backbone(example.batch).hidden[chosen], example.following[chosen]
+            rows, sums, best = chunk_rows(hidden, learner.backbone.vocab_size), [], []
+            for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
+                scores = wide(learner.softmax(h)).log_softmax(1)
+                sums.append(scores.gather(1, t[:, None])[:, 0].double())
+                best.append(scores.argmax(1) == t)
+            np.add.at(log_probs, owner, torch.cat(sums).cpu().numpy())
+            np.add.at(missed, owner, ~torch.cat(best).cpu().numpy())
+            bar.advance(float(some.lengths.sum()))
+    return log_probs, (missed == 0) & (counts > 0)
+
+
+def last_windows(offsets: np.ndarray, counts: np.ndarray, max_len: int | None) -> tuple[Pieces, np.ndarray, np.ndarray]:
+    """The windows over the end of each text, how many tokens at the end of each are counted, and which text it is of."""
+    first, ends = offsets[:-1], offsets[1:] - 1  # behind the last token, before the end of the text
+    longest = max(1, int((ends - first).max(initial=1))) if max_len is None else max_len
+    number = -(-counts // longest)
+    text = np.repeat(np.arange(len(counts)), number)
+    index = np.arange(len(text)) - np.repeat(np.cumsum(number) - number, number)
+    end = ends[text] - index * longest
+    begin = np.maximum(first[text], end - longest)
+    counted = np.minimum(longest, counts[text] - index * longest)
+    return Pieces(begin, end - begin, np.zeros(len(text), np.int64)), counted, text

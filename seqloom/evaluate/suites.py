@@ -1,0 +1,60 @@
+"""Suites: published sets of questions to any language model, each read from its published files.
+
+A suite gives figures and "items", a number for each of its items in the order of the files: 1, ½ or 0. The order is the same
+for every model, so that two can be compared item by item.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from seqloom.config import unknown_name
+from seqloom.errors import UsageError
+from seqloom.evaluate.agreement import agreement, read_agreement
+from seqloom.evaluate.lambada import lambada, read_lambada
+from seqloom.evaluate.minimal import minimal_pairs, read_minimal
+from seqloom.files import replace_file, write_bytes
+
+Asks = Literal["sentences", "words", "continuations"]
+
+
+class Suite(NamedTuple):
+    asks: Asks  # the scores of whole sentences; of words in their place; what comes next, which some models cannot tell
+    measure: Callable[[Path, Any], dict[str, Any]]  # its files, and whoever is asked
+
+
+SUITES = {
+    "blimp": Suite("sentences", lambda path, ask: minimal_pairs(read_minimal(path), ask)),
+    "agreement": Suite("words", lambda path, ask: agreement(*read_agreement(path), ask)),
+    "lambada": Suite("continuations", lambda path, ask: lambada(read_lambada(path), ask)),
+}
+
+
+def find_suite(name: str) -> Suite:
+    if name not in SUITES:
+        raise UsageError(unknown_name("suite", name, name, list(SUITES)))
+    return SUITES[name]
+
+
+def items_file(path: Path) -> Path:
+    """Where items may be written, asked before anything is computed."""
+    if path.suffix not in (".npz", ".jsonl"):
+        raise UsageError(f"--items {path}: name a file that ends in .npz or .jsonl")
+    if path.exists():
+        raise UsageError(f"{path} exists already: choose another file for --items")
+    return path
+
+
+def write_items(path: Path, items: Sequence[float]) -> None:
+    if path.suffix == ".jsonl":
+        write_bytes(path, "".join(json.dumps({"item": i, "score": x}) + "\n" for i, x in enumerate(items)).encode())
+        return
+
+    def write(file: Path) -> None:
+        with open(file, "wb") as opened:  # given a name numpy would add an ending of its own
+            np.savez(opened, items=np.array(items))
+
+    replace_file(path, write)
