@@ -5,17 +5,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from seqloom.comparison.run import compare
     from seqloom.predictor import Predictor
     from seqloom.runs import Run, load, pretrain
     from seqloom.supervise import finetune, train
     from seqloom.translator import Translator
 
-__all__ = ["Predictor", "Run", "Translator", "__version__", "finetune", "load", "pretrain", "train"]
+__all__ = ["Predictor", "Run", "Translator", "__version__", "compare", "finetune", "load", "pretrain", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Public names arrive with their first use: importing seqloom must not cost the two seconds of torch."""
     if name in __all__:
+        if name == "compare":
+            from seqloom.comparison.run import compare
+
+            return compare
         from seqloom import runs, supervise
 
         return getattr(runs if name in ("Run", "load", "pretrain") else supervise, name)

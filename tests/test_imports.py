@@ -52,7 +52,7 @@ ORDER = [
     "exchange",
     "report",
     "harness",
-    "quickstart",
+    "comparison",
     "cli",
 ]
 OUTSIDE = ("__init__", "__main__")  # they stand above the order

@@ -292,28 +292,3 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-QUICKSTART_EXAMPLES = """Examples:
-
-seqloom quickstart
-
-seqloom quickstart --out first --minutes 1
-"""
-
-
-@app.command(epilog=QUICKSTART_EXAMPLES)
-def quickstart(
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/quickstart"),
-    minutes: Annotated[float, typer.Option(min=0.01, max=600, help="About how long it may take on two cores.")] = 4.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the three models.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over an earlier quickstart in --out.")] = False,
-) -> None:
-    """Train an RNN, an LSTM and a GPT-2 on text that ships with Python, and compare them on one page."""
-    from seqloom.errors import UsageError
-    from seqloom.quickstart import run_quickstart
-
-    if out.exists() and any(out.iterdir()) and not overwrite:
-        raise UsageError(f"{out} is not empty: choose another --out, or --overwrite it")
-    report = run_quickstart(out, minutes, seed)
-    print(f"report: {report}")

@@ -1,6 +1,6 @@
 """One row with one seed: trained, measured, transferred. A process of its own, so that rows neither wait for nor harm each other.
 
-Called as `python -m seqloom.compare.job OUT ROW SEED`; everything else stands in OUT/plan.json. It goes on where it was killed.
+Called as `python -m seqloom.comparison.job OUT ROW SEED HOW`; everything else stands in OUT/plan.json. Killed, it goes on.
 What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it.
 """
 

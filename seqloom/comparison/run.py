@@ -9,6 +9,7 @@ Called again it goes on: what is finished stays, what was killed is resumed. Row
 that has changed is refused.
 """
 
+import math
 import os
 import subprocess
 import sys
@@ -20,11 +21,12 @@ from typing import Any, NamedTuple
 from seqloom import __version__, progress
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST
-from seqloom.compare.job import result_of
-from seqloom.compare.pairs import write_pairs
-from seqloom.compare.plan import PlanConfig, anchored, check, read_plan, resolve, slug, task_name, tokens_of
-from seqloom.compare.report import write_report
-from seqloom.compare.table import Comparison, collect
+from seqloom.comparison.job import result_of
+from seqloom.comparison.pairs import write_pairs
+from seqloom.comparison.plan import PlanConfig, check, resolve, slug, task_name, tokens_of
+from seqloom.comparison.plans import find_plan
+from seqloom.comparison.report import write_report
+from seqloom.comparison.table import Comparison, collect
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
 from seqloom.files import read_json, sole_owner, write_json
 from seqloom.folder import clear, git_commit, plain
@@ -51,23 +53,25 @@ def compare(
     out: str | Path,
     *,
     jobs: int = 1,
+    minutes: float | None = None,
     overwrite: bool = False,
     device: str = "auto",
     deterministic: bool = False,
 ) -> Comparison:
-    """Runs a plan, or goes on with it, and returns what was found; the page is OUT/report.html."""
+    """Runs a plan, or goes on with it, and returns what was found; the page is OUT/report.html. minutes: after which it stops, to
+    go on when it is called again."""
+    until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one")
     if isinstance(plan, PlanConfig):
         check(plan, plan.name)
-        plan = anchored(plan, Path())
     else:
-        plan = read_plan(Path(plan))
+        plan = find_plan(str(plan))
     folder = Path(out)
     with sole_owner(folder):
         begin(folder, overwrite)
         record = settled(plan, folder, device, deterministic)
-        failures = run_jobs(folder, record, jobs)
+        failures = run_jobs(folder, record, jobs, until)
         found = collect(folder, record, failures)
         write_report(found, folder)
     for name, (code, reason) in failures.items():
@@ -185,14 +189,14 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
     return found
 
 
-def run_jobs(folder: Path, record: dict[str, Any], most: int) -> dict[str, tuple[int, str]]:
+def run_jobs(folder: Path, record: dict[str, Any], most: int, until: float) -> dict[str, tuple[int, str]]:
     """All that have no result yet, seed after seed, so that every row has one soon. Returns those that failed, with their
     exit codes and what they said."""
     todo = [Job(row["name"], row["place"], seed) for seed in record["seeds"] for row in record["rows"]]
     left = [job for job in todo if not result_of(folder, job.place, job.seed).exists()]
     if len(left) < len(todo):
         say(f"{len(todo) - len(left)} of {len(todo)} jobs are done")
-    return Jobs(folder, most).run(left) if left else {}
+    return Jobs(folder, most).run(left, until) if left else {}
 
 
 class Jobs:
@@ -208,7 +212,7 @@ class Jobs:
         self.environment.setdefault("OMP_NUM_THREADS", str(max(cores // most, 1)))
         (folder / "logs").mkdir(exist_ok=True)
 
-    def run(self, left: Sequence[Job]) -> dict[str, tuple[int, str]]:
+    def run(self, left: Sequence[Job], until: float) -> dict[str, tuple[int, str]]:
         waiting, done = list(left), 0
         with Interruption() as asked, Progress("compare", float(len(left))) as bar:
             while waiting or self.running:
@@ -221,14 +225,14 @@ class Jobs:
                         bar.advance(1, note=f"{done} of {len(left)} jobs, the last: {job}")
                     else:
                         say(f"{done} of {len(left)} jobs done")
-                if asked():
+                if asked() or time.monotonic() > until:
                     self.stop()
                     raise Interrupted(f"stopped, {done} of {len(left)} jobs done: call it again and it goes on")
         return self.failed
 
     def start(self, job: Job) -> None:
         quiet = "quiet" if progress.QUIET else "loud"
-        call = [sys.executable, "-m", "seqloom.compare.job", str(self.folder), job.place, str(job.seed), quiet]
+        call = [sys.executable, "-m", "seqloom.comparison.job", str(self.folder), job.place, str(job.seed), quiet]
         with self.log(job).open("wb") as log:
             # one at a time it speaks for itself; what it says is kept only where several would speak at once
             target = None if self.most == 1 and not progress.QUIET else log

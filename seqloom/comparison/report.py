@@ -5,8 +5,8 @@ import io
 from pathlib import Path
 
 from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, page, table, whiskers
-from seqloom.compare.plan import slug
-from seqloom.compare.table import Comparison, Figure, pareto
+from seqloom.comparison.plan import slug
+from seqloom.comparison.table import Comparison, Figure, pareto
 from seqloom.files import write_bytes, write_json
 from seqloom.progress import clock, human
 
@@ -83,6 +83,19 @@ def cells(found: Comparison) -> list[list[str]]:
         ]
         rows.append([name, *about, *(shown(figure, name, best[figure.name]) for figure in found.figures)])
     return rows
+
+
+def as_text(found: Comparison) -> str:
+    """The table for a terminal, and what must be known about it."""
+    rows = [header(found), *cells(found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    return "\n".join([*lines, "", LEGEND, *(f"- {line}" for line in found.caveats)])
 
 
 def missing(found: Comparison) -> list[str]:

@@ -37,12 +37,12 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
-from seqloom.compare.solve import fewest_tokens, solved
+from seqloom.comparison.solve import fewest_tokens, solved
 from seqloom.config import Config, build, read_toml
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
 from seqloom.prepared import Prepared
-from seqloom.recipe import BudgetConfig, Recipe, build_recipe
+from seqloom.recipe import BudgetConfig, build_recipe
 from seqloom.recipes import find_recipe
 from seqloom.supervise import HOWS
 from seqloom.tasks import TASKS, task_class
@@ -143,7 +143,6 @@ class Row(NamedTuple):
     name: str
     recipe: dict[str, Any]
     data: str  # the prepared folder
-    parameters: int
     solved: str = ""  # what was solved for, in words
 
     @property
@@ -281,11 +280,4 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, parameters=plan.parameters)
     elif plan.budget.flops is not None and budget.tokens != float("inf"):
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, flops=plan.budget.flops, tokens=budget.tokens)
-    return Row(row_name(row), recipe.model_dump(), str(data), size_of(recipe, text), told)
-
-
-def size_of(recipe: Recipe, text: Prepared) -> int:
-    import torch
-
-    with torch.device("meta"):
-        return int(recipe.learner(text.vocab_size).size())
+    return Row(row_name(row), recipe.model_dump(), str(data), told)

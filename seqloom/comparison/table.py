@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.compare.job import result_of
+from seqloom.comparison.job import result_of
 from seqloom.files import read_json
 from seqloom.metrics.differences import Difference, difference, difference_of_seeds, holm, leaders
 from seqloom.metrics.intervals import Interval, nested, student
