@@ -91,7 +91,7 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
         value = y0 + (y1 - y0) * i / 4
         at = place(x0, value).split(",")[1]
         parts.append(f'<line x1="{left}" x2="{width - 12}" y1="{at}" y2="{at}" stroke="currentColor" opacity=".15"/>')
-        parts.append(f'<text x="{left - 8}" y="{at}" text-anchor="end" dominant-baseline="middle">{value:.2f}</text>')
+        parts.append(f'<text x="{left - 8}" y="{at}" text-anchor="end" dominant-baseline="middle">{value:.4g}</text>')
         value = x0 + (x1 - x0) * i / 4
         at, told = place(value, y0).split(",")[0], 10**value if log_x else value
         anchor = "start" if i == 0 else "end" if i == 4 else "middle"

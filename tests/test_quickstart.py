@@ -1,12 +1,14 @@
-"""The quickstart in small: text that every Python has, three models at an equal budget, one page that stands alone."""
+"""The quickstart in small: text that every Python has, four kinds of model at an equal budget, one page that stands alone."""
 
-import json
 import re
 from html.parser import HTMLParser
 
-from seqloom import quickstart
-from seqloom.quickstart import built_in_text, run_quickstart
-from seqloom.report import Curve, Page, render
+import pytest
+
+from seqloom.charts import Curve, chart, escaped, page, table
+from seqloom.cli import app, run
+from seqloom.comparison import run as comparing
+from seqloom.text.built_in import built_in_text, write_built_in_text
 
 
 def test_the_built_in_text_is_english_and_enough():
@@ -17,53 +19,63 @@ def test_the_built_in_text_is_english_and_enough():
     assert documents == list(built_in_text()), "the same every time"
 
 
-def test_three_models_and_a_page(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(quickstart, "built_in_text", lambda: [d for i, d in enumerate(built_in_text()) if i % 4 == 0])
-    report = run_quickstart(tmp_path / "qs", minutes=0.05)
-    page = report.read_text(encoding="utf-8")
-    check_page(page)
-    table = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in table[:4]] == ["model", "rnn", "lstm", "gpt2"]
-    metrics = [json.loads((tmp_path / "qs" / name / "metrics.json").read_text()) for name in ("rnn", "lstm", "gpt2")]
-    counts, tokens = [m["parameters"] for m in metrics], [m["tokens"] for m in metrics]
-    assert max(counts) < 1.1 * min(counts), "not of equal size"
-    assert max(tokens) - min(tokens) <= 4096, "not of equal budget"
-    for name in ("rnn", "lstm", "gpt2"):
-        assert page.count(f">{name}<") >= 2 and "One seed" in page
-    assert page.count("<polyline") == 6
+def test_four_models_and_a_page(tmp_path, monkeypatch, capsys):
+    import seqloom.cli.comparing  # noqa: F401
+
+    def fewer(path):
+        write_built_in_text(path)
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for i, line in enumerate(lines) if i % 4 == 0))
+
+    monkeypatch.setattr(comparing, "write_built_in_text", fewer)
+    assert app is not None and run(["quickstart", "--out", str(tmp_path / "qs"), "--minutes", "0.05"]) == 0
+    made = (tmp_path / "qs" / "report.html").read_text(encoding="utf-8")
+    check_page(made)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["n-gram", "LSTM", "GPT", "BERT"]
+    sizes = [int(line.split()[1].replace(",", "")) for line in lines[2:5]]
+    assert max(sizes) < 1.1 * min(sizes), "not of equal size"
+    assert "one seed: nothing can be concluded" in made
+    assert run(["quickstart", "--out", str(tmp_path / "qs"), "--minutes", "0.06"]) == 2, (
+        "another budget, another comparison"
+    )
 
 
 class Checker(HTMLParser):
+    ALONE = ("meta", "link", "line", "polyline", "br", "circle", "rect")
+
     def __init__(self):
         super().__init__()
         self.open, self.addresses = [], []
 
     def handle_starttag(self, tag, attributes):
-        if tag not in ("meta", "link", "line", "polyline", "br"):
+        if tag not in self.ALONE:
             self.open.append(tag)
         self.addresses += [value for name, value in attributes if name in ("href", "src")]
         assert tag != "script"
 
+    def handle_startendtag(self, tag, attributes):
+        self.addresses += [value for name, value in attributes if name in ("href", "src")]
+
     def handle_endtag(self, tag):
-        if tag not in ("line", "polyline"):
+        if tag not in self.ALONE:
             assert self.open.pop() == tag
 
 
-def check_page(page: str) -> None:
+def check_page(source: str) -> None:
     """Well-formed, and nothing in it points outside."""
     checker = Checker()
-    checker.feed(page)
+    checker.feed(source)
     assert not checker.open and checker.addresses == ["data:,"]
-    assert "http" not in page.replace("http-equiv", "")
+    assert "http" not in source.replace("http-equiv", "")
 
 
-def test_text_of_a_model_is_shown_and_not_run():
+@pytest.mark.parametrize("log_x", [False, True])
+def test_text_of_a_model_is_shown_and_not_run(log_x):
     hostile = '<script>alert(1)</script><img src="http://x">'
-    curves = [Curve("a", [(0.0, 1.0), (1.0, 0.5)]), Curve("b", [])]
-    page = render(
-        Page("t", [hostile], [("h", "x", "y", curves)], ("m", "n"), [("a", "1")], [("a", hostile)], [hostile])
-    )
-    assert "<script>" not in page and "&lt;script&gt;" in page
+    curves = [Curve(hostile, [(1.0, 1.0), (2.0, 0.5)]), Curve("b", []), Curve(hostile, [(1.0, 2.0)])]
+    made = page(hostile, [table([hostile], [[hostile]]), chart(hostile, "y", curves, {}, log_x), escaped(hostile)])
+    assert "<script>" not in made and "&lt;script&gt;" in made
     checker = Checker()
-    checker.feed(page)
+    checker.feed(made)
     assert checker.addresses == ["data:,"]

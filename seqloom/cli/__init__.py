@@ -45,8 +45,19 @@ def _options(
 
 def main() -> None:
     # commands register themselves on `app`; each module is light until its command runs
-    from seqloom.cli import analysis, comparing, data, encoders, exchange, lineage, machine  # noqa: F401
-    from seqloom.cli import tasks, training, transfer, using  # noqa: F401
+    from seqloom.cli import (  # noqa: F401
+        analysis,
+        comparing,
+        data,
+        encoders,
+        exchange,
+        lineage,
+        machine,
+        tasks,
+        training,
+        transfer,
+        using,
+    )
 
     sys.exit(run(sys.argv[1:]))
 

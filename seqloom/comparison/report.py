@@ -28,9 +28,9 @@ def write_report(found: Comparison, folder: Path) -> Path:
         write_bytes(folder / f"{name}.svg", as_file(picture, colour).encode())
     write_json(folder / "comparison.json", found.record())
     write_bytes(folder / "table.csv", as_csv(found).encode())
-    parts = [f"<h1>{escaped(found.name)}</h1>", *bullets(found.caveats, "Before you read the table", "note")]
-    parts += ["<h2>Result</h2>", table(header(found), cells(found), colour), f'<p class="note">{escaped(LEGEND)}</p>']
-    parts += missing(found)
+    parts = [f"<h1>{escaped(found.name)}</h1>", table(header(found), cells(found), colour)]
+    parts += [f'<p class="note">{escaped(LEGEND)}</p>', *missing(found)]
+    parts += bullets(found.caveats, "Before you believe a difference", "note")
     for title, note, picture in pictures.values():
         parts.append(f"<h2>{escaped(title)}</h2>{picture}" + (f'<p class="note">{escaped(note)}</p>' if note else ""))
     parts += told_apart(found)

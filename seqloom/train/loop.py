@@ -4,6 +4,7 @@ Everything random in step s is drawn from a generator seeded with (seed, s), eve
 a run that was killed and resumed ends with the same bits as one that was not.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -352,6 +353,8 @@ class Fit:
         self.clock += time.monotonic() - started  # a run's seconds are those of its training
         if result is None:
             return False
+        if not math.isfinite(result["loss"]):  # no later step would find it: broken gradients are skipped
+            raise NumbersError(self.where(f"the validation loss is {result['loss']}"))
         state.eval_due, state.evaluation = False, result
         line = {"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds}
         self.log.write(line | {name: result[name] for name in ("bleu", "score", "languages") if name in result})

@@ -1,0 +1,159 @@
+"""A comparison from its plan to its page: it goes on where it was killed, and ends with the same table."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from seqloom.comparison.run import JobsFailed, compare
+from seqloom.config import to_toml
+from seqloom.errors import Interrupted, UsageError
+from seqloom.runs import language_model
+from tests.comparison.plans import BERT, GPT, LSTM, plan_of, values, write_text
+from tests.test_quickstart import check_page
+
+SOFT = ("seconds", "energy_kwh", "price")  # what no two calls share
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("compare") / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def finished(text):
+    """Three rows and two seeds, two at a time."""
+    given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True)
+    return compare(given, text.parent / "finished", jobs=2, device="cpu"), text.parent / "finished"
+
+
+def hard(folder: Path) -> dict:
+    """comparison.json without what depends on the clock, and on where it lies."""
+    found = json.loads((folder / "comparison.json").read_text())
+    for costs in found["costs"].values():
+        for name in SOFT:
+            costs.pop(name, None)
+    return {key: found[key] for key in ("costs", "figures", "caveats", "held_fixed", "samples", "seeds", "milestones")}
+
+
+def test_the_table(finished):
+    found, _ = finished
+    assert found.rows == ["n-gram", "LSTM", "GPT"] and all(seeds == [0, 1] for seeds in found.seeds.values())
+    figures = {figure.name: figure for figure in found.figures}
+    assert set(figures) == {"bits per byte", "pairs"}
+    assert figures["bits per byte"].values["LSTM"].shape == (2,)
+    assert figures["pairs"].values["LSTM"].shape == (2, 60), "every pair of every seed"
+    for row in found.rows:
+        assert figures["pairs"].interval(row).value == pytest.approx(figures["pairs"].values[row].mean())
+        assert found.costs[row]["price"] == pytest.approx(found.costs[row]["seconds"] / 1000)
+    assert found.costs["LSTM"]["tokens"] == pytest.approx(3000, rel=0.05) == found.costs["GPT"]["tokens"]
+    assert any("train.optim.lr" in line or "batches.kind differs" in line for line in found.caveats)
+    assert "budget: 3,000 tokens" in found.held and "batches.length = 16" in found.held
+
+
+def test_the_page_and_the_files(finished):
+    _, folder = finished
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    check_page(page)
+    for word in ("n-gram", "LSTM", "GPT", "bits per byte", "pairs", "EUR", "held fixed", "seqloom compare"):
+        assert word in page
+    lines = (folder / "table.csv").read_text().splitlines()
+    assert len(lines) == 4 and lines[0].startswith("row,seeds,parameters,tokens")
+    pictures = sorted(path.name for path in folder.glob("*.svg"))
+    assert "pairs.svg" in pictures and "Bits-per-byte-against-computation.svg" in pictures
+    assert all((folder / name).read_text().startswith("<svg xmlns=") for name in pictures)
+
+
+def test_milestones_are_runs(finished):
+    found, folder = finished
+    marks = sorted(int(path.name) for path in (folder / "runs/LSTM/seed-0/milestones").iterdir())
+    assert marks == [*range(100, 1000, 100), *range(1000, marks[-1] + 1, 1000)]
+    run = language_model(folder / "runs/LSTM/seed-0/milestones" / str(marks[0]), "cpu")
+    assert run.score(["The small cat is old."])[0].log_probs
+    assert [words for words, _ in found.milestones["pairs"]["LSTM"]] == marks
+
+
+def test_called_again_nothing_is_done_twice(finished, text):
+    _, folder = finished
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/*") if path.is_file()}
+    table = hard(folder)
+    compare(plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True), folder, device="cpu")
+    assert {path: path.stat().st_mtime_ns for path in before} == before and hard(folder) == table
+
+
+def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path):
+    _, folder = finished
+    changed = [LSTM | {"settings": ["model.dim=20", "batches.streams=4"]}]
+    with pytest.raises(UsageError, match="row 'LSTM' was something else"):
+        compare(plan_of(text, rows=changed, milestones=True), folder, device="cpu")
+    first = compare(plan_of(text, rows=[LSTM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
+    assert any("one seed: nothing can be concluded" in line for line in first.caveats)
+    assert not first.figures[0].interval("LSTM").bounded and first.figures[0].leaders() == []
+    more = compare(plan_of(text, rows=[LSTM, BERT], seeds=1, pairs=10), tmp_path / "out", device="cpu")
+    assert more.rows == ["LSTM", "BERT"]
+    bits, masked, pairs = more.figures
+    assert bits.missing == {"BERT": "it has no probability of the next token"} and set(masked.values) == {"BERT"}
+    assert set(pairs.values) == {"LSTM", "BERT"}
+    assert any("scored by what each model has learnt" in line for line in more.caveats)
+
+
+def test_a_job_that_fails_is_told_and_harms_no_other(text, tmp_path):
+    wild = GPT | {"name": "wild", "settings": [*GPT["settings"], "train.optim.lr=1e9", "train.optim.clip=0"]}
+    with pytest.raises(JobsFailed) as failed:
+        compare(plan_of(text, rows=[wild, LSTM], seeds=1, pairs=0), tmp_path / "out", jobs=2, device="cpu")
+    assert failed.value.exit_code == 7 and "wild, seed 0" in str(failed.value)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "wild, seed 0 failed" in page and "LSTM" in page
+
+
+def test_stopped_after_some_time_it_goes_on(text, tmp_path):
+    given = plan_of(text, rows=[LSTM], seeds=1, pairs=0, budget={"tokens": 20_000})
+    with pytest.raises(Interrupted, match="call it again"):
+        compare(given, tmp_path / "out", minutes=0.0, device="cpu")
+    assert compare(given, tmp_path / "out", device="cpu").rows == ["LSTM"]
+
+
+def test_another_folder_is_not_written_over(text, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(UsageError, match="not empty"):
+        compare(plan_of(text), tmp_path, device="cpu")
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def killed_often(text: Path, folder: Path, kills: int, seed: int) -> None:
+    """Starts the program again and again, and kills it, its jobs left to themselves, at random moments."""
+    rng = random.Random(seed)
+    (folder / "plan.toml").write_text(to_toml(values(text, rows=[LSTM, GPT], budget={"tokens": 12_000})))
+    call = [sys.executable, "-m", "seqloom", "compare", "plan.toml", "--out", "out", "--jobs", "2", "--device", "cpu"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    for _ in range(kills):
+        process = subprocess.Popen(call, cwd=folder, env=environment, stderr=subprocess.PIPE)
+        time.sleep(rng.uniform(3.0, 9.0))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert process.returncode in (-signal.SIGKILL, 0)
+    done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def equal_after_kills(text: Path, tmp_path: Path, kills: int, seed: int) -> None:
+    for name in ("killed", "whole"):
+        (tmp_path / name).mkdir()
+    killed_often(text, tmp_path / "killed", kills, seed)
+    killed_often(text, tmp_path / "whole", 0, seed)
+    assert hard(tmp_path / "killed" / "out") == hard(tmp_path / "whole" / "out")
+
+
+def test_killed_once_the_table_is_the_same(text, tmp_path):
+    equal_after_kills(text, tmp_path, 1, seed=1)
+
+
+@pytest.mark.long
+def test_killed_five_times_the_table_is_the_same(text, tmp_path):
+    equal_after_kills(text, tmp_path, 5, seed=2)

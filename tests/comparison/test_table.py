@@ -1,0 +1,85 @@
+"""Figures put together: what means the same is compared, and what lies inside the noise has no winner."""
+
+import numpy as np
+import pytest
+
+from seqloom.comparison import table as tables
+from seqloom.comparison.report import shown
+from seqloom.comparison.table import Figure, flat, meaning, pareto
+
+
+def rows(gap: float, seeds: int = 3, items: int = 400) -> Figure:
+    random = np.random.default_rng(0)
+    hard = random.normal(size=items)
+    values = {
+        name: (hard + 0.1 * random.normal(size=(seeds, 1)) + random.normal(size=(seeds, items)) + 1 + more > 0) * 1.0
+        for name, more in (("a", 0.0), ("b", gap), ("c", 0.0))
+    }
+    return Figure("accuracy", False, values, {})
+
+
+def test_a_winner_is_named_when_there_is_one():
+    figure = rows(2.0)
+    assert figure.leaders() == ["b"]
+    assert "★" in shown(figure, "b", figure.leaders()) and "★" not in shown(figure, "a", figure.leaders())
+    told = [(a, b) for a, b, _, p in figure.differences() if p < 0.05]
+    assert ("a", "b") in told and ("b", "c") in told and ("a", "c") not in told
+
+
+def test_no_winner_inside_the_noise():
+    figure = rows(0.02)
+    assert len(figure.leaders()) > 1
+    assert all("★" not in shown(figure, row, figure.leaders()) for row in figure.values)
+
+
+def test_planted_noise_without_seeds_names_a_winner(monkeypatch):
+    """If the spread between seeds were left out, luck would look like skill."""
+    random = np.random.default_rng(1)
+    lucky = {
+        name: np.full((3, 2000), level) + random.normal(size=(3, 2000)) for name, level in (("a", 0.0), ("b", 0.0))
+    }
+    lucky["a"] += np.array([[0.9], [0.0], [0.0]])
+    figure = Figure("score", False, lucky, {})
+    assert figure.leaders() == ["a", "b"]
+    monkeypatch.setattr(tables, "leaders", lambda values, lower: [int(np.argmax([each.mean() for each in values]))])
+    assert figure.leaders() == ["a"]
+
+
+def test_lower_is_better_where_it_is():
+    figure = Figure("bits", True, {"a": np.array([2.0, 2.01, 1.99]), "b": np.array([1.5, 1.51, 1.49])}, {})
+    assert figure.leaders() == ["b"]
+
+
+def test_one_seed_has_no_interval_and_no_mark():
+    figure = Figure("bits", True, {"a": np.array([2.0]), "b": np.array([1.0])}, {})
+    assert figure.leaders() == ["a", "b"] and shown(figure, "b", figure.leaders()) == "1.0000"
+
+
+def test_losses_are_drawn_together_only_where_they_mean_the_same():
+    configs = {"a": {"tokenizer": "x"}, "b": {"tokenizer": "x"}, "c": {"tokenizer": "y"}, "d": {"tokenizer": "x"}}
+
+    def told(row: str, name: str, **settings: object) -> str:
+        return meaning({"name": row, "recipe": {"objective": {"name": name, **settings}}}, configs)
+
+    causal = told("a", "next-token", tie=True)
+    assert causal == told("b", "next-token", tie=False, bias=True)
+    assert causal != told("c", "next-token", tie=True), "another tokenizer"
+    assert causal != told("d", "masked", rate=0.15) != told("d", "masked", rate=0.4)
+
+
+def test_the_pareto_line():
+    points = {"a": (1.0, 5.0), "b": (2.0, 6.0), "c": (3.0, 4.0), "d": (3.0, 4.5), "e": (9.0, 1.0)}
+    assert pareto(points) == ["a", "c", "e"]
+
+
+def test_nested_values_are_named_by_their_path():
+    assert flat({"a": {"b": 1, "c": {"d": 2}}, "e": 3}) == {"a.b": 1, "a.c.d": 2, "e": 3}
+
+
+def test_a_row_without_a_figure_is_a_dash():
+    assert shown(Figure("bits", True, {"a": np.array([1.0, 1.1])}, {"b": "why"}), "b", []) == "–"
+
+
+@pytest.mark.parametrize("values", [np.array([0.5, 0.6, 0.7]), np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])])
+def test_means_are_what_is_shown(values):
+    assert Figure("x", False, {"a": values}, {}).interval("a").value == pytest.approx(values.mean())
