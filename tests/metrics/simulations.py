@@ -3,12 +3,11 @@
     python -m tests.metrics.simulations        # the tables of docs/results
 
 A score is that of seed s on item i: what the seed adds, what the item adds (the same to all rows, and a smaller share that is
-the row's own) and a rest. "numbers" are this sum. Outcomes, 0 or 1, say whether the sum is above a threshold; all of it is normal,
-so the share of ones is known. How far seeds lie apart is told against how far means of so many items do.
+the row's own) and a rest. "numbers" are this sum. Outcomes, 0 or 1, say whether the sum is above a threshold; all of it is
+normal, so the share of ones is known. How far seeds lie apart is told against how far means of so many items do.
 """
 
 import math
-from collections.abc import Iterator
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -81,12 +80,55 @@ def seeds_told_apart(simulations: int, seeds: tuple[int, int], ratio: float = 1,
 
 
 def among_equals(simulations: int, rows: int, seeds: int, items: int = 0, kind: str = "numbers") -> tuple[float, float]:
-    """Of equal rows: how often one is named the winner, and how often any is told apart from the best. No items: one number a seed."""
+    """Of equal rows: how often one is named the winner, and how often any is told apart from the best. Without items rows have
+    one number a seed."""
     if items:
-        table: Iterator[tuple[np.ndarray, ...]] = zip(
-            *tables(simulations, (seeds,) * rows, items, 1.0, kind).rows, strict=True
-        )
+        table = np.stack(tables(simulations, (seeds,) * rows, items, 1.0, kind).rows, 1)
     else:
-        table = iter(np.random.default_rng([simulations, rows, seeds]).normal(size=(simulations, rows, seeds)))
+        table = np.random.default_rng([simulations, rows, seeds]).normal(size=(simulations, rows, seeds))
     left = np.array([len(leaders(list(each))) for each in table])
     return float(np.mean(left == 1)), float(np.mean(left < rows))
+
+
+def main(simulations: int = 2000) -> None:
+    print("| over | kind | covered |\n|---|---|---|")
+    for seeds in (3, 5, 10):
+        print(f"| {seeds} seeds | numbers | {over_seeds(simulations, seeds):.1%} |")
+    for items in (200, 1000):
+        for kind in KINDS:
+            print(f"| {items} items | {kind} | {over_items(simulations, items, kind, 500):.1%} |")
+
+    print("\n| seeds | kind | spread | nested: covered | width | equal rows told apart |\n|---|---|---|---|---|---|")
+    for seeds in (2, 3, 5, 10):
+        for kind in KINDS:
+            for name, spread in SPREADS.items():
+                covered, width = over_both(simulations, seeds, 200, spread, kind)
+                apart = told_apart(simulations, (seeds, seeds), 200, spread, kind)
+                print(f"| {seeds} | {kind} | {name} | {covered:.1%} | {width:.2f} | {apart:.1%} |")
+
+    print("\n| seeds | spread | deviation of seeds, points | nested: covered |\n|---|---|---|---|")
+    for seeds in (3, 5, 10):
+        for spread in (3.0, 5.0, 10.0):
+            apart = over_both(simulations, seeds, 200, spread, "0/1 at 0.95")[0]
+            points = tables(simulations, (seeds,), 200, spread, "0/1 at 0.95").rows[0].mean(2).std(1, ddof=1).mean()
+            print(f"| {seeds} | {spread:.0f} | {100 * points:.1f} | {apart:.1%} |")
+
+    print("\n| seeds | equal rows told apart | the first varies 3 times as much | a third as much |\n|---|---|---|---|")
+    for pair in ((2, 2), (3, 3), (5, 5), (10, 10), (3, 5), (3, 10), (2, 10)):
+        rates = [seeds_told_apart(simulations, pair, ratio) for ratio in (1, 3, 1 / 3)]
+        print(f"| {pair[0]} and {pair[1]} | " + " | ".join(f"{rate:.1%}" for rate in rates) + " |")
+
+    print("\n| seeds | found: gap 0.1 | 0.2 | 0.3 | 0.5 |\n|---|---|---|---|---|")
+    for seeds in (3, 5, 10):
+        rates = [told_apart(simulations, (seeds, seeds), 200, 1.0, "numbers", gap) for gap in (0.1, 0.2, 0.3, 0.5)]
+        print(f"| {seeds} | " + " | ".join(f"{rate:.1%}" for rate in rates) + " |")
+
+    print("\n| equal rows | seeds | items | a winner is named | any is told apart |\n|---|---|---|---|---|")
+    for rows in (2, 3, 5, 8):
+        for seeds, items in ((3, 0), (10, 0), (3, 200)):
+            winner, dropped = among_equals(simulations, rows, seeds, items)
+            print(f"| {rows} | {seeds} | {items or '–'} | {winner:.1%} | {dropped:.1%} |")
+
+
+if __name__ == "__main__":
+    main()
