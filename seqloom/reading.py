@@ -137,9 +137,9 @@ class Reading:
         encoded, asked = [], []
         for text, before, word in zip(texts, befores, words, strict=True):
             ids, stretches = self.tokenizer.encode_with_offsets(text)
-            begin = len(before) + bool(before)
-            encoded.append(ids)
-            asked.append(np.array([a < begin + len(word) and b > begin for a, b in stretches], bool))
+            stop = len(before) + bool(before) + len(word)
+            encoded.append(ids)  # a token that is the blank before a word is the word's
+            asked.append(np.array([a < stop and b > len(before) for a, b in stretches], bool))
         kind = self.scored_by(pll)
         if kind in VARIANTS:
             learner: MaskedLM = self.learner  # type: ignore[assignment]
