@@ -7,7 +7,7 @@ import torch
 from seqloom.batch import pack
 from seqloom.errors import UsageError
 from seqloom.evaluate import continuations
-from seqloom.evaluate.continuations import behind, last_windows
+from seqloom.evaluate.continuations import behind, windows
 from tests.encoders import run_of, tokenizer_of
 
 BPE, WORD, CHAR, BYTE = (tokenizer_of(kind) for kind in ("bpe", "word", "char", "byte"))
@@ -83,20 +83,21 @@ def test_a_long_context_is_cut_from_its_beginning():
         (found,) = run.continuations([" ".join(context)], [" " * bool(context) + " ".join(more)])
         ids = [WORD.end_id, *WORD.encode(" ".join(words))]
         expected = 0.0
-        for end in range(len(ids), len(ids) - len(more), -10):  # windows of ten, the last first
-            begin, stop = max(0, end - 11), end
-            counted = min(10, end - (len(ids) - len(more)))
+        first = len(ids) - len(more)
+        for done in range(first, len(ids), 10):
+            end = min(done + 10, len(ids))
+            begin = max(0, end - 11)
             with torch.no_grad():
-                hidden = run.learner.backbone(pack([ids[begin : stop - 1]])).hidden
+                hidden = run.learner.backbone(pack([ids[begin : end - 1]])).hidden
                 log_probs = run.learner.softmax(hidden).log_softmax(1)
-            expected += sum(float(log_probs[-i, ids[stop - i]]) for i in range(1, counted + 1))
+            expected += sum(float(log_probs[i - begin - 1, ids[i]]) for i in range(done, end))
         assert found.log_prob == pytest.approx(expected, abs=1e-9), count
 
 
 def test_every_token_of_a_continuation_is_in_one_window():
     offsets = np.array([0, 8, 9, 40])
     counts = np.array([3, 0, 27])
-    pieces, counted, text = last_windows(offsets, counts, 10)
+    pieces, counted, text = windows(offsets, counts, 10)
     spots = [
         (int(owner), place)
         for begin, length, some, owner in zip(pieces.starts, pieces.lengths, counted, text, strict=True)
@@ -104,7 +105,7 @@ def test_every_token_of_a_continuation_is_in_one_window():
     ]
     assert sorted(spots) == [(0, i) for i in range(4, 7)] + [(2, i) for i in range(12, 39)]
     assert (pieces.lengths <= 10).all() and (pieces.starts >= offsets[:-1][text]).all()
-    assert last_windows(offsets, counts, None)[0].lengths.tolist() == [7, 30]
+    assert windows(offsets, counts, None)[0].lengths.tolist() == [7, 30]
 
 
 def test_a_token_that_spans_the_border_is_the_continuations():
@@ -152,22 +153,20 @@ def test_one_token_too_many(monkeypatch):
 
 
 def test_windows_that_begin_too_late(monkeypatch):
-    right = last_windows
+    right = continuations.windows
 
     def late(offsets, counts, max_len):
         pieces, counted, text = right(offsets, counts, max_len)
         shift = np.minimum(1, pieces.lengths - counted)
         return pieces._replace(starts=pieces.starts + shift, lengths=pieces.lengths - shift), counted, text
 
-    monkeypatch.setattr(continuations, "last_windows", late)
+    monkeypatch.setattr(continuations, "windows", late)
     with pytest.raises(AssertionError):
         check(run_of("gpt2", "next-token", WORD))
 
 
 def test_answers_that_go_to_another_text(monkeypatch):
-    right = last_windows
-    monkeypatch.setattr(
-        continuations, "last_windows", lambda *given: (*right(*given)[:2], np.roll(right(*given)[2], 1))
-    )
+    right = continuations.windows
+    monkeypatch.setattr(continuations, "windows", lambda *given: (*right(*given)[:2], np.roll(right(*given)[2], 1)))
     with pytest.raises(AssertionError):
         check(run_of("gpt2", "next-token", WORD))
