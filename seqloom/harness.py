@@ -6,9 +6,9 @@
     lm_eval.simple_evaluate(model=harness_model("runs/gpt"), tasks=["my_task"], task_manager=…)
 
 A text is read as in training, the end token before it: also a context that is not empty, where others begin with its first
-token. Blanks at the end of a context go to its continuation, as the harness has it; how the two are parted is told in
-evaluate/continuations. `loglikelihood_rolling` has its windows, too: they do not overlap, but that the last one is filled from
-before. In `generate_until` a context that is too long for the model is cut to the last half of what it reads.
+token. Blanks at the end of a context go to its continuation, as the harness has it; how the two are parted, and the windows
+over what is longer than a model's context, are told in evaluate/continuations. In `generate_until` a context that is too long
+is cut to the last half of what the model reads.
 """
 
 import json
@@ -53,7 +53,7 @@ class Answers:
 
     def loglikelihood_rolling(self, requests: Sequence[Request]) -> list[float]:
         texts = [request.args[0] for request in requests]
-        return [sum(each.log_probs) for each in self.run.score(texts, batch_tokens=self.batch_tokens, overlap=False)]
+        return [each.log_prob for each in self.run.continuations([""] * len(texts), texts, self.batch_tokens)]
 
     def generate_until(self, requests: Sequence[Request]) -> list[str]:
         found = [""] * len(requests)

@@ -59,13 +59,11 @@ class Reading:
         pll: str | None = None,
         names: Sequence[str] | None = None,
         batch_tokens: int = 16384,
-        overlap: bool = True,
     ) -> list[Scored]:
         """A logarithm for every token of every text, and of its end where a model reads from left to right.
 
         pll: of masked models, how pseudo-log-likelihoods are taken: "within-word" (the default) or "plain". names: where
         each text is from, for messages: models that read in both directions refuse a text longer than their context.
-        overlap: models that read from left to right go over such a text in windows that overlap by half.
         """
         kind = definition(self.learner, pll)
         encoded, strange = self.tokenizer.encode_batch_with_unknown(list(texts))
@@ -81,7 +79,6 @@ class Reading:
             self.device,
             batch_tokens,
             spell=lambda flat: None if self.backward else self.spell(flat, unknown),
-            overlap=overlap,
         )
         return [Scored(each.log_probs[::-1], each.end) for each in found] if self.backward else found
 
@@ -137,9 +134,9 @@ class Reading:
         encoded, asked = [], []
         for text, before, word in zip(texts, befores, words, strict=True):
             ids, stretches = self.tokenizer.encode_with_offsets(text)
-            begin = len(before) + bool(before)
-            encoded.append(ids)
-            asked.append(np.array([a < begin + len(word) and b > begin for a, b in stretches], bool))
+            stop = len(before) + bool(before) + len(word)
+            encoded.append(ids)  # a token that is the blank before a word is the word's
+            asked.append(np.array([a < stop and b > len(before) for a, b in stretches], bool))
         kind = self.scored_by(pll)
         if kind in VARIANTS:
             learner: MaskedLM = self.learner  # type: ignore[assignment]

@@ -155,6 +155,7 @@ def agreement(items: Sequence[Forms], skipped: Sequence[str], weigh: Weigh) -> d
         for each, point in zip(items, points, strict=True):
             if getattr(each, kind) is not None:
                 groups.setdefault(getattr(each, kind), []).append(point)
-        name = "set" if kind == "group" else kind
-        result[f"by_{name}"] = {str(label): mean(groups[label]) for label in sorted(groups)}
+        if groups:
+            name = "set" if kind == "group" else kind
+            result[f"by_{name}"] = {str(label): mean(groups[label]) for label in sorted(groups)}
     return result | {"items": points}

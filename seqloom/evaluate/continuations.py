@@ -7,7 +7,7 @@ would alone, the continuation begins with the first token that differs: nothing 
 for. A continuation of which a tokenizer leaves nothing costs nothing, and nobody has written it.
 
 A model with a limited context reads as much before a continuation as there is room for; one that is longer than the context
-itself is read in windows that end where it ends and do not overlap.
+itself is read in windows of that length: they do not overlap, but that the last one is filled from before.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ def continued(
     spell: the characters (T, C) of all texts end to end, for a model that reads them."""
     texts = Texts(ids, end_id)
     texts.characters = spell(texts.flat)
-    pieces, counted, text = last_windows(texts.offsets, counts, learner.backbone.max_len)
+    pieces, counted, text = windows(texts.offsets, counts, learner.backbone.max_len)
     log_probs, missed = np.zeros(len(ids)), np.zeros(len(ids), np.int64)
     order = np.argsort(pieces.lengths, kind="stable")
     with Progress("continuations", total=float(pieces.lengths.sum()), unit="tokens") as bar:
@@ -81,14 +81,15 @@ def continued(
     return log_probs, (missed == 0) & (counts > 0)
 
 
-def last_windows(offsets: np.ndarray, counts: np.ndarray, max_len: int | None) -> tuple[Pieces, np.ndarray, np.ndarray]:
-    """The windows over the end of each text, how many tokens at the end of each are counted, and which text it is of."""
-    first, ends = offsets[:-1], offsets[1:] - 1  # behind the last token, before the end of the text
-    longest = max(1, int((ends - first).max(initial=1))) if max_len is None else max_len
+def windows(offsets: np.ndarray, counts: np.ndarray, max_len: int | None) -> tuple[Pieces, np.ndarray, np.ndarray]:
+    """The windows over the last counts[i] tokens of each text, how many tokens at the end of each are counted, and which text it
+    is of."""
+    begins, ends = offsets[:-1], offsets[1:] - 1  # behind the last token, before the end of the text
+    longest = max(1, int((ends - begins).max(initial=1))) if max_len is None else max_len
     number = -(-counts // longest)
     text = np.repeat(np.arange(len(counts)), number)
     index = np.arange(len(text)) - np.repeat(np.cumsum(number) - number, number)
-    end = ends[text] - index * longest
-    begin = np.maximum(first[text], end - longest)
-    counted = np.minimum(longest, counts[text] - index * longest)
-    return Pieces(begin, end - begin, np.zeros(len(text), np.int64)), counted, text
+    first = (ends - counts)[text] + index * longest  # that is counted
+    end = np.minimum(first + longest, ends[text])
+    begin = np.maximum(begins[text], end - longest)
+    return Pieces(begin, end - begin, np.zeros(len(text), np.int64)), end - first, text

@@ -44,11 +44,10 @@ def score(
     device: torch.device,
     batch_tokens: int = 16384,
     spell: Callable[[np.ndarray], np.ndarray | None] = lambda flat: None,
-    overlap: bool = True,
 ) -> list[Scored]:
     """spell: the characters (T, C) of all texts end to end, for a model that reads them.
 
-    Texts longer than a model's context are read in windows that move on by half of it, or without overlap by all of it."""
+    Texts longer than a model's context are read in windows that move on by half of it."""
     if not len(ids):
         return []
     texts = Texts(ids, end_id)
@@ -57,7 +56,7 @@ def score(
     longest = learner.backbone.max_len
     if longest is not None:  # windows no longer than the texts: more of them at once
         longest = min(longest, int(np.diff(texts.offsets).max()))
-    stride = None if longest is None else max(1, longest // 2) if overlap else longest
+    stride = None if longest is None else max(1, longest // 2)
     losses, _ = token_losses(learner, texts, texts.offsets, device, stride, longest, batch_tokens)
     for where, part in losses:
         found[where] = -part.double().cpu().numpy()

@@ -33,6 +33,10 @@ class Ngram(Backbone):
         self.dim = self.order = config.order
         self.trie = Trie(config.order, config.vocab_size)
 
+    @property
+    def vocab_size(self) -> int:
+        return self.trie.vocab_size
+
     def forward(
         self,
         batch: Ragged,
