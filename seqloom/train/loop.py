@@ -278,7 +278,9 @@ class Fit:
     def flush(self) -> None:
         """Brings the numbers of the last steps to the host; only now anything waits for the device."""
         if self.window:
-            self.state.window += torch.stack([torch.stack(row) for row in self.window]).tolist()
+            rows = torch.stack([torch.stack(row) for row in self.window]).tolist()
+            # of a skipped step nothing but that is kept: its numbers are none, and a checkpoint holds none of that kind
+            self.state.window += [[0.0, 0.0, 0.0, 1.0] if skipped else row for row in rows for skipped in row[-1:]]
             self.window = []
 
     def write_log(self) -> None:

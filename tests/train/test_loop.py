@@ -69,6 +69,18 @@ def test_a_broken_step_is_skipped(recipe, data, tmp_path, monkeypatch):
     assert lines[-1]["loss"] < lines[0]["loss"]
 
 
+def test_a_broken_step_between_two_lines_of_the_log_can_be_saved(data, tmp_path, monkeypatch):
+    spoil(monkeypatch, {7})
+    run("gpt2-tiny", data, tmp_path / "run", "budget={steps=20}", "train.save_every=8")
+    assert [line for line in metrics(tmp_path / "run") if "loss" in line][-1]["skipped"] == 1
+
+
+def test_a_validation_loss_that_is_no_number_stops_the_run(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop.Fit, "validated", lambda self, asked: {"loss": math.nan})
+    with pytest.raises(NumbersError, match="validation loss is nan"):
+        run("gpt2-tiny", data, tmp_path / "run", "budget={steps=20}", "train.eval_every=10")
+
+
 def test_many_broken_steps_stop_the_run(data, tmp_path, monkeypatch):
     spoil(monkeypatch, set(range(12, 1000)))
     with pytest.raises(NumbersError, match=r"at step 2\d .*lr=") as stopped:
