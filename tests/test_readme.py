@@ -5,8 +5,11 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+from seqloom.comparison.plan import PlanConfig, check
+from seqloom.config import build
 from tests.tasks.labelled import examples, write
 from tests.train.material import sentences, write_pairs, write_text
 
@@ -15,6 +18,20 @@ README = Path(__file__).parents[1] / "README.md"
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def small_plan() -> str:
+    """The README's plan with numbers for a test."""
+    (plan,) = blocks("toml")
+    check(build(PlanConfig, tomllib.loads(plan)), "README")
+    settings = 'settings = ["batches.length=32", "model.max_len=32"]'
+    for given, less in {"seeds = 3": "seeds = 1", "parameters = 1e6": "parameters = 6e4\ntolerance = 0.1",
+                        "pairs = 200": "pairs = 5", "vocab_size = 4096": "vocab_size = 300", "words = 2e6": "words = 4000",
+                        'recipe = "gpt2-tiny"': f'recipe = "gpt2-tiny"\n{settings}',
+                        'recipe = "bert-tiny"': f'recipe = "bert-tiny"\n{settings}'}.items():  # fmt: skip
+        assert given in plan
+        plan = plan.replace(given, less)
+    return plan
 
 
 def test_commands_and_python(tmp_path):
@@ -27,6 +44,7 @@ def test_commands_and_python(tmp_path):
             path.rename(path.with_suffix({".en": ".en", ".xx": ".de"}[path.suffix]))
     for seed, (name, count) in enumerate({"train": 32, "valid": 16, "test": 16}.items()):
         write(tmp_path / f"{name}.jsonl", "classify", examples("classify", count, seed))
+    (tmp_path / "plan.toml").write_text(small_plan(), encoding="utf-8")
     bin_ = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.strip()]

@@ -20,7 +20,8 @@ from seqloom.batches.store import Store
 from seqloom.errors import DataError
 from seqloom.files import write_bytes
 
-SENTENCE = re.compile(r"[A-Z][^.!?\n]+[.!?](?=\s|$)")
+BORDER = re.compile(r"(?<=[.!?])\s+|\n\s*\n")  # between sentences, or paragraphs
+ENDS = (".", "!", "?")
 SHORTEST, LONGEST = 6, 24  # words
 OTHER_NUMBER = {"is": "are", "are": "is", "was": "were", "were": "was", "has": "have", "have": "has"}
 AS_FREQUENT = 20  # words up or down in the order of frequencies
@@ -38,11 +39,11 @@ def held_out_sentences(store: Store) -> Iterator[Words]:
     split, seen = store.split(name), set()
     for start, stop in zip(split.offsets[:-1].tolist(), split.offsets[1:].tolist(), strict=True):
         text = store.tokenizer.decode(split.read(start, stop - 1).tolist())
-        for found in SENTENCE.findall(re.sub(r"(?<=\S)[ ]*\n[ ]*(?=\S)", " ", text)):
-            words = found.split()
-            usual = sum(plain(word) for word in words)
-            if SHORTEST <= len(words) <= LONGEST and usual >= 0.7 * len(words) and found not in seen:
-                seen.add(found)
+        for words in map(str.split, BORDER.split(text)):
+            if not SHORTEST <= len(words) <= LONGEST or not words[-1].endswith(ENDS) or tuple(words) in seen:
+                continue
+            if sum(map(plain, words)) >= 0.7 * len(words):
+                seen.add(tuple(words))
                 yield words
 
 

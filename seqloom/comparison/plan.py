@@ -106,7 +106,7 @@ class PlanConfig(Config):
     rows: tuple[RowConfig, ...] = Field(min_length=1)
     seeds: int | tuple[int, ...] = Field(3, description="how many, or which")
     parameters: float | None = Field(None, gt=0)
-    tolerance: float = Field(0.03, gt=0, lt=1, description="by which solved sizes may miss what they should be")
+    tolerance: float = Field(0.05, gt=0, lt=1, description="by which solved sizes may miss what they should be")
     settings: tuple[str, ...] = ()
     suites: dict[str, str] = {}  # noqa: RUF012
     pairs: int = Field(0, ge=0, description="minimal pairs that are made from held-out text, of each kind")

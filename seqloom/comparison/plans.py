@@ -28,7 +28,6 @@ def classroom(words: float = 300_000, seeds: int = 3, rows: tuple[str, ...] = tu
         "name": "The lineage in a classroom",
         "seeds": seeds,
         "parameters": 600_000,
-        "tolerance": 0.05,
         "settings": ["train.eval_every=200", "train.schedule.warmup=50", "valid.limit=20000"],
         "pairs": 150,
         "text": {"built_in": True, "vocab_size": 2048},

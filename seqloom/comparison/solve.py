@@ -41,8 +41,11 @@ def solved(
     sample = text_sizes(recipe, text) if flops else Sizes(0, 0, 0, 0)
 
     def measured(value: int) -> float:
-        with torch.device("meta"):
-            learner = grown(recipe, field, value).learner(text.vocab_size)
+        try:
+            with torch.device("meta"):
+                learner = grown(recipe, field, value).learner(text.vocab_size)
+        except UsageError:
+            return 0.0  # narrower than another of its sizes allows
         if not flops:
             return float(learner.size())
         return cost.of_training(learner)(sample) * tokens / sample.tokens

@@ -68,7 +68,8 @@ def _rows(path: Path) -> Iterator[MinimalPair]:
             if not isinstance(sentence, str) or not sentence.strip() or has_half_character(sentence):
                 raise DataError(f'{place}: "{name}" is no sentence: {json.dumps(sentence)[:40]}')
         group = _label(row, ("UID",)) or path.name.partition(".")[0]
-        yield MinimalPair(good, bad, place, group, _label(row, PHENOMENA), _label(row, ("field",)))
+        field = _label(row, ("field",))  # one of them is written in two ways in BLiMP's own files
+        yield MinimalPair(good, bad, place, group, _label(row, PHENOMENA), field and field.replace("/", "_"))
 
 
 def _label(row: dict[str, Any], names: tuple[str, ...]) -> str | None:

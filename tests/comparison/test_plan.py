@@ -92,11 +92,11 @@ def test_the_built_in_plans_are_plans():
     assert quick_plan(2.0).budget.words == 2 * quick_plan(1.0).budget.words
 
 
-@pytest.mark.parametrize("parameters", [2e4, 1e5])
+@pytest.mark.parametrize("parameters", [5e5, 1e6])
 def test_equal_parameters(parameters, text, data):
-    plan = plan_of(text, parameters=parameters, rows=[LSTM, GPT, {"recipe": "gru-tiny"}, NGRAM], tolerance=0.05)
+    plan = plan_of(text, parameters=parameters, rows=[LSTM, GPT, {"recipe": "big-lstm-tiny"}, NGRAM])
     rows = rows_of(plan, data)
-    for name in ("LSTM", "GPT", "gru-tiny"):
+    for name in ("LSTM", "GPT", "big-lstm-tiny"):
         assert size(rows[name], data) == pytest.approx(parameters, rel=0.05)
         assert f"model.dim = {rows[name].recipe['model']['dim']}" in rows[name].solved
     assert "counts" in rows["n-gram"].solved
@@ -139,4 +139,4 @@ def test_operations_are_those_of_the_text(text, data, monkeypatch):
         sizes = text_sizes(recipe, Prepared.open(recipe, data))
         learner = recipe.learner(Prepared.open(recipe, data).vocab_size)
         flops = solve.cost.of_training(learner)(sizes) * 3000 / sizes.tokens
-        assert flops == pytest.approx(1e9, rel=0.03)
+        assert flops == pytest.approx(1e9, rel=0.05)
