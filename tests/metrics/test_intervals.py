@@ -91,13 +91,13 @@ def check_nested_coverage(simulations, seeds, spread, kind):
     """At least so often, and not by intervals without end: with 3 seeds Student's are 1.9 times as wide as the ideal."""
     covered, width = over_both(simulations, seeds, 200, SPREADS[spread], kind)
     assert covered >= (0.93 if simulations >= 2000 else 0.92)
-    assert width <= {3: 2.0, 5: 1.4, 10: 1.2}[seeds]
+    assert width <= {2: 5.0, 3: 2.0, 5: 1.4, 10: 1.2}[seeds]
 
 
 @pytest.mark.parametrize("simulations", [600, LONG])
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seeds", [3, 5, 10])
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
 def test_nested_covers_the_truth(simulations, seeds, spread, kind):
     check_nested_coverage(simulations, seeds, spread, kind)
 
