@@ -93,6 +93,14 @@ def test_many_are_written_side_by_side(monkeypatch):
     assert Answers(run).generate_until(asks) == whole and not any("e" in text for text in whole)
 
 
+def test_unknown_words_of_contexts_are_read_by_their_letters():
+    run = run_of("big-lstm", "next-token", WORD, proj_dim=0, num_layers=2)
+    run.characters = run.learner.backbone.characters
+    contexts = ["the xyzzy sees the abracadabra", "the cat", "xyzzy"]
+    plain = [run.generate(context, max_new=6, temperature=0.0)[0].text[len(context) :] for context in contexts]
+    assert Answers(run).generate_until(asked(*((context, {"max_gen_toks": 6}) for context in contexts))) == plain
+
+
 def test_how_texts_are_written():
     assert how({}) == ([], harness.SampleConfig(max_new=256, temperature=0.0))
     until, config = how({"until": "\n", "temperature": 0.7, "top_p": 0.9, "max_gen_toks": 5})

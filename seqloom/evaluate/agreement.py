@@ -124,7 +124,7 @@ def _forms(path: Path, place: str, sentence: str, number: int, right: str, wrong
     if number >= len(words):
         raise DataError(f"{place}: the form has the place {number}, counted from 0, the sentence {len(words)} words")
     for form in (right, wrong):
-        if len(form.split()) != 1:
+        if form.split() != [form]:
             raise DataError(f"{place}: {form[:40]!r} is no form of a word")
     before, after = " ".join(words[:number]), " ".join(words[number + 1 :])
     return Forms(before, right, wrong, after, place, path.name.partition(".")[0], attractors)

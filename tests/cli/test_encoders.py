@@ -227,6 +227,62 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     )
 
 
+# ---- the other suites
+
+LINZEN = "index\tcorrect\twrong\tn_attractors\tsentence\n2\tsees\tsee\t0\tthe cat sees the dog . <eos>\n"
+LINZEN += "3\tAre\tIs\t2\tthe cats we are . <eos>\n1\tchild\tchild\t1\tno child leaves . <eos>\n"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_agreement(runs, recipe, tmp_path, capsys):
+    (tmp_path / "a.tsv").write_text(LINZEN)
+    asked = ("evaluate", runs[recipe], "--suite", "agreement", "--suite-data", tmp_path)
+    code, out, _ = call(capsys, *asked, "--json", "--items", tmp_path / "items.npz")
+    found = json.loads(out)
+    items = np.load(tmp_path / "items.npz")["items"].tolist()
+    expected = load(runs[recipe]).evaluate_suite("agreement", tmp_path, items=True)
+    assert code == 0 and items == expected["items"] and items[1] == 0.5 and "items" not in found
+    assert found["accuracy"] == sum(items) / 2 and (found["skipped"], found["ties"]) == (1, 1)
+    assert found["definition"] == expected["definition"] and found["by_attractors"] == {"0": items[0], "1": 0.5}
+    code, out, _ = call(capsys, *asked, "--items", tmp_path / "items.jsonl")
+    assert code == 0 and "skipped_because    another word" in out and out.count("\nattractors ") == 2
+    rows = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text().splitlines()]
+    assert rows == [{"item": i, "score": score} for i, score in enumerate(items)]
+
+
+def test_lambada(runs, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("the cat sees the dog\nno child\n")
+    asked = ("--suite", "lambada", "--suite-data", tmp_path / "a.txt", "--json")
+    for recipe in ("gpt2-tiny", "lstm-tiny"):
+        code, out, _ = call(capsys, "evaluate", runs[recipe], *asked)
+        found = json.loads(out)
+        assert code == 0 and found["passages"] == 2 and found["perplexity"] > 1 and found["accuracy"] in (0.0, 0.5, 1.0)
+    for recipe in ("bert-tiny", "electra-tiny"):
+        refused(capsys, 2, "no probability of the next word", "evaluate", runs[recipe], *asked)
+    code, out, _ = call(capsys, "evaluate", runs["bert-tiny"], "--data", runs["lines"].parent / "data", "--json")
+    assert code == 0 and "no probability of the next word" in json.loads(out)["no_bits_per_byte"]
+
+
+def test_suites_of_bad_input(runs, tmp_path, capsys):
+    lstm = runs["lstm-tiny"]
+
+    def asked(suite, path, *more):
+        return ("evaluate", lstm, "--suite", suite, "--suite-data", path, *more)
+
+    (tmp_path / "a.tsv").write_text(LINZEN + "x\tsees\tsee\t0\tthe cat sees . <eos>\n")
+    refused(capsys, 3, "a.tsv:5: \"index\" is 'x'", *asked("agreement", tmp_path))
+    (tmp_path / "a.txt").write_text("the cat\n\ncat\n")
+    refused(capsys, 3, "a.txt:3: 'cat' is one word", *asked("lambada", tmp_path / "a.txt"))
+    refused(capsys, 3, "is a folder", *asked("lambada", tmp_path))
+    refused(capsys, 2, "no such file or folder", *asked("lambada", tmp_path / "none.txt"))
+    refused(capsys, 2, "did you mean 'lambada'?", *asked("lambda", tmp_path))
+    refused(capsys, 2, "ends in .npz or .jsonl", *asked("lambada", tmp_path / "a.txt", "--items", tmp_path / "a.csv"))
+    (tmp_path / "items.npz").write_bytes(b"mine")
+    refused(capsys, 2, "exists already", *asked("lambada", tmp_path / "a.txt", "--items", tmp_path / "items.npz"))
+    refused(capsys, 2, "belong together", "evaluate", lstm, "--data", tmp_path, "--items", tmp_path / "b.npz")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "a.txt", "items.npz"]
+
+
 def test_only_what_reads_from_left_to_right_is_mixed(runs, capsys):
     data = runs["lines"].parent / "data"
     for one, other in (("bert-tiny", "lstm-tiny"), ("lstm-tiny", "bert-tiny")):

@@ -22,6 +22,7 @@ import seqloom.cli
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.errors import DataError, Interrupted, UsageError
+from seqloom.evaluate import agreement
 from seqloom.folder import BOUND
 from seqloom.runs import pretrain
 from seqloom.text import pairs as text_pairs
@@ -84,6 +85,10 @@ RESUME = ["pretrain", "gpt2-tiny", "--data", "data", "--out", "FOLDER", "--resum
 RESUME += [part for setting in SMALL for part in ("--set", setting)]
 TAGGED = ["train", "ernie-tiny", "--task", "entity-lm", "--train", "FILE", "--out", "OUT", "--from-tokenizer"]
 TAGGED += ["data/tokenizer.json", "--set", "batches.budget=256", "--set", "batches.length=32", "--device", "cpu"]
+BLIMP, AGREEMENT, LAMBADA = (
+    ["evaluate", "run", "--suite", suite, "--suite-data", "FILE", "--device", "cpu"]
+    for suite in ("blimp", "agreement", "lambada")
+)
 PARSERS = {
     "txt": Parser("text", "a.txt", damaged, CHECK, (3,)),
     "txt.gz": Parser("text", "a.txt.gz", packed(lambda data: gzip.compress(data, 1), gzip.decompress), CHECK, (3,)),
@@ -96,6 +101,11 @@ PARSERS = {
     "pairs, jsonl": Parser("text", "pairs.jsonl", jsonl, PAIRS, (3,)),
     "tagged, conll": Parser("text", "a.conll", damaged, TAGGED, (2, 3, 75)),
     "tagged, jsonl": Parser("text", "tagged.jsonl", jsonl, TAGGED, (2, 3, 75)),
+    "suite, blimp": Parser("text", "blimp.jsonl", jsonl, BLIMP, (3,)),
+    "suite, colorless": Parser("text", "colorless.tsv", damaged, AGREEMENT, (3,)),
+    "suite, linzen": Parser("text", "linzen.tsv", damaged, AGREEMENT, (3,)),
+    "suite, lambada": Parser("text", "a.txt", damaged, LAMBADA, (3,)),
+    "suite, lambada jsonl": Parser("text", "a.jsonl", jsonl, LAMBADA, (3,)),
     "import config.json": Parser("theirs", "config.json", mutated_json, IMPORT, (4,)),
     "import model.safetensors": Parser("theirs", "model.safetensors", mutated_tensors, IMPORT, (4,)),
     "import tokenizer.json": Parser("theirs", "tokenizer.json", mutated_json, IMPORT, (4,)),
@@ -141,6 +151,14 @@ def good(tmp_path_factory) -> Path:
         "\n".join("".join(f"{w} {t}\n" for w, t in zip(*each, strict=True)) for each in tagged)
     )
     (text / "tagged.jsonl").write_text("".join(json.dumps({"words": w, "tags": t}) + "\n" for w, t in tagged))
+    (text / "blimp.jsonl").write_text("".join(json.dumps({"good": a, "bad": b}) + "\n" for a, b in both))
+    colorless, linzen = [agreement.COLORLESS], [agreement.LINZEN]
+    for i, line in enumerate(lines):
+        for form in ("correct", "wrong"):
+            colorless.append(("N V", "1", str(i), f"{form}s", form, "original", "1", "2", f'"{line} <eos>"'))
+        linzen.append(("2", line.split()[2], "wrong", "1", f"{line} <eos>"))
+    for name, table in (("colorless.tsv", colorless), ("linzen.tsv", linzen)):
+        (text / name).write_text("".join("\t".join(row) + "\n" for row in table))
     (place / "lines.txt").write_text("".join(f"{line}\n" for line in lines[:3]))
     model = save("bert", place / "theirs")
     shutil.copytree(place / "theirs", place / "older")

@@ -126,6 +126,17 @@ def test_unknown_words_are_told():
     assert (known.unknown, strange.unknown, before.unknown) == (False, True, False)
 
 
+def test_unknown_words_are_read_by_their_letters():
+    run = run_of("big-lstm", "next-token", WORD, proj_dim=0, num_layers=2)
+    run.characters = run.learner.backbone.characters
+    texts = [("the xyzzy", " sees"), ("the abracadabra", " sees"), ("the abracadabra xyzzy", " sees the")]
+    found = run.continuations(*zip(*texts, strict=True))
+    for (context, more), each in zip(texts, found, strict=True):
+        whole, before = run.score([context + more, context])
+        assert each.log_prob == pytest.approx(sum(whole.log_probs) - sum(before.log_probs), abs=1e-9)
+    assert found[0].log_prob != pytest.approx(found[1].log_prob, abs=1e-6)
+
+
 def test_nothing_to_ask():
     run = run_of("lstm", "next-token", WORD)
     assert run.continuations([], []) == []
