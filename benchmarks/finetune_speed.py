@@ -119,13 +119,13 @@ def warmed(train: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", choices=[*SHAPES, []], default=list(SHAPES))
+    parser.add_argument("rows", nargs="*", metavar="ROW")
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    for row in arguments.rows:
+    for row in arguments.rows or SHAPES:
         best = {}
         for _ in range(arguments.turns):
             makers = {"seqloom": lambda row=row: ours(row), "peer": lambda row=row: peer(row, arguments.compile)}
