@@ -94,8 +94,11 @@ class JobsFailed(SeqloomError):
 
 
 def begin(folder: Path, overwrite: bool) -> None:
+    """Nothing but a comparison is gone on with, or deleted."""
     others = [each for each in folder.iterdir() if each.name != "lock"]
-    if overwrite or (others and not (folder / "plan.json").exists() and not is_begun(folder)):
+    if others and not (folder / "plan.json").exists() and not is_begun(folder):
+        raise UsageError(f"{folder} is not empty and holds no comparison: choose another --out")
+    if overwrite:
         clear(folder, overwrite)
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.cli import run
+from seqloom.comparison.plan import read_plan
 from seqloom.comparison.run import JobsFailed, compare
 from seqloom.config import to_toml
 from seqloom.errors import Interrupted, UsageError
 from seqloom.runs import language_model
-from tests.comparison.plans import BERT, GPT, LSTM, plan_of, values, write_text
+from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
+from tests.tasks.labelled import examples, write
 from tests.test_quickstart import check_page
 
 SOFT = ("seconds", "energy_kwh", "price")  # what no two calls share
@@ -119,11 +122,47 @@ def test_stopped_after_some_time_it_goes_on(text, tmp_path):
     assert compare(given, tmp_path / "out", device="cpu").rows == ["LSTM"]
 
 
-def test_another_folder_is_not_written_over(text, tmp_path):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_another_folder_is_not_written_over(overwrite, text, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="not empty"):
-        compare(plan_of(text), tmp_path, device="cpu")
+        compare(plan_of(text), tmp_path, overwrite=overwrite, device="cpu")
     assert (tmp_path / "thesis.txt").exists()
+
+
+def test_transfer_to_a_task_and_two_tokenizers(text, tmp_path):
+    for seed, name in enumerate(("train", "valid", "test")):
+        write(tmp_path / f"{name}.jsonl", "classify", examples("classify", 12, seed))
+    task = {"task": "classify", "name": "tone", "settings": ["budget={epochs=1}"]}
+    task |= {name: [str(tmp_path / f"{name}.jsonl")] for name in ("train", "valid", "test")}
+    letters = LSTM | {"name": "letters", "tokenizer": "char"}
+    given = plan_of(text, rows=[NGRAM, LSTM, letters], seeds=1, pairs=0, tasks=[task])
+    found = compare(given, tmp_path / "out", jobs=2, device="cpu")
+    bits, tone = found.figures
+    assert set(bits.values) == {"n-gram", "LSTM", "letters"}, "every byte is paid for"
+    assert set(tone.values) == {"LSTM", "letters"} and set(tone.missing) == {"n-gram"}
+    assert any("tokenizers differ" in line for line in found.caveats)
+    assert found.curves["LSTM"].meaning != found.curves["letters"].meaning
+    assert (tmp_path / "out/tasks/tone/LSTM/seed-0/report.html").exists()
+
+
+def test_at_the_command_line(finished, text, tmp_path, capsys):
+    import seqloom.cli.comparing  # noqa: F401
+
+    assert run(["compare", "classroom", "--toml"]) == 0
+    (tmp_path / "plan.toml").write_text(capsys.readouterr().out)
+    assert len(read_plan(tmp_path / "plan.toml").rows) == 8
+    assert run(["compare", "clasroom", "--out", str(tmp_path / "out")]) == 2
+    assert run(["compare", "classroom"]) == 2
+    assert run(["compare", "classroom", "--out", str(tmp_path / "out"), "--on", "mars"]) == 2
+    given = values(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True)
+    (tmp_path / "plan.toml").write_text(to_toml(given))
+    capsys.readouterr()
+    call = ["compare", str(tmp_path / "plan.toml"), "--out", str(finished[1]), "--device", "cpu"]
+    assert run(call) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("n-gram ")
+    assert run([*call, "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["plan"]["rows"]] == ["n-gram", "LSTM", "GPT"]
 
 
 def killed_often(text: Path, folder: Path, kills: int, seed: int) -> None:
