@@ -77,10 +77,8 @@ def save(path: Path, items: dict[str, np.ndarray]) -> None:
 
 def measured(run: Run, suite: dict[str, str]) -> dict[str, Any]:
     """Its scores, or why there are none."""
-    try:
-        return run.evaluate_suite(suite["suite"], suite["data"], items=True)
-    except UsageError as error:
-        return {"refused": str(error)}
+    why = run.lacks(suite["suite"])
+    return {"refused": f"it {why}"} if why else run.evaluate_suite(suite["suite"], suite["data"], items=True)
 
 
 def transferred(start: Path, task: dict[str, Any], folder: Path, seed: int, plan: dict[str, Any]) -> dict[str, Any]:

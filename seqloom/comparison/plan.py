@@ -227,6 +227,17 @@ def check(plan: PlanConfig, source: str) -> None:
         raise UsageError(f"{source}: " + "; ".join(found))
 
 
+def check_files(plan: PlanConfig) -> None:
+    """What a plan names must be there before anything is trained."""
+    named = {f"suites.{name}": [where] for name, where in plan.suites.items()}
+    named |= {f"text.files[{i}]": [name] for i, name in enumerate(plan.text.files)}
+    for task in plan.tasks:
+        named[f"the task {task_name(task)!r}"] = [*task.train, *task.valid, *task.test]
+    missing = [f"{place}: {name}" for place, names in named.items() for name in names if not Path(name).exists()]
+    if missing:
+        raise UsageError(f"no such file: {'; '.join(missing)} (files are named from where the plan is)")
+
+
 def row_name(row: RowConfig) -> str:
     return row.name or Path(row.recipe).stem
 

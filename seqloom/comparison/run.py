@@ -23,7 +23,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST
 from seqloom.comparison.job import result_of
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import PlanConfig, check, resolve, slug, task_name, tokens_of
+from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
 from seqloom.comparison.report import write_report
 from seqloom.comparison.table import Comparison, collect
@@ -67,6 +67,7 @@ def compare(
         check(plan, plan.name)
     else:
         plan = find_plan(str(plan))
+    check_files(plan)
     folder = Path(out)
     with sole_owner(folder):
         begin(folder, overwrite)

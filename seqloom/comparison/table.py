@@ -137,10 +137,18 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         milestones=milestones_of(record["suites"], results),
         samples={name: next(iter(results[name].values()))["sample"] for name in names},
         held=held_fixed(rows, configs, record),
-        caveats=caveats(rows, configs, results, costs, record, failures),
+        caveats=[
+            *caveats(rows, configs, results, costs, record, failures),
+            *nobody_has(figures),
+        ],
         plan=record,
         versions=next(iter(configs.values()))["versions"] if configs else record["versions"],
     )
+
+
+def nobody_has(figures: list[Figure]) -> list[str]:
+    empty = [figure for figure in figures if not figure.values and figure.name != "bits per byte"]
+    return [f"no row has {each.name}: {reason}" for each in empty for reason in dict.fromkeys(each.missing.values())]
 
 
 def costs_of(results: Iterable[dict[str, Any]], price: dict[str, Any] | None) -> dict[str, float]:

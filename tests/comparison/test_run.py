@@ -122,6 +122,14 @@ def test_stopped_after_some_time_it_goes_on(text, tmp_path):
     assert compare(given, tmp_path / "out", device="cpu").rows == ["LSTM"]
 
 
+def test_missing_files_are_named_before_anything_is_trained(text, tmp_path):
+    task = {"task": "classify", "train": ["no.jsonl"], "test": ["no.jsonl"]}
+    given = plan_of(text, suites={"blimp": "none.jsonl"}, tasks=[task])
+    with pytest.raises(UsageError, match=r"suites.blimp: none.jsonl; the task 'classify': no.jsonl"):
+        compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_another_folder_is_not_written_over(overwrite, text, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
