@@ -176,11 +176,12 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[tuple[str, str, str]
     if bits is not None and len(bits.values) > 1:
         points = {row: (found.costs[row]["flops"], bits.interval(row).value) for row in bits.values}
         points = {row: point for row, point in points.items() if point[0] > 0}
-        line = Curve("Pareto", [points[row] for row in pareto(points)], dash="5 5")
+        best = [points[row] for row in pareto(points)]
+        line = [Curve("Pareto", best, dash="5 5")] if len(best) > 1 else []
         dots = [Curve(row, [point]) for row, point in points.items()]
         remark = "The dashed line joins rows that no other one beats in both."
         picture = chart(
-            "floating-point operations", "bits per byte", [*dots, line], colour | {"Pareto": "#888"}, log_x=True
+            "floating-point operations", "bits per byte", [*dots, *line], colour | {"Pareto": "#888"}, log_x=True
         )
         pictures.append(("Bits per byte against computation", remark, picture))
     for suite, rows_of in found.milestones.items():

@@ -294,9 +294,16 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def settings_of(row: dict[str, Any]) -> dict[str, Any]:
     """What decides a training beside the model and what it learns by; of models that count nothing does."""
-    kept = {key: row["recipe"][key] for key in ("batches", "train")}
-    silent = ("train.log_every", "train.save_every", "train.keep", "train.workers", "train.milestones")
-    return {} if counted(row) else {key: value for key, value in flat(kept).items() if key not in silent}
+    if counted(row):
+        return {}
+    batches, train = row["recipe"]["batches"], row["recipe"]["train"]
+    silent = ("log_every", "save_every", "keep", "workers", "milestones")
+    tokens = batches["streams"] * batches["length"] if batches["kind"] == "streams" else batches["budget"]
+    found = {"batches.kind": batches["kind"], "batches.length": batches["length"]}
+    found["tokens a step"] = tokens * train["accumulate"]
+    if batches["kind"] == "passages":
+        found |= {f"batches.{name}": batches[name] for name in ("short", "short_share") if batches["short"]}
+    return found | flat({name: value for name, value in train.items() if name not in silent}, "train.")
 
 
 def held_fixed(rows: list[dict[str, Any]], configs: dict[str, Any], record: dict[str, Any]) -> list[str]:
@@ -344,7 +351,7 @@ def caveats(
         found.append(f"sentences are scored by what each model has learnt: {told}")
     tables = {row["name"]: settings_of(row) for row in rows if not counted(row)}
     for key in dict.fromkeys(key for table in tables.values() for key in table):
-        chosen = {name: table.get(key) for name, table in tables.items()}
+        chosen = {name: table[key] for name, table in tables.items() if key in table}
         if len({json.dumps(value) for value in chosen.values()}) > 1:
             found.append(f"{key} differs: {', '.join(f'{name} {value}' for name, value in chosen.items())}")
     return found
