@@ -86,13 +86,19 @@ def outcomes(run, folder, count=len(PAIRS), **options):
     return run.evaluate_suite("blimp", path, items=True, **options)["items"]
 
 
+def clear(expected):
+    """The pairs that rounding cannot turn around: with random weights some are as good as ties."""
+    return [i for i, (a, b) in enumerate(expected) if a == b or abs(a - b) > 1e-3]
+
+
 def check(name, imported, tmp_path, dtype=torch.float32):
     run = imported(name, dtype)[2]
     expected = theirs(name, imported, dtype)
     flat = [sum(each.log_probs) for each in run.score([text for pair in PAIRS for text in pair])]
     assert flat == pytest.approx(list(itertools.chain(*expected)), abs=1e-4)
-    items = outcomes(run, tmp_path)
-    assert items == [0.5 if a == b else float(a > b) for a, b in expected]
+    items, sure = outcomes(run, tmp_path), clear(expected)
+    assert len(sure) > 0.9 * len(PAIRS)
+    assert [items[i] for i in sure] == [0.5 if a == b else float(a > b) for a, b in (expected[i] for i in sure)]
     assert 20 < sum(items) < 180
 
 
@@ -103,10 +109,11 @@ def test_blimp_pair_by_pair(name, imported, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_how_many_are_computed_together_changes_nothing(name, imported, tmp_path):
-    run = imported(name)[2]
+    run, sure = imported(name)[2], clear(theirs(name, imported))
     usual = outcomes(run, tmp_path)
     for at_once, count in ((1, 20), (7, 60), (64, len(PAIRS))):
-        assert outcomes(run, tmp_path, count, batch_tokens=20 * at_once) == usual[:count]
+        found = outcomes(run, tmp_path, count, batch_tokens=20 * at_once)
+        assert [found[i] for i in sure if i < count] == [usual[i] for i in sure if i < count]
 
 
 @pytest.mark.parametrize("name", NAMES)
