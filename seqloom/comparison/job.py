@@ -35,7 +35,7 @@ def work(out: Path, place: str, seed: int) -> None:
     folder = out / "runs" / place / f"seed-{seed}"
     run = pretrain(
         build_recipe(row["recipe"], row["name"]),
-        row["data"],
+        out / row["data"],
         folder,
         seed=seed,
         resume=(folder / "config.json").exists(),
@@ -45,7 +45,7 @@ def work(out: Path, place: str, seed: int) -> None:
     items: dict[str, np.ndarray] = {}
     found: dict[str, Any] = {
         "metrics": read_json(folder / "metrics.json"),
-        "held_out": run.evaluate(row["data"]),
+        "held_out": run.evaluate(out / row["data"]),
         "definition": run.definition(),
         "suites": {},
         "milestones": [],
@@ -53,17 +53,17 @@ def work(out: Path, place: str, seed: int) -> None:
         "sample": sample(run, plan["prompt"]),
     }
     for suite in plan["suites"]:
-        scores = measured(run, suite)
+        scores = measured(run, suite, out)
         outcomes = scores.pop("items", None)
         found["suites"][suite["name"]] = scores
         if outcomes is not None:
             items[suite["name"]] = np.asarray(outcomes, np.float32)
     for mark in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
         then = language_model(mark.parent, plan["device"])
-        passed = {suite["name"]: measured(then, suite).get("accuracy") for suite in plan["suites"]}
+        passed = {suite["name"]: measured(then, suite, out).get("accuracy") for suite in plan["suites"]}
         found["milestones"].append(read_json(mark) | {"suites": passed})
     for task in plan["tasks"]:
-        found["tasks"][task["name"]] = transferred(folder, task, out / "tasks" / task["place"] / place, seed, plan)
+        found["tasks"][task["name"]] = transferred(out, place, seed, task, plan)
     path = result_of(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path.with_suffix(".npz"), lambda temporary: save(temporary, items))
@@ -75,31 +75,33 @@ def save(path: Path, items: dict[str, np.ndarray]) -> None:
         np.savez(file, **items)  # type: ignore[arg-type]
 
 
-def measured(run: Run, suite: dict[str, str]) -> dict[str, Any]:
+def measured(run: Run, suite: dict[str, str], out: Path) -> dict[str, Any]:
     """Its scores, or why there are none."""
     why = run.lacks(suite["suite"])
-    return {"refused": f"it {why}"} if why else run.evaluate_suite(suite["suite"], suite["data"], items=True)
+    return {"refused": f"it {why}"} if why else run.evaluate_suite(suite["suite"], out / suite["data"], items=True)
 
 
-def transferred(start: Path, task: dict[str, Any], folder: Path, seed: int, plan: dict[str, Any]) -> dict[str, Any]:
-    place = folder / f"seed-{seed}"
-    files = {split: task[split] for split in ("train", "valid", "test")}
+def transferred(out: Path, place: str, seed: int, task: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    folder = out / "tasks" / task["place"] / place / f"seed-{seed}"
+    train, valid, test = ([out / name for name in task[split]] for split in ("train", "valid", "test"))
     try:
         finetune(
-            start,
+            out / "runs" / place / f"seed-{seed}",
             task["task"],
-            out=place,
+            train,
+            folder,
+            valid=valid,
+            test=test,
             how=task["how"],
             settings=task["settings"],
             seed=seed,
-            resume=(place / "config.json").exists(),
+            resume=(folder / "config.json").exists(),
             device=plan["device"],
             deterministic=plan["deterministic"],
-            **files,
         )
     except (UsageError, ModelError) as error:  # a model that this task is not for, or that is not for transfer at all
         return {"refused": str(error)}
-    metrics = read_json(place / "metrics.json")
+    metrics = read_json(folder / "metrics.json")
     return {**metrics["test_scores"], "seconds": metrics["seconds"], "flops": metrics["flops"]}
 
 

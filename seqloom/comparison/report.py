@@ -208,6 +208,6 @@ def commands(found: Comparison, folder: Path) -> list[str]:
     lines += [f"# {row['name']}: {row['recipe']['name']}, {row['solved'] or 'the size of its recipe'}" for row in rows]
     if rows:
         first = f"{folder}/runs/{rows[0]['place']}/seed-{found.seeds[rows[0]['name']][0]}"
-        lines += [f"seqloom evaluate {first} --data {rows[0]['data']}", f"seqloom score {first} sentences.txt"]
+        lines += [f"seqloom evaluate {first} --data {folder / rows[0]['data']}", f"seqloom score {first} sentences.txt"]
     made = ", ".join(f"{name} {value}" for name, value in versions.items() if value)
     return [*lines, f"# {made}"]

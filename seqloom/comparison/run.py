@@ -112,22 +112,24 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
     """plan.json: rows with whole recipes, and where everything is. A plan that was begun goes on as it was."""
     folders = prepared(plan, folder)
     rows = resolve(plan, folders)
-    suites = [{"name": name, "suite": name, "data": data} for name, data in plan.suites.items()]
+    suites = [{"name": name, "suite": name, "data": located(folder, data)} for name, data in plan.suites.items()]
     if plan.pairs:
         path = folder / "pairs.jsonl"
         if not path.exists():
             write_pairs(Path(rows[0].data), path, plan.pairs)
-        suites.append({"name": "pairs", "suite": "blimp", "data": str(path)})
+        suites.append({"name": "pairs", "suite": "blimp", "data": path.name})
     record: dict[str, Any] = {
         "name": plan.name,
-        "rows": [row._asdict() | {"place": row.place} for row in rows],
+        "rows": [row._asdict() | {"place": row.place, "data": located(folder, row.data)} for row in rows],
         "seeds": plan.chosen_seeds(),
         "budget": plan.budget.model_dump(exclude_none=True),
         "parameters": plan.parameters,
         "settings": list(plan.settings),
         "suites": suites,
         "tasks": [
-            task.model_dump(mode="json") | {"name": task_name(task), "place": slug(task_name(task))}
+            task.model_dump(mode="json")
+            | {"name": task_name(task), "place": slug(task_name(task))}
+            | {part: [located(folder, name) for name in getattr(task, part)] for part in ("train", "valid", "test")}
             for task in plan.tasks
         ],
         "price": plan.price and plan.price.model_dump(),
@@ -141,6 +143,12 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         check_same(folder, read_json(path), record)
     write_json(path, record)
     return read_json(path)
+
+
+def located(folder: Path, path: str) -> str:
+    """As seen from the comparison's folder, if it lies in there: that may be called from elsewhere, or moved."""
+    whole = Path(path).resolve()
+    return str(whole.relative_to(folder.resolve()) if whole.is_relative_to(folder.resolve()) else whole)
 
 
 def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -90,6 +90,26 @@ def test_called_again_nothing_is_done_twice(finished, text):
     assert {path: path.stat().st_mtime_ns for path in before} == before and hard(folder) == table
 
 
+def test_moved_and_called_from_elsewhere_it_goes_on(text, tmp_path, monkeypatch):
+    given = plan_of(text, rows=[LSTM], seeds=1, pairs=5)
+    monkeypatch.chdir(tmp_path)
+    first = compare(given, "out", device="cpu")
+    (tmp_path / "out").rename(tmp_path / "moved")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    before = (tmp_path / "moved/runs/LSTM/seed-0/card.md").stat().st_mtime_ns
+    again = compare(given, "../moved", device="cpu")
+    assert again.figures[0].values["LSTM"] == first.figures[0].values["LSTM"]
+    assert (tmp_path / "moved/runs/LSTM/seed-0/card.md").stat().st_mtime_ns == before
+
+
+def test_where_nothing_succeeds_there_is_a_page_that_says_so(text, tmp_path):
+    wild = GPT | {"name": "wild", "settings": [*GPT["settings"], "train.optim.lr=1e9", "train.optim.clip=0"]}
+    with pytest.raises(JobsFailed):
+        compare(plan_of(text, rows=[wild], seeds=1, pairs=0), tmp_path / "out", device="cpu")
+    assert "wild, seed 0 failed" in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path):
     _, folder = finished
     changed = [LSTM | {"settings": ["model.dim=20", "batches.streams=4"]}]
