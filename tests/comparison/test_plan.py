@@ -102,6 +102,15 @@ def test_equal_parameters(parameters, text, data):
     assert "counts" in rows["n-gram"].solved
 
 
+def test_round_widths_where_they_are_near_enough(text, data):
+    rows = rows_of(plan_of(text, parameters=1e6, rows=[LSTM, GPT]), data)
+    assert rows["LSTM"].recipe["model"]["dim"] % 8 == 0
+    assert size(rows["LSTM"], data) == pytest.approx(1e6, rel=0.025)
+    small = rows_of(plan_of(text, parameters=2.5e4, rows=[GPT]), data)
+    assert small["GPT"].recipe["model"]["dim"] % 16, "no multiple of sixteen is near"
+    assert size(small["GPT"], data) == pytest.approx(2.5e4, rel=0.05)
+
+
 def test_depth_can_grow_instead(text, data):
     deep = GPT | {"grow": "num_layers"}
     rows = rows_of(plan_of(text, parameters=2e4, rows=[deep], tolerance=0.1), data)
