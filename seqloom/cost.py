@@ -120,6 +120,11 @@ def peak_of(device_name: str) -> float | None:
     return next((rate for name, rate in PEAK.items() if name in device_name), None)
 
 
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class EnergyMeter:
     """Joules since it was made. On NVIDIA GPUs the driver's own counter; elsewhere an estimate, and called so."""
 
@@ -128,7 +133,7 @@ class EnergyMeter:
     def __init__(self, cuda: bool):
         self.read, self.method = self._counter() if cuda else (None, "")
         self.begin = self.read() if self.read is not None else 0.0
-        self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.cores = cores()
         if self.read is None:
             self.method = f"estimate: {self.WATTS_PER_CORE:.0f} W × {self.cores} cores × seconds"
 

@@ -42,6 +42,11 @@ class BatchesConfig(Config):
     backward: bool = False
     smoothing: float = Field(1.0, ge=0, le=1)
 
+    @property
+    def tokens(self) -> int:
+        """That a full batch of plain text has."""
+        return self.streams * self.length if self.kind == "streams" else self.budget
+
     def build(self, split: Split) -> Batches:
         if self.kind == "packed":
             return Packed(split, self.budget, self.length)

@@ -1,6 +1,5 @@
 """Self-contained HTML pages about runs: curves, tables, translations. No script, no font, no link outside."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from seqloom.charts import COLOURS, Curve, chart, escaped, matrix, page, table
 from seqloom.files import read_json, write_bytes
 from seqloom.text.pairs import read_pairs
 from seqloom.train.find_rate import Found
+from seqloom.train.log import read_log
 from seqloom.translator import Translator
 
 
@@ -38,7 +38,7 @@ LONGEST_SHOWN = 24  # tokens of a source whose alignment is drawn
 def write_translation_report(run: Translator, files: Sequence[Path]) -> Path:
     """report.html in the run folder: scores, curves, BLEU by the length of the source, translations and where they look."""
     metrics = read_json(run.folder / "metrics.json")
-    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_log(run.folder)
     name = run.config["recipe"]["name"]
     curves = [
         Curve("training (smoothed targets)", [(line["step"], line["loss"]) for line in lines if "loss" in line]),

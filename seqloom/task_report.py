@@ -3,7 +3,6 @@
 Texts and labels are strangers': whatever of them stands on the page is escaped by `charts`, or here.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from seqloom.evaluate.items import Item, Judged, Score, judged
 from seqloom.files import write_bytes
 from seqloom.metrics.intervals import Interval, bootstrap
 from seqloom.predictor import Predictor
+from seqloom.train.log import read_log
 
 MISTAKES = 25  # that are shown
 CLASSES = 30  # that a matrix or a table shows
@@ -122,7 +122,7 @@ def mistake(item: Item, measure: str) -> str:
 
 def learning_curve(folder: Path) -> list[str]:
     """Of the run: loss and score by step."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_log(folder)
     curves = [
         Curve("training", [(line["step"], line["loss"]) for line in lines if "loss" in line]),
         Curve("validation", [(line["step"], line["valid"]) for line in lines if "valid" in line]),

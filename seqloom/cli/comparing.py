@@ -84,6 +84,5 @@ def quickstart(
     from seqloom.comparison.report import as_text
     from seqloom.comparison.run import compare as run_plan
 
-    found = run_plan(quick_plan(minutes, seed), out, jobs=2, overwrite=overwrite)
-    print(as_text(found))
+    print(as_text(run_plan(quick_plan(minutes, seed), out, jobs=2, overwrite=overwrite)))
     print(f"report: {out / 'report.html'}")

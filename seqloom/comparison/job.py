@@ -16,7 +16,8 @@ import numpy as np
 
 from seqloom import progress
 from seqloom.errors import ModelError, SeqloomError, UsageError
-from seqloom.files import read_json, replace_file, write_json
+from seqloom.evaluate.suites import write_arrays
+from seqloom.files import read_json, write_json
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipe import build_recipe
 from seqloom.runs import Run, language_model, pretrain
@@ -29,10 +30,14 @@ def result_of(out: Path, place: str, seed: int) -> Path:
     return out / "results" / place / f"seed-{seed}.json"
 
 
+def run_of(out: Path, place: str, seed: int) -> Path:
+    return out / "runs" / place / f"seed-{seed}"
+
+
 def work(out: Path, place: str, seed: int) -> None:
     plan = read_json(out / "plan.json")
     row = next(each for each in plan["rows"] if each["place"] == place)
-    folder = out / "runs" / place / f"seed-{seed}"
+    folder = run_of(out, place, seed)
     run = pretrain(
         build_recipe(row["recipe"], row["name"]),
         out / row["data"],
@@ -66,13 +71,8 @@ def work(out: Path, place: str, seed: int) -> None:
         found["tasks"][task["name"]] = transferred(out, place, seed, task, plan)
     path = result_of(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path.with_suffix(".npz"), lambda temporary: save(temporary, items))
+    write_arrays(path.with_suffix(".npz"), items)
     write_json(path, found)
-
-
-def save(path: Path, items: dict[str, np.ndarray]) -> None:
-    with path.open("wb") as file:
-        np.savez(file, **items)  # type: ignore[arg-type]
 
 
 def measured(run: Run, suite: dict[str, str], out: Path) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def transferred(out: Path, place: str, seed: int, task: dict[str, Any], plan: di
     train, valid, test = ([out / name for name in task[split]] for split in ("train", "valid", "test"))
     try:
         finetune(
-            out / "runs" / place / f"seed-{seed}",
+            run_of(out, place, seed),
             task["task"],
             train,
             folder,

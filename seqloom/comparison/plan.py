@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
-from seqloom.comparison.solve import fewest_tokens, solved
+from seqloom.comparison.solve import solved
 from seqloom.config import Config, build, read_toml
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
@@ -280,7 +280,7 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
     recipe = build_recipe(values, row.recipe)
     text = Prepared.open(recipe, data)
     budget = recipe.budget.resolve(text)
-    least = fewest_tokens(recipe)
+    least = 1 if recipe.learns == "counts" else recipe.batches.tokens
     if budget.tokens < least:
         raise UsageError(
             f"the budget of {budget.tokens:,.0f} tokens is smaller than one batch of {least:,}: raise it, or lower "

@@ -70,9 +70,12 @@ def header(found: Comparison) -> list[str]:
     return ["", "parameters", "words", "FLOPs", "seeds", *arrows]
 
 
+def leaders_of(found: Comparison) -> dict[str, list[str]]:
+    return {figure.name: figure.leaders() for figure in found.figures}
+
+
 def cells(found: Comparison) -> list[list[str]]:
-    best = {figure.name: figure.leaders() for figure in found.figures}
-    rows = []
+    best, rows = leaders_of(found), []
     for name in found.rows:
         cost = found.costs[name]
         about = [
@@ -147,6 +150,7 @@ def as_csv(found: Comparison) -> str:
         f"{figure.name} {part}" for figure in found.figures for part in ("value", "low", "high", "may be the best")
     ]
     costs = list(next(iter(found.costs.values()), {}))
+    best = leaders_of(found)
     writer = csv.writer(stream)
     writer.writerow(["row", "seeds", *costs, *names])
     for row in found.rows:
@@ -157,7 +161,7 @@ def as_csv(found: Comparison) -> str:
                 continue
             interval = figure.interval(row)
             ends = [interval.low, interval.high] if interval.bounded else ["", ""]
-            line += [interval.value, *ends, int(row in figure.leaders())]
+            line += [interval.value, *ends, int(row in best[figure.name])]
         writer.writerow(line)
     return stream.getvalue()
 

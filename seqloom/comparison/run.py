@@ -27,6 +27,7 @@ from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slu
 from seqloom.comparison.plans import find_plan
 from seqloom.comparison.report import write_report
 from seqloom.comparison.table import Comparison, collect
+from seqloom.cost import cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
 from seqloom.files import read_json, sole_owner, write_json
 from seqloom.folder import clear, git_commit, plain
@@ -138,11 +139,11 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         "deterministic": deterministic,
         "versions": {"seqloom": __version__, "git": git_commit()},
     }
-    path = folder / "plan.json"
+    record, path = plain(record), folder / "plan.json"
     if path.exists():
         check_same(folder, read_json(path), record)
     write_json(path, record)
-    return read_json(path)
+    return record
 
 
 def located(folder: Path, path: str) -> str:
@@ -158,7 +159,7 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
         known = {each["name"]: each for each in before[kind]}
         for each in now[kind]:
             other = known.get(each["name"])
-            if other is not None and plain(other) != plain(each):
+            if other is not None and other != each:
                 changed.append(f"{kind[:-1]} {each['name']!r}")
             if other is None and kind != "rows":
                 more.append(each["name"])
@@ -220,8 +221,7 @@ class Jobs:
         self.begun: dict[Job, float] = {}  # when each was started first
         self.failed: dict[str, tuple[int, str]] = {}
         self.environment = dict(os.environ)
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.environment.setdefault("OMP_NUM_THREADS", str(max(cores // most, 1)))
+        self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // most, 1)))
         (folder / "logs").mkdir(exist_ok=True)
 
     def run(self, left: Sequence[Job], until: float) -> dict[str, tuple[int, str]]:

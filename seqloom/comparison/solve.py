@@ -8,21 +8,13 @@ import torch
 from seqloom import cost
 from seqloom.batch import Sizes
 from seqloom.batches.loader import Cursor, Loader
-from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.errors import UsageError
 from seqloom.prepared import Prepared
 from seqloom.recipe import LARGEST, Recipe, build_recipe
+from seqloom.runs import begin_learner
 
 BATCHES = 8  # whose sizes speak for all
 ROUND = 8  # GPUs multiply widths of which this is a factor several times faster: taken where it costs little equality
-
-
-def fewest_tokens(recipe: Recipe) -> int:
-    """That a step reads."""
-    batches = recipe.batches
-    if recipe.learns == "counts":
-        return 1
-    return batches.streams * batches.length if batches.kind == "streams" else batches.budget
 
 
 def solved(
@@ -39,7 +31,7 @@ def solved(
     many operations; and what that is, in words. A model that counts has no size to choose: it stays as it is."""
     if recipe.learns == "counts":
         return recipe, "it counts: its size follows from the text"
-    sample = text_sizes(recipe, text) if flops else Sizes(0, 0, 0, 0)
+    sample = text_sizes(text) if flops else Sizes(0, 0, 0, 0)
 
     def measured(value: int) -> float:
         try:
@@ -92,10 +84,9 @@ def nearest(measured: Callable[[int], float], wanted: float, step: int) -> int:
     return step * min((low, high), key=lambda count: abs(measured(step * count) - wanted))
 
 
-def text_sizes(recipe: Recipe, text: Prepared) -> Sizes:
+def text_sizes(text: Prepared) -> Sizes:
     """Of some batches as they will be read, added up."""
-    learner = recipe.learner(text.vocab_size)
-    learner.introduce(PreparedVocabulary(text.tokenizer, text.train))
+    learner = begin_learner(text, None, 0)
     text.spell(learner.backbone.characters)
     loader = Loader(text.batches(1.0), learner, 0, workers=0)
     found = [item.sizes for item in islice(loader.items(Cursor()), BATCHES)]

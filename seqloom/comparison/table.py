@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.comparison.job import result_of
+from seqloom.comparison.job import result_of, run_of
 from seqloom.files import read_json
+from seqloom.folder import decisive
 from seqloom.metrics.differences import Difference, difference, difference_of_seeds, holm, leaders
 from seqloom.metrics.intervals import Interval, nested, student
 from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
+from seqloom.recipe import BatchesConfig
+from seqloom.train.log import read_log
 
 Failures = Mapping[str, tuple[int, str]]
 COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
@@ -114,9 +117,7 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         items[row["name"]] = {seed: dict(np.load(path.with_suffix(".npz"))) for seed, path in there.items()}
     rows = [row for row in record["rows"] if results[row["name"]]]
     names = [row["name"] for row in rows]
-    runs = {
-        row["name"]: [folder / "runs" / row["place"] / f"seed-{seed}" for seed in results[row["name"]]] for row in rows
-    }
+    runs = {row["name"]: [run_of(folder, row["place"], seed) for seed in results[row["name"]]] for row in rows}
     configs = {name: read_json(places[0] / "config.json") for name, places in runs.items()}
     figures = [
         bits_figure(rows, results),
@@ -131,9 +132,7 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         seeds={name: list(results[name]) for name in names},
         costs=costs,
         figures=[figure for figure in figures if figure.values],
-        curves={
-            row["name"]: curves_of(runs[row["name"]], meaning(row, configs)) for row in rows if counted(row) is False
-        },
+        curves={row["name"]: curves_of(runs[row["name"]], meaning(row, configs)) for row in rows if not counted(row)},
         milestones=milestones_of(record["suites"], results),
         samples={name: next(iter(results[name].values()))["sample"] for name in names},
         held=held_fixed(rows, configs, record),
@@ -246,10 +245,7 @@ def meaning(row: dict[str, Any], configs: dict[str, Any]) -> str:
 
 def curves_of(runs: list[Path], means: str) -> Curves:
     """Runs of several seeds have the same steps; where one has fewer, the mean ends with it."""
-    logs = []
-    for run in runs:
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        logs.append([line for line in lines if "loss" in line])
+    logs = [[line for line in read_log(run) if "loss" in line] for run in runs]
     count = min(map(len, logs))
     every = max(count // 80, 1)  # points that an eye can tell apart
 
@@ -296,14 +292,12 @@ def settings_of(row: dict[str, Any]) -> dict[str, Any]:
     """What decides a training beside the model and what it learns by; of models that count nothing does."""
     if counted(row):
         return {}
-    batches, train = row["recipe"]["batches"], row["recipe"]["train"]
-    silent = ("log_every", "save_every", "keep", "workers", "milestones")
-    tokens = batches["streams"] * batches["length"] if batches["kind"] == "streams" else batches["budget"]
-    found = {"batches.kind": batches["kind"], "batches.length": batches["length"]}
-    found["tokens a step"] = tokens * train["accumulate"]
-    if batches["kind"] == "passages":
-        found |= {f"batches.{name}": batches[name] for name in ("short", "short_share") if batches["short"]}
-    return found | flat({name: value for name, value in train.items() if name not in silent}, "train.")
+    batches, train = BatchesConfig(**row["recipe"]["batches"]), decisive(row["recipe"])["train"]
+    found: dict[str, Any] = {"batches.kind": batches.kind, "batches.length": batches.length}
+    found["tokens a step"] = batches.tokens * train["accumulate"]
+    if batches.short:
+        found |= {"batches.short": batches.short, "batches.short_share": batches.short_share}
+    return found | flat({name: value for name, value in train.items() if name != "log_every"}, "train.")
 
 
 def held_fixed(rows: list[dict[str, Any]], configs: dict[str, Any], record: dict[str, Any]) -> list[str]:
@@ -337,13 +331,13 @@ def caveats(
         found.append("one seed: nothing can be concluded from differences between rows, however large they look")
     if len({configs[row["name"]]["tokenizer"] for row in rows}) > 1:
         found.append("tokenizers differ: losses a token cannot be compared across them, bits per byte can")
-    for name, unit in (("parameters", ""), ("tokens", ""), ("words", "")):
+    for name in ("parameters", "tokens", "words"):
         values = {row["name"]: costs[row["name"]][name] for row in rows if name != "parameters" or not counted(row)}
         if values and max(values.values()) > 1.05 * max(min(values.values()), 1e-9):
-            shown = ", ".join(f"{row} {value:,.0f}{unit}" for row, value in values.items())
+            shown = ", ".join(f"{row} {value:,.0f}" for row, value in values.items())
             found.append(f"{name} could not be held fixed: {shown}")
     found += [f"{row['name']} counts: its size is the number of n-grams in the text" for row in rows if counted(row)]
-    kinds = {row["name"]: results[row["name"]][next(iter(results[row["name"]]))]["definition"] for row in rows}
+    kinds = {row["name"]: next(iter(results[row["name"]].values()))["definition"] for row in rows}
     if len(set(kinds.values())) > 1:
         told = "; ".join(
             f"{kind}: {', '.join(n for n in kinds if kinds[n] == kind)}" for kind in dict.fromkeys(kinds.values())

@@ -5,7 +5,7 @@ for every model, so that two can be compared item by item.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -52,9 +52,14 @@ def write_items(path: Path, items: Sequence[float]) -> None:
     if path.suffix == ".jsonl":
         write_bytes(path, "".join(json.dumps({"item": i, "score": x}) + "\n" for i, x in enumerate(items)).encode())
         return
+    write_arrays(path, {"items": np.array(items)})
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """As .npz, whole or not at all."""
 
     def write(file: Path) -> None:
         with open(file, "wb") as opened:  # given a name numpy would add an ending of its own
-            np.savez(opened, items=np.array(items))
+            np.savez(opened, **arrays)  # type: ignore[arg-type]
 
     replace_file(path, write)

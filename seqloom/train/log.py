@@ -8,6 +8,13 @@ from typing import Any
 from seqloom.files import explained
 
 
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Of a run: what was written while it was trained, line by line."""
+    path = folder / "metrics.jsonl"
+    with explained(path):
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 class MetricsLog:
     def __init__(self, path: Path, keep: int):
         """Opens the log and drops everything after its first `keep` bytes."""

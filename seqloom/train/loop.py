@@ -280,7 +280,7 @@ class Fit:
         if self.window:
             rows = torch.stack([torch.stack(row) for row in self.window]).tolist()
             # of a skipped step nothing but that is kept: its numbers are none, and a checkpoint holds none of that kind
-            self.state.window += [[0.0, 0.0, 0.0, 1.0] if skipped else row for row in rows for skipped in row[-1:]]
+            self.state.window += [[0.0, 0.0, 0.0, 1.0] if row[-1] else row for row in rows]
             self.window = []
 
     def write_log(self) -> None:

@@ -145,7 +145,7 @@ def test_operations_are_those_of_the_text(text, data, monkeypatch):
     for row in rows.values():
         assert row.recipe["budget"]["tokens"] == 3000 and row.recipe["budget"]["flops"] is None
         recipe = build_recipe(row.recipe, row.name)
-        sizes = text_sizes(recipe, Prepared.open(recipe, data))
+        sizes = text_sizes(Prepared.open(recipe, data))
         learner = recipe.learner(Prepared.open(recipe, data).vocab_size)
         flops = solve.cost.of_training(learner)(sizes) * 3000 / sizes.tokens
         assert flops == pytest.approx(1e9, rel=0.05)
