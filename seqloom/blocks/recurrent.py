@@ -12,10 +12,9 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqloom.batch import Context, Output, Ragged, State
-from seqloom.blocks.gated import STEPS, GatedScan
+from seqloom.blocks.gated import STEPS, GatedScan, Values
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.stack import Stack
 from seqloom.errors import UsageError
@@ -24,6 +23,7 @@ from seqloom.errors import UsageError
 warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
 
 CellState = tuple[Tensor, ...]  # (N, D) each; the first one is the output h
+SHUT = 100.0  # what a gate reads to be shut, and with the other sign to be open: σ is then 0 and 1, in fp16 too
 
 
 class Cell(Protocol):
@@ -112,38 +112,48 @@ class TorchCell(nn.Module):
 def fused(
     cells: Sequence[TorchCell], x: Tensor, batch: Ragged, states: Sequence[CellState | None]
 ) -> tuple[Tensor, list[CellState]]:
-    """Layers of one shape, one on the other, in one call of PyTorch's kernel: a GPU then works on several at once."""
+    """Layers of one shape, one on the other, in one call of PyTorch's kernel: a GPU then works on several at once. Where
+    lengths differ each has its own call, because the state of a sequence is taken where it ends."""
     n, first = batch.num_sequences, cells[0]
     if torch.is_autocast_enabled(x.device.type) and first.unbounded:
         # cuDNN computes in fp16 under autocast, whatever was asked for, and fp16 ends at 65,504
         with torch.autocast(x.device.type, enabled=False):
             return fused(cells, x.float(), batch, states)
     before = [cell.start(n) if state is None else state for cell, state in zip(cells, states, strict=True)]
-    given = [torch.stack([part.to(x.dtype) for part in parts]) for parts in zip(*before, strict=True)]  # (layers, N, D)
-    weights = [weight for cell in cells for weight in cell.drawn().weights()]
-    options = (True, len(cells), 0.0, first.training, False)  # biases, layers, dropout, training, bidirectional
-    kernel = getattr(torch._VF, first.kernel_name)
     if batch.is_full:
-        out, *after = kernel(to_grid(x, batch), given if len(given) > 1 else given[0], weights, *options, True)
-    else:
-        # packed, because only so the kernel returns the state at the end of each sequence
-        sizes = lengths(batch)
-        packed = pack_padded_sequence(
-            to_grid(x, batch), sizes.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
-        )
-        sorted_given = [part[:, packed.sorted_indices] for part in given]
-        out, *after = kernel(
-            packed.data,
-            packed.batch_sizes,
-            sorted_given if len(given) > 1 else sorted_given[0],
-            weights,
-            *options,
-        )
-        out, _ = pad_packed_sequence(packed._replace(data=out), batch_first=True, total_length=batch.max_len)
-        after = [part[:, packed.unsorted_indices] for part in after]
-        # an empty sequence has read nothing
-        after = [torch.where((sizes > 0)[:, None], a, b.to(a.dtype)) for a, b in zip(after, given, strict=True)]
-    return from_grid(out, batch), list(zip(*(part.unbind(0) for part in after), strict=True))
+        weights = [weight for cell in cells for weight in cell.drawn().weights()]
+        out, *after = kernel(first, len(cells), to_grid(x, batch), before, weights)
+        return from_grid(out, batch), list(zip(*(part.unbind(0) for part in after), strict=True))
+    ends = []
+    for cell, given in zip(cells, before, strict=True):
+        x, final = ended(cell, x, batch, given)
+        ends.append(final)
+    return x, ends
+
+
+def kernel(cell: TorchCell, layers: int, grid: Tensor, before: Sequence[CellState], weights: list[Tensor]) -> Values:
+    """grid (N, L, D) → h (N, L, D), and the parts of the last state (layers, N, D)"""
+    given = [torch.stack([part.to(grid.dtype) for part in parts]) for parts in zip(*before, strict=True)]
+    options = (True, layers, 0.0, cell.training, False, True)  # biases, ·, dropout, ·, bidirectional, batch first
+    return getattr(torch._VF, cell.kernel_name)(grid, given if len(given) > 1 else given[0], weights, *options)
+
+
+def ended(cell: TorchCell, x: Tensor, batch: Ragged, given: CellState) -> tuple[Tensor, CellState]:
+    """Sequences of several lengths, filled up to the longest. Nothing in it asks the host for the lengths, as a packed
+    sequence would. A kernel tells h at every step and the LSTM's cell after the last one only: one more input, which is 1
+    behind the end, shuts the input gate there and opens the forget gate, so that the cell stays as it was at the end."""
+    grid, weights, sizes = to_grid(x, batch), cell.drawn().weights(), lengths(batch)
+    if len(given) > 1:
+        behind = torch.arange(batch.max_len, device=x.device) >= sizes[:, None]
+        hold = weights[0].new_tensor([-SHUT, SHUT, 0.0, 0.0]).repeat_interleave(weights[0].shape[0] // 4)
+        weights = [torch.cat((weights[0], hold[:, None]), dim=1), *weights[1:]]
+        grid = torch.cat((grid, behind[..., None].to(grid.dtype)), dim=2)
+    out, *after = kernel(cell, 1, grid, [given], weights)
+    last = out[torch.arange(batch.num_sequences, device=x.device), (sizes - 1).clamp(min=0)]
+    parts = (last, *(part[0] for part in after[1:]))
+    # an empty sequence has read nothing
+    final = tuple(torch.where((sizes > 0)[:, None], a, b.to(a.dtype)) for a, b in zip(parts, given, strict=True))
+    return from_grid(out, batch), final
 
 
 class ElmanCell(TorchCell):
@@ -249,11 +259,6 @@ def has_kernel(cell: Any) -> bool:
     return isinstance(cell, TorchCell) and bool(cell.kernel_name)
 
 
-def waits(cell: TorchCell, batch: Ragged) -> bool:
-    """Whether the kernel of a cell would have to ask a GPU for the lengths, and there is a way without."""
-    return batch.owner.is_cuda and not batch.is_full and batch.max_len > 1 and has_gates(cell)
-
-
 class RecurrentLayer(nn.Module):
     """A cell over a ragged batch, as a layer of a Stack; dropout on what it reads (Zaremba et al., 2014, arXiv 1409.2329)."""
 
@@ -269,12 +274,11 @@ class RecurrentLayer(nn.Module):
         self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
     ) -> tuple[Tensor, CellState, Tensor | None]:
         x = self.read(x, batch)
-        if has_kernel(self.cell) and not maps and not waits(self.cell, batch):
+        if has_kernel(self.cell) and not maps:
             hidden, (after,) = fused([self.cell], x, batch, [state])
             return hidden, after, None
         if has_gates(self.cell) and batch.max_len > 1:  # a single step is no loop
-            hidden, after, gates = gated(self.cell, x, batch, state)
-            return hidden, after, gates if maps else None
+            return gated(self.cell, x, batch, state)
         return scan(self.cell, x, batch, state, gates=maps)
 
     def start(self, n: int, max_len: int) -> CellState:
@@ -298,8 +302,7 @@ class RecurrentStack(Stack):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        waiting = any(waits(layer.cell, batch) for layer in self.layers if isinstance(layer, RecurrentLayer))
-        if layers or maps or waiting or not self.is_plain():
+        if layers or maps or not self.is_plain():
             return super().forward(x, batch, state, context, layers, maps)
         before = state.own if state is not None else [None] * len(self.layers)
         x, after = fused([layer.cell for layer in self.layers], x, batch, before)

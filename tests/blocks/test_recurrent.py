@@ -69,16 +69,37 @@ def test_equals_torch(kind, width, maps):
             torch.testing.assert_close(parameter.grad, their.grad, rtol=1e-9, atol=1e-9)
 
 
-def test_loop_and_kernel_of_unequal_lengths():
-    for make in (LstmCell(IN, D), GruCell(IN, D), ElmanCell(IN, D), LstmCell(IN, 2 * D, D)):
-        cell = make.double()
-        batch = pack([[0] * 5, [0], [0] * 8])
-        x = torch.randn(14, IN, dtype=torch.float64)
-        hidden, (state,) = fused([cell], x, batch, [None])
-        looped, final, _ = scan(cell, x, batch)
-        torch.testing.assert_close(hidden, looped, rtol=0, atol=1e-12)
-        for a, b in zip(state, final, strict=True):
-            torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+KERNELS = {
+    "lstm": lambda: LstmCell(IN, D),
+    "gru": lambda: GruCell(IN, D),
+    "elman": lambda: ElmanCell(IN, D),
+    "projected": lambda: LstmCell(IN, 2 * D, D),
+}
+
+
+@pytest.mark.parametrize("lengths", [(6, 6, 6, 6), (5, 1, 8), (3, 6, 0, 1)])
+@pytest.mark.parametrize("kind", KERNELS)
+def test_loop_and_kernel(kind, lengths):
+    """Outputs, last states and every gradient, those that come through the states included."""
+    torch.manual_seed(0)
+    cell = KERNELS[kind]().double()
+    batch = pack([[0] * n for n in lengths])
+    x = torch.randn(sum(lengths), IN, dtype=torch.float64, requires_grad=True)
+    state = tuple(torch.randn(len(lengths), w, dtype=torch.float64, requires_grad=True) for w in cell.widths())
+    learnt = [x, *state, *cell.parameters()]
+    hidden, (after,) = fused([cell], x, batch, [state])
+    looped, final, _ = scan(cell, x, batch, state)
+    by_kernel, by_loop = (hidden, *after), (looped, *final)
+    told = [torch.randn_like(part) for part in by_loop]
+    torch.testing.assert_close(by_kernel, by_loop, rtol=0, atol=1e-12)
+    grads = (torch.autograd.grad(parts, learnt, told) for parts in (by_kernel, by_loop))
+    torch.testing.assert_close(*grads, rtol=0, atol=1e-10)
+
+
+def test_planted_cell_that_goes_on_behind_the_end_is_noticed(monkeypatch):
+    monkeypatch.setattr(recurrent, "SHUT", 0.0)
+    with pytest.raises(AssertionError):
+        test_loop_and_kernel("lstm", (5, 1, 8))
 
 
 def test_one_call_equals_layer_by_layer_with_states_and_unequal_lengths():
