@@ -214,9 +214,8 @@ def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str,
             name: run.evaluate(files(tasks, name, "test"))["accuracy"] for name in ("cr", "mpqa", "product_reviews")
         }
     if work["model"] == "lstm-back-on-trec":  # with the one that reads forward
-        other = out / "runs" / work["name"].replace("lstm-back-on-trec", "lstm-on-trec")
-        if other.exists():
-            result["both"] = load(other, device).evaluate(given["test"], others=[run])["accuracy"]
+        other: Any = load(out / "runs" / partner(work), device)
+        result["both"] = other.evaluate(given["test"], others=[run])["accuracy"]
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     if not work["model"].endswith("-on-trec"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -225,22 +224,53 @@ def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str,
     return result
 
 
-def worker(number: int, arguments: argparse.Namespace) -> None:
-    """Every so many-th job, as long as there is time."""
+def costly(work: dict[str, Any]) -> float:
+    """What is begun first: a long one at the end would leave the others idle."""
+    size = {
+        "brown": 40,
+        "squad": 40,
+        "conll2000": 8,
+        "btc": 6,
+        "sst": 5,
+        "sick": 4,
+        "subjectivity": 4,
+        "mrpc": 3,
+        "trec": 3,
+    }
+    return -size.get(work["data"], 1) * (3 if work["how"] == "scratch" else 1) * (2 if work["model"] == "lstm" else 1)
+
+
+def worker(arguments: argparse.Namespace) -> None:
+    """The next job that nobody has taken, as long as there is time."""
     import torch
 
     from seqloom.errors import SeqloomError
 
     torch.set_num_threads(1)
-    out = arguments.out
-    for i, work in enumerate(once(arguments.groups)):
+    out, left = arguments.out, sorted(once(arguments.groups), key=costly)
+    while left and time.time() < arguments.until:
+        # both directions are measured together by the one that comes second
+        ready = (w for w in left if w["model"] != "lstm-back-on-trec" or (out / "done" / f"{partner(w)}.json").exists())
+        work = next(ready, None)
+        if work is None:
+            time.sleep(1)
+            continue
+        left.remove(work)
         path = out / "done" / f"{work['name']}.json"
-        if i % arguments.jobs != number or path.exists() or time.time() > arguments.until:
+        try:
+            (out / "taken" / work["name"]).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        if path.exists():
             continue
         try:
             path.write_text(json.dumps(done(work, arguments.tasks, out, arguments.device)))
         except SeqloomError as error:
             print(f"{work['name']}: {error}", flush=True)
+
+
+def partner(work: dict[str, Any]) -> str:
+    return work["name"].replace("lstm-back-on-trec", "lstm-on-trec")
 
 
 def headline(result: dict[str, Any], split: str = "test") -> float:
@@ -281,27 +311,21 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--pretrain", help=argparse.SUPPRESS)
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     out, tasks = arguments.out, arguments.tasks
     (out / "done").mkdir(parents=True, exist_ok=True)
     if arguments.pretrain:
         pretrained(arguments.pretrain, out, arguments.tokens, arguments.device)
         return
-    if arguments.worker is not None:
-        worker(arguments.worker, arguments)
+    if arguments.worker:
+        worker(arguments)
         return
     until = time.time() + 60 * arguments.minutes
     prepare_texts(tasks, arguments.sources, out)
     tuned_texts(tasks, out)
     call = [sys.executable, __file__, str(tasks), str(out), "--device", arguments.device, "--groups", *arguments.groups]
-    call += [
-        "--jobs",
-        str(arguments.jobs),
-        "--until",
-        str(until),
-        *(["--tokens", str(arguments.tokens)] if arguments.tokens else []),
-    ]
+    call += ["--until", str(until), *(["--tokens", str(arguments.tokens)] if arguments.tokens else [])]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     needed = list(dict.fromkeys(work["model"] for work in jobs_of(arguments.groups)))
     bases = list(dict.fromkeys(name.removesuffix("-on-trec") for name in needed))
@@ -317,8 +341,10 @@ def main() -> None:
         if missing:
             print(f"pre-trained: {', '.join(missing)}", flush=True)
     started = time.time()
+    shutil.rmtree(out / "taken", ignore_errors=True)
+    (out / "taken").mkdir()
     workers = [
-        subprocess.Popen([*call, "--worker", str(i)], stderr=(out / f"worker-{i}.log").open("w"), env=environment)
+        subprocess.Popen([*call, "--worker"], stderr=(out / f"worker-{i}.log").open("w"), env=environment)
         for i in range(arguments.jobs)
     ]
     for process in workers:

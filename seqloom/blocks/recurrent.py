@@ -145,8 +145,9 @@ def ended(cell: TorchCell, x: Tensor, batch: Ragged, given: CellState) -> tuple[
     grid, weights, sizes = to_grid(x, batch), cell.drawn().weights(), lengths(batch)
     if len(given) > 1:
         behind = torch.arange(batch.max_len, device=x.device) >= sizes[:, None]
-        hold = weights[0].new_tensor([-SHUT, SHUT, 0.0, 0.0]).repeat_interleave(weights[0].shape[0] // 4)
-        weights = [torch.cat((weights[0], hold[:, None]), dim=1), *weights[1:]]
+        quarter = (weights[0].shape[0] // 4, 1)  # input, forget, candidate, output
+        hold = [weights[0].new_full(quarter, value) for value in (-SHUT, SHUT, 0.0, 0.0)]
+        weights = [torch.cat((weights[0], torch.cat(hold)), dim=1), *weights[1:]]
         grid = torch.cat((grid, behind[..., None].to(grid.dtype)), dim=2)
     out, *after = kernel(cell, 1, grid, [given], weights)
     last = out[torch.arange(batch.num_sequences, device=x.device), (sizes - 1).clamp(min=0)]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from seqloom.batch import Learner, Loss, State
-from seqloom.blocks.recurrent import RecurrentLayer, has_gates, has_kernel
+from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.errors import UsageError
 from seqloom.train.precision import autocast
 
@@ -27,10 +27,9 @@ def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
     return device.type == "cuda" and not any(isinstance(module, RecurrentLayer) for module in learner.modules())
 
 
-def worth_recording(learner: Learner, device: torch.device, carries: bool) -> bool:
-    """On a GPU, where nothing in a step asks the host: some recurrent kernels do, for sequences of unequal lengths."""
-    asks = not carries and any(has_kernel(module) and not has_gates(module) for module in learner.modules())
-    return device.type == "cuda" and learner.static and not asks
+def worth_recording(learner: Learner, device: torch.device) -> bool:
+    """On a GPU, where nothing in a step asks the host."""
+    return device.type == "cuda" and learner.static
 
 
 class Gradient:

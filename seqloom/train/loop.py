@@ -149,7 +149,7 @@ class Fit:
         compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
         # replayed gradients replace each other: several batches a step would have to be added up
         single = config.accumulate == 1
-        recorded = config.record and single and worth_recording(learner, device, loader.batches.rows > 0)
+        recorded = config.record and single and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
         self.top = max(group["depth"] for group in self.optimizer.param_groups)

@@ -90,7 +90,7 @@ def test_recorded_steps_equal_plain_ones(name, compiled):
     ours = learner(name)
     if compiled and not worth_compiling(ours, CUDA):
         compiled = False
-    assert worth_recording(ours, CUDA, carries=False)
+    assert worth_recording(ours, CUDA)
     results = []
     for recorded in (False, True):
         each = copy.deepcopy(ours)
