@@ -49,9 +49,7 @@ def ours(row: str) -> Callable[[], Tensor]:
     backbone = Bert(Bert.Config(vocab_size=V, **SHAPES[row]))
     learner = Classify(backbone, Classify.Config(labels=("0", "1"))).to(CUDA).train()
     optimizer = build_optimizer(OptimConfig(lr=2e-5), learner)
-    differentiate = Gradient(
-        learner, "bf16", CUDA, worth_compiling(learner, CUDA), worth_recording(learner, CUDA, carries=False)
-    )
+    differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), worth_recording(learner, CUDA))
     examples = [
         batch_of(
             [[Row(ids, None, np.ones(len(ids), bool), np.int64(label))] for ids, label in zip(*both, strict=True)], 72

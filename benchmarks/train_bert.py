@@ -51,9 +51,7 @@ def ours(row: str) -> Callable[[], Tensor]:
         Bert(Bert.Config(vocab_size=V, max_len=length, dropout=0.0, pooler=False)), MaskedLM.Config()
     ).to(CUDA)
     optimizer = build_optimizer(OptimConfig(lr=1e-4), learner)
-    differentiate = Gradient(
-        learner, "bf16", CUDA, worth_compiling(learner, CUDA), worth_recording(learner, CUDA, carries=False)
-    )
+    differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), worth_recording(learner, CUDA))
     most = max(int(lengths.sum()) for lengths in lengths_of(row))
     most = n * length if row != "ragged" else -(-most // 1024) * 1024
     generator = torch.Generator().manual_seed(1)

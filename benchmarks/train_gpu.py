@@ -231,7 +231,7 @@ def ours(row: str) -> Train:
         kind = WithGates if row.endswith("gates") else NextToken
         learner = kind(model, NextToken.Config(tie=False, bias=True)).to(CUDA)
     optimizer = build_optimizer(optim, learner)
-    recorded = worth_recording(learner, CUDA, carries=row != "gpt2")
+    recorded = worth_recording(learner, CUDA)
     differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)
     frame = to_device(ragged(torch.zeros(n * length, dtype=torch.long), torch.full((n,), length), length), CUDA)
     tokens = [next(batches) for batches in [tokens_of(v, n, length)] for _ in range(4)]

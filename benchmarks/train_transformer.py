@@ -35,7 +35,7 @@ def ours(n: int, length: int) -> Callable[[], Tensor]:
     config = Transformer.Config(vocab_size=V, max_len=length, dropout=0.0, activation="swish")
     learner = Translate(Transformer(config), Translate.Config(label_smoothing=0.0)).to(CUDA)
     optimizer = build_optimizer(OptimConfig(lr=1e-4), learner)
-    recorded = worth_recording(learner, CUDA, carries=False)
+    recorded = worth_recording(learner, CUDA)
     differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)
     frame = to_device(ragged(torch.zeros(n * length, dtype=torch.long), torch.full((n,), length), length), CUDA)
     examples = [
