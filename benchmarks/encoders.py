@@ -1,6 +1,7 @@
 """Encoders at one budget: what they learn by, compared on english-novels and wikinews, and on minimal pairs.
 
     python benchmarks/encoders.py FILE... OUT [--blimp FOLDER] [--minutes 8.5] [--rows bert electra ...] [--tokens 48e6]
+    python benchmarks/encoders.py OUT --data TRANSFER/data      on the text of transfer.py, which can take over these models
 
 One tokenizer (WordPiece of 16,384), the splits that the files name, equal tokens, 8 to 12M parameters: BERT with and without
 the next sentence, a left-to-right model of the same size, RoBERTa's way, ALBERT, ELECTRA. Works in parts, as shelf.py does:
@@ -24,7 +25,8 @@ from seqloom.errors import Interrupted, SeqloomError
 
 BODY = ["model.dim=256", "model.num_layers=6", "model.num_heads=4", "model.max_len=128"]
 STEPS = ["batches.budget=16384", "batches.length=128", "train.optim.lr=1e-3", "train.schedule.name=linear",
-         "train.schedule.floor=0", "train.schedule.warmup=300", "train.optim.weight_decay=0.01"]  # fmt: skip
+         "train.schedule.floor=0", "train.schedule.warmup=300", "train.optim.weight_decay=0.01",
+         "train.eval_every=1000000", "train.save_every=1000000", "valid.limit=50000"]  # fmt: skip
 # long passages keep masked models on the plateau of single words for thousands of steps (docs/results/2026-11-15-encoders.md)
 SHORT = ["batches.short=32", "batches.short_share=0.5"]
 ROWS: dict[str, tuple[str, list[str]]] = {
@@ -38,10 +40,15 @@ ROWS: dict[str, tuple[str, list[str]]] = {
 }  # fmt: skip
 
 
+def folder_of(out: Path, row: str, seed: int) -> Path:
+    return out / f"{row.replace(' ', '-').replace(',', '')}-{seed}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sources", type=Path, nargs="+")
+    parser.add_argument("sources", type=Path, nargs="*")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--data", type=Path, help="a prepared folder, instead of files")
     parser.add_argument("--blimp", type=Path)
     parser.add_argument("--minutes", type=float, default=8.5)
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=ROWS)
@@ -51,15 +58,14 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--set", dest="extra", action="append", default=[])
     arguments = parser.parse_args()
-    out, data = arguments.out, arguments.out / "data"
+    out, data = arguments.out, arguments.data or arguments.out / "data"
     out.mkdir(parents=True, exist_ok=True)
     stop_after(arguments.minutes)
     if not (data / "manifest.json").exists():
         prepare(arguments.sources, data, tokenizer="wordpiece", vocab_size=arguments.vocab_size, split_field="split")
-    common = [f"budget={{tokens={arguments.tokens}}}", "train.eval_every=1000000", "train.save_every=1000000"]
-    common += ["valid.limit=50000", *STEPS]
+    common = [f"budget={{tokens={arguments.tokens}}}", *STEPS]
     for name in arguments.rows:
-        folder = out / f"{name.replace(' ', '-').replace(',', '')}-{arguments.seed}"
+        folder = folder_of(out, name, arguments.seed)
         if (folder / "encoders.json").exists():
             continue
         recipe, settings = ROWS[name]

@@ -1,11 +1,12 @@
 """What pre-training is worth: tasks learnt from scratch, from frozen features and by fine-tuning, with models of four kinds.
 
-    python benchmarks/transfer.py TASKS OUT FILE... [--groups main once ...] [--jobs 12] [--minutes 8.5] [--tokens N]
+    python benchmarks/transfer.py TASKS OUT FILE... [--groups main once ...] [--jobs 12] [--minutes 8.5] [--tokens 48e6]
 
 TASKS: a folder as `tasks_data.py` writes it (packed files are read, too). FILE: the text to pre-train on, with the splits that it
-names; documents that repeat a test text of a task are left out. First the backbones are pre-trained, one pass each, all at a
-time; then tasks, each of --jobs processes one after the other. What is finished stays finished (OUT/done/*.json), so the
-script can be called again and again in parts of --minutes; exit code 75 says that there is more to do. OUT/tables.md: the tables.
+names; documents that repeat a test text of a task are left out. First the backbones are pre-trained, all at a time, or taken
+over from encoders.py (--encoders ITS_OUT); then tasks, each of --jobs processes one after the other. What is finished stays
+finished (OUT/done/*.json), so the script can be called again and again in parts of --minutes; exit code 75 says that there is
+more to do. OUT/tables.md: the tables.
 
     main      sst, trec, mrpc, conll2000 chunks, wikigold × four models × scratch, features, fine-tuned × 3 seeds
     once      eleven further sets, fine-tuned, and from scratch
@@ -28,21 +29,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-BODY = ["model.dim=256", "model.num_layers=6", "model.num_heads=4", "model.max_len=128"]
-STEPS = ["train.schedule.name=linear", "train.schedule.floor=0", "train.schedule.warmup=200", "train.optim.weight_decay=0.01",
-         "train.eval_every=1000000", "train.save_every=1000000", "valid.limit=50000", "train.compile=false"]  # fmt: skip
-ENCODER = [*BODY, *STEPS, "batches.budget=8192", "batches.length=128", "train.optim.lr=1e-3"]
-# long passages keep masked models on the plateau of single words (docs/results/2026-11-15-encoders.md)
-SHORT = ["batches.short=32", "batches.short_share=0.5"]
-STREAMS = ["model.dim=512", *STEPS, "batches.streams=64", "batches.length=128", "train.optim.lr=2e-3"]
+from encoders import ROWS, STEPS, folder_of
+
+# of these models the rows of encoders.py are taken, lengths of steps and of passages included
+ENCODERS = {"gpt": "left to right", "bert": "bert", "bert-no-nsp": "bert, no next sentence", "electra": "electra"}
+STREAMS = [*STEPS, "model.dim=448", "batches.streams=64", "batches.length=128", "train.optim.lr=2e-3"]
 # name: recipe, settings, which text
 BACKBONES: dict[str, tuple[str, list[str], str]] = {
     "lstm": ("lstm-small", STREAMS, "data"),
-    "gpt": ("gpt2-tiny", ENCODER, "data"),
-    "bert": ("bert-tiny", [*ENCODER, *SHORT], "data"),
-    "electra": ("electra-tiny", [*ENCODER, *SHORT, "model.embedding_dim=128", "train.optim.lr=5e-4"], "data"),
     "lstm-back": ("lstm-small", STREAMS, "back"),
-    "bert-no-nsp": ("bert-tiny", [*ENCODER, *SHORT, 'objective={name="masked"}', "model.pooler=false"], "data"),
+    **{name: (ROWS[row][0], [*STEPS, *ROWS[row][1]], "data") for name, row in ENCODERS.items()},
 }
 MAIN = ("sst", "trec", "mrpc", "conll2000", "wikigold")
 ONCE = ("cola", "sick", "rte", "subjectivity", "wnut17", "btc", "persuasive-essays", "brown", "squad", "codah", "sts")
@@ -142,21 +138,21 @@ def prepare_texts(tasks: Path, sources: list[Path], out: Path) -> None:
     for name, more in (("data", {}), ("back", {"backward": True})):
         if not (out / name / "manifest.json").exists():
             given = out / "data/tokenizer.json"
-            words = {"from_tokenizer": given} if name == "back" else {"tokenizer": "wordpiece", "vocab_size": 12288}
+            words = {"from_tokenizer": given} if name == "back" else {"tokenizer": "wordpiece", "vocab_size": 16384}
             prepare([*sources, held], out / name, split_field="split", leak_share=0.1, **words, **more)
 
 
-def pretrained(name: str, out: Path, tokens: float | None, device: str) -> None:
+def pretrained(name: str, out: Path, tokens: float, device: str) -> None:
     from seqloom.runs import pretrain
 
     folder = out / "pre" / name
-    budget = [f"budget={{tokens={tokens}}}" if tokens else "budget={epochs=1}"]
     if (folder / "card.md").exists():
         return
     if name.endswith("-on-trec"):  # the language model goes on with the task's own text
         base = name.removesuffix("-on-trec")
         recipe, settings, _ = BACKBONES[base]
         settings = [*settings, "budget={epochs=8}", "batches.streams=16", "batches.length=32", "train.optim.lr=5e-4"]
+        settings.append("train.compile=false")
         data = out / ("trec-back" if base.endswith("back") else "trec")
         pretrain(recipe, data, folder, settings=settings, device=device, start=out / "pre" / base, overwrite=True)
         return
@@ -165,7 +161,7 @@ def pretrained(name: str, out: Path, tokens: float | None, device: str) -> None:
         recipe,
         out / text,
         folder,
-        settings=[*settings, *budget],
+        settings=[*settings, f"budget={{tokens={tokens}}}", "train.compile=false"],
         device=device,
         resume=(folder / "config.json").exists(),
     )
@@ -307,7 +303,8 @@ def main() -> None:
     parser.add_argument("--groups", nargs="+", default=["main", "once", "ulmfit", "ablation", "domains", "crf"])
     parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=8.5)
-    parser.add_argument("--tokens", type=float, help="of pre-training, instead of one pass: for a trial")
+    parser.add_argument("--tokens", type=float, default=48e6, help="of pre-training")
+    parser.add_argument("--encoders", type=Path, help="where encoders.py has put models that learnt from OUT/data")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--pretrain", help=argparse.SUPPRESS)
@@ -325,7 +322,11 @@ def main() -> None:
     prepare_texts(tasks, arguments.sources, out)
     tuned_texts(tasks, out)
     call = [sys.executable, __file__, str(tasks), str(out), "--device", arguments.device, "--groups", *arguments.groups]
-    call += ["--until", str(until), *(["--tokens", str(arguments.tokens)] if arguments.tokens else [])]
+    call += ["--until", str(until), "--tokens", str(arguments.tokens)]
+    (out / "pre").mkdir(exist_ok=True)
+    for name, row in ENCODERS.items():
+        if arguments.encoders and not (out / "pre" / name).exists():
+            (out / "pre" / name).symlink_to(folder_of(arguments.encoders, row, 0).resolve())
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     needed = list(dict.fromkeys(work["model"] for work in jobs_of(arguments.groups)))
     bases = list(dict.fromkeys(name.removesuffix("-on-trec") for name in needed))

@@ -153,6 +153,8 @@ def passages(model_name: str, preset: str, model: dict[str, Any]) -> dict[str, A
             "budget": (256 if wide else 64) * length,
             "length": length,
             "short": length // 4,
+            # the few steps of a small run are too few for the later places of long passages if most are short ones
+            **({} if wide else {"short_share": 0.5}),
             **mixed,
         },
         "train": {

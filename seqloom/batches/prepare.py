@@ -198,8 +198,7 @@ class _Preparation:
         unknown = ByteNgram(_merged(tokenizer, sample))
         surface = None
         if Surface.needed(tokenizer) and Surface.possible(tokenizer):
-            say("learning what spaces and case cost")
-            surface = Surface(tokenizer).learn(sample)
+            surface = Surface(tokenizer).learn(_fed(sample, "learning what spaces and case cost"))
         tokenizer.save(self.out / TOKENIZER)
         write_bytes(self.out / _PLAN, found.plan.flags.tobytes())
         costs = {"unknown": unknown.words, "surface": None if surface is None else surface.as_json()}
@@ -220,22 +219,14 @@ class _Preparation:
 
     def _learn(self, sample: list[str]) -> Tokenizer:
         kind = self.options["tokenizer"]
-        total = sum(map(len, sample))
-        with Progress(f"learning {kind}", total / 1e6, unit="MB") as bar:
-
-            def fed() -> Iterator[str]:
-                for text in sample:
-                    yield text
-                    bar.advance(len(text) / 1e6, note="then merging" if kind in LEARNT else None)
-
-            return Tokenizer.train(
-                kind,
-                fed(),
-                vocab_size=self.options["vocab_size"],
-                min_count=self.options["min_count"],
-                lowercase=self.options["lowercase"],
-                words=self.options["words"],
-            )
+        return Tokenizer.train(
+            kind,
+            _fed(sample, f"learning {kind}", note="then merging" if kind in LEARNT else None),
+            vocab_size=self.options["vocab_size"],
+            min_count=self.options["min_count"],
+            lowercase=self.options["lowercase"],
+            words=self.options["words"],
+        )
 
     def _sample(self, plan: Plan, share: float) -> Iterator[str]:
         """Training text, all of it or an even share taken all along the corpus."""
@@ -323,6 +314,13 @@ class _Preparation:
             with explained(self.out / name):
                 (self.out / name).unlink(missing_ok=True)
         return Store.open(self.out).manifest
+
+
+def _fed(sample: list[str], what: str, note: str | None = None) -> Iterator[str]:
+    with Progress(what, sum(map(len, sample)) / 1e6, unit="MB") as bar:
+        for text in sample:
+            yield text
+            bar.advance(len(text) / 1e6, note=note)
 
 
 def _merged(tokenizer: Tokenizer, sample: list[str]) -> Counter[str]:

@@ -140,15 +140,17 @@ def kernel(cell: TorchCell, layers: int, grid: Tensor, before: Sequence[CellStat
 
 def ended(cell: TorchCell, x: Tensor, batch: Ragged, given: CellState) -> tuple[Tensor, CellState]:
     """Sequences of several lengths, filled up to the longest. Nothing in it asks the host for the lengths, as a packed
-    sequence would. A kernel tells h at every step and the LSTM's cell after the last one only: one more input, which is 1
+    sequence would. A kernel tells h at every step and the LSTM's cell after the last one only: a further input, which is 1
     behind the end, shuts the input gate there and opens the forget gate, so that the cell stays as it was at the end."""
     grid, weights, sizes = to_grid(x, batch), cell.drawn().weights(), lengths(batch)
     if len(given) > 1:
-        behind = torch.arange(batch.max_len, device=x.device) >= sizes[:, None]
+        behind = (torch.arange(batch.max_len, device=x.device) >= sizes[:, None])[..., None]
         quarter = (weights[0].shape[0] // 4, 1)  # input, forget, candidate, output
         hold = [weights[0].new_full(quarter, value) for value in (-SHUT, SHUT, 0.0, 0.0)]
-        weights = [torch.cat((weights[0], torch.cat(hold)), dim=1), *weights[1:]]
-        grid = torch.cat((grid, behind[..., None].to(grid.dtype)), dim=2)
+        # with zeros beside it: matrix units of GPUs want widths that are multiples of 8
+        wider = [nn.functional.pad(part, (0, 7)) for part in (torch.cat(hold), behind.to(grid.dtype))]
+        weights = [torch.cat((weights[0], wider[0]), dim=1), *weights[1:]]
+        grid = torch.cat((grid, wider[1]), dim=2)
     out, *after = kernel(cell, 1, grid, [given], weights)
     last = out[torch.arange(batch.num_sequences, device=x.device), (sizes - 1).clamp(min=0)]
     parts = (last, *(part[0] for part in after[1:]))

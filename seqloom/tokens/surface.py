@@ -30,6 +30,17 @@ class Unit(NamedTuple):
     word: str | None  # as the ids have it; None: unknown
 
 
+Place = tuple[str, str, str | None]  # the kind of word to the left, the gap not yet paid for, a chunk; None: the end
+
+
+class Step(NamedTuple):
+    """What a chunk is at its place, and what it leaves to the next one."""
+
+    units: list[tuple[str, Unit, str]]  # between the kinds of word left and right of it
+    left: str
+    waiting: str
+
+
 class Choice:
     """P(string | contexts from general to special), interpolated, over every string there is."""
 
@@ -40,9 +51,9 @@ class Choice:
         self._totals: dict[str, int] = {}
         self._base = ByteNgram(self.counts.get("", {}))
 
-    def learn(self, symbol: str, *contexts: str) -> None:
+    def learn(self, symbol: str, times: int, *contexts: str) -> None:
         for context in ("", *contexts):
-            self.counts.setdefault(context, Counter())[symbol] += 1
+            self.counts.setdefault(context, Counter())[symbol] += times
 
     def close(self) -> None:
         self._totals = {context: sum(counts.values()) for context, counts in self.counts.items()}
@@ -90,26 +101,43 @@ class Surface:
         return {"gaps": self.gaps.as_json(), "forms": self.forms.as_json(), "spelled": self.spelled.words}
 
     def _clear(self) -> None:
-        self._units: dict[str, tuple[list[Unit], str]] = {}
-        self._known_gaps: dict[tuple[str, str, str], float] = {}
-        self._known_forms: dict[tuple[str, str, str], float] = {}
+        self._steps: dict[Place, Step] = {}
+        self._costs: dict[Place, float] = {}
 
     # ---- a text as units
 
     def units(self, text: str) -> Iterator[Unit]:
         """The units of a text and a last empty one; the gaps and forms, joined, are the text (but for blanks in the ids)."""
-        waiting = ""
+        for place in self.places(text):
+            yield from (unit for _, unit, _ in self._step(place).units)
+
+    def places(self, text: str) -> Iterator[Place]:
+        """The chunks of a text, with all that what they cost depends on: few kinds, each met often."""
+        left, waiting = _START, ""
         for chunk in chunks(text):
-            found = self._units.get(chunk)
-            if found is None:
-                if len(self._units) > _REMEMBERED:
-                    self._clear()
-                found = self._units[chunk] = self._split(chunk)
-            for gap, form, word in found[0]:
-                yield Unit(waiting + gap, form, word)
-                waiting = ""
-            waiting += found[1]
-        yield Unit(waiting, "", "")
+            place = (left, waiting, chunk)
+            yield place
+            _, left, waiting = self._steps.get(place) or self._step(place)
+        yield left, waiting, None
+
+    def _step(self, place: Place) -> Step:
+        found = self._steps.get(place)
+        if found is None:
+            if len(self._steps) > _REMEMBERED:
+                self._clear()
+            found = self._steps[place] = self._read(*place)
+        return found
+
+    def _read(self, left: str, waiting: str, chunk: str | None) -> Step:
+        if chunk is None:
+            return Step([(left, Unit(waiting, "", ""), _FINISH)], _FINISH, "")
+        units, rest = self._split(chunk)
+        found = []
+        for gap, form, word in units:
+            right = _kind(word)
+            found.append((left, Unit(waiting + gap, form, word), right))
+            left, waiting = right, ""
+        return Step(found, left, waiting + rest)
 
     def _split(self, chunk: str) -> tuple[list[Unit], str]:
         if not self.forgets_gaps:
@@ -125,39 +153,45 @@ class Surface:
 
     def learn(self, texts: Iterable[str]) -> "Surface":
         spelled: Counter[str] = Counter()
+        seen: Counter[Place] = Counter()
         for text in texts:
-            left = _START
-            for gap, form, word in self.units(text):
-                right = _kind(word) if form else _FINISH
-                if self.forgets_gaps:
-                    self.gaps.learn(gap, "\t" + right, left + "\t" + right)
-                if form and word is not None:
-                    pattern = _pattern(form, word)
-                    self.forms.learn(pattern, left, left + "\t" + word)
-                    if pattern == _SPELLED:
-                        spelled[form] += 1
-                left = right
+            seen.update(self.places(text))
+            if len(seen) > _REMEMBERED:
+                self._count(seen, spelled)
+                seen.clear()
+        self._count(seen, spelled)
         self.spelled = ByteNgram(spelled)
         self.gaps.close()
         self.forms.close()
         return self
 
+    def _count(self, seen: Counter[Place], spelled: Counter[str]) -> None:
+        for place, times in seen.items():
+            for left, (gap, form, word), right in self._step(place).units:
+                if self.forgets_gaps:
+                    self.gaps.learn(gap, times, "\t" + right, left + "\t" + right)
+                if form and word is not None:
+                    pattern = _pattern(form, word)
+                    self.forms.learn(pattern, times, left, left + "\t" + word)
+                    if pattern == _SPELLED:
+                        spelled[form] += times
+
     def bits(self, text: str) -> float:
-        total, left = 0.0, _START
-        for gap, form, word in self.units(text):
-            right = _kind(word) if form else _FINISH
-            if self.forgets_gaps:
-                cost = self._known_gaps.get((left, gap, right))
-                if cost is None:
-                    cost = self._known_gaps[left, gap, right] = self.gaps.bits(gap, "\t" + right, left + "\t" + right)
-                total += cost
-            if form and word is not None:
-                cost = self._known_forms.get((left, form, word))
-                if cost is None:
-                    cost = self._known_forms[left, form, word] = self._form_bits(left, form, word)
-                total += cost
-            left = right
+        total = 0.0
+        for place in self.places(text):
+            cost = self._costs.get(place)
+            if cost is None:
+                cost = self._costs[place] = sum(self._unit_bits(*each) for each in self._step(place).units)
+            total += cost
         return total
+
+    def _unit_bits(self, left: str, unit: Unit, right: str) -> float:
+        cost = 0.0
+        if self.forgets_gaps:
+            cost += self.gaps.bits(unit.gap, "\t" + right, left + "\t" + right)
+        if unit.form and unit.word is not None:
+            cost += self._form_bits(left, unit.form, unit.word)
+        return cost
 
     def _form_bits(self, left: str, form: str, word: str) -> float:
         pattern = _pattern(form, word)

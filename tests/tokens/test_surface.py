@@ -67,7 +67,7 @@ def test_the_usual_is_cheap_and_the_odd_is_dear() -> None:
 def test_a_choice_is_a_distribution() -> None:
     choice = Choice()
     for gap in [" "] * 5 + ["", "", "\n"]:
-        choice.learn(gap, "a", "ab")
+        choice.learn(gap, 1, "a", "ab")
     choice.close()
     strings = ["", *map(chr, range(128))]
     total = sum(2 ** -choice.bits(s, "a", "ab") for s in strings)
