@@ -163,6 +163,7 @@ class Surface:
         self.spelled = ByteNgram(spelled)
         self.gaps.close()
         self.forms.close()
+        self._clear()  # what it remembers is large, and would be sent to every worker
         return self
 
     def _count(self, seen: Counter[Place], spelled: Counter[str]) -> None:
