@@ -91,7 +91,8 @@ def main() -> None:
             row["blimp"]["seconds"] = time.monotonic() - begun
         (folder / "encoders.json").write_text(json.dumps(row))
         test = scores["test"]
-        shown = {key: round(test[key], 4) for key in test if key.endswith(("perplexity", "accuracy", "per_byte"))}
+        told = {key: value for key, value in test.items() if isinstance(value, float)}
+        shown = {key: round(told[key], 4) for key in told if key.endswith(("perplexity", "accuracy", "per_byte"))}
         found = (
             "" if "blimp" not in row else f"  BLiMP {row['blimp']['accuracy']:.4f} in {row['blimp']['seconds']:.0f} s"
         )

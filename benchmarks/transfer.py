@@ -304,6 +304,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=8.5)
     parser.add_argument("--tokens", type=float, default=48e6, help="of pre-training")
+    parser.add_argument(
+        "--earlier", type=Path, help="results.jsonl of another machine: what is in it is not done again"
+    )
     parser.add_argument("--encoders", type=Path, help="where encoders.py has put models that learnt from OUT/data")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
@@ -324,6 +327,8 @@ def main() -> None:
     call = [sys.executable, __file__, str(tasks), str(out), "--device", arguments.device, "--groups", *arguments.groups]
     call += ["--until", str(until), "--tokens", str(arguments.tokens)]
     (out / "pre").mkdir(exist_ok=True)
+    for line in arguments.earlier.read_text().splitlines() if arguments.earlier else ():
+        (out / "done" / f"{json.loads(line)['name']}.json").write_text(line)
     for name, row in ENCODERS.items():
         if arguments.encoders and not (out / "pre" / name).exists():
             (out / "pre" / name).symlink_to(folder_of(arguments.encoders, row, 0).resolve())
