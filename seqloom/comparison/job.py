@@ -65,7 +65,11 @@ def work(out: Path, place: str, seed: int) -> None:
             items[suite["name"]] = np.asarray(outcomes, np.float32)
     for mark in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
         then = language_model(mark.parent, plan["device"])
-        passed = {suite["name"]: measured(then, suite, out).get("accuracy") for suite in plan["suites"]}
+        passed = {
+            suite["name"]: measured(then, suite, out).get("accuracy")
+            for suite in plan["suites"]
+            if suite["name"] in plan["milestones"]
+        }
         found["milestones"].append(read_json(mark) | {"suites": passed})
     for task in plan["tasks"]:
         found["tasks"][task["name"]] = transferred(out, place, seed, task, plan)

@@ -111,7 +111,9 @@ class PlanConfig(Config):
     suites: dict[str, str] = {}  # noqa: RUF012
     pairs: int = Field(0, ge=0, description="minimal pairs that are made from held-out text, of each kind")
     tasks: tuple[TaskConfig, ...] = ()
-    milestones: bool = False
+    milestones: bool | tuple[str, ...] = Field(
+        False, description="weights at round numbers of words are kept, and measured by all suites or by these"
+    )
     price: PriceConfig | None = None
     prompt: str = "The "
 
@@ -135,6 +137,14 @@ class PlanConfig(Config):
 
     def chosen_seeds(self) -> list[int]:
         return list(range(self.seeds)) if isinstance(self.seeds, int) else list(self.seeds)
+
+    def suite_names(self) -> list[str]:
+        return [*self.suites, *(["pairs"] if self.pairs else [])]
+
+    def milestone_suites(self) -> list[str]:
+        if isinstance(self.milestones, bool):
+            return self.suite_names() if self.milestones else []
+        return list(self.milestones)
 
 
 class Row(NamedTuple):
@@ -214,6 +224,11 @@ def check(plan: PlanConfig, source: str) -> None:
     for name in plan.suites:
         if name not in SUITES:
             found.append(f"unknown suite {name!r} (known: {', '.join(SUITES)})")
+    for name in plan.milestone_suites():
+        if name not in plan.suite_names():
+            found.append(
+                f"milestones: there is no suite {name!r} in this plan ({', '.join(plan.suite_names()) or 'none'})"
+            )
     for task in plan.tasks:
         if task.task not in TASKS or task_class(task.task).reads != "labelled":
             known = [name for name in TASKS if task_class(name).reads == "labelled"]
@@ -276,7 +291,7 @@ def resolve(plan: PlanConfig, folders: dict[tuple[str, int | None], Path]) -> li
 def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
     recipe = find_recipe(row.recipe, [*plan.settings, *row.settings])
     values = recipe.model_dump() | {"budget": budget_of(plan).model_dump()}
-    values["train"]["milestones"] = plan.milestones
+    values["train"]["milestones"] = bool(plan.milestones)
     recipe = build_recipe(values, row.recipe)
     text = Prepared.open(recipe, data)
     budget = recipe.budget.resolve(text)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from seqloom import __version__, progress
 from seqloom.batches.prepare import prepare
-from seqloom.batches.store import MANIFEST
+from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.job import result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
@@ -127,6 +127,7 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         "parameters": plan.parameters,
         "settings": list(plan.settings),
         "suites": suites,
+        "milestones": plan.milestone_suites(),
         "tasks": [
             task.model_dump(mode="json")
             | {"name": task_name(task), "place": slug(task_name(task))}
@@ -177,6 +178,7 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
     """The text in every vocabulary that rows ask for."""
     kinds = list(dict.fromkeys(tokens_of(plan, row) for row in plan.rows))
     if plan.text.prepared is not None:
+        held_out(Path(plan.text.prepared))
         return dict.fromkeys(kinds, Path(plan.text.prepared))
     files = [Path(name) for name in plan.text.files]
     if plan.text.built_in:
@@ -196,10 +198,14 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
         place.parent.mkdir(parents=True, exist_ok=True)
         prepare(files, place, tokenizer=kind, vocab_size=size, lowercase=plan.text.lowercase, **parts)
     for place in found.values():
-        splits = read_json(place / MANIFEST)["splits"]
-        if "valid" not in splits and "test" not in splits:
-            raise DataError(f"{place} holds nothing out to measure on: prepare it with --valid or --test")
+        held_out(place)
     return found
+
+
+def held_out(place: Path) -> None:
+    splits = Store.open(place).manifest.splits
+    if "valid" not in splits and "test" not in splits:
+        raise DataError(f"{place} holds nothing out to measure on: prepare it with --valid or --test")
 
 
 def run_jobs(folder: Path, record: dict[str, Any], most: int, until: float) -> dict[str, tuple[int, str]]:

@@ -52,6 +52,7 @@ def size(row, data):
         ({"budget": {"tokens": 3e3, "flops": 1e9}, "parameters": 1e4}, ["leave one of them out"]),
         ({"text": {"files": ["a"], "built_in": True}}, ["one of files, built_in and prepared"]),
         ({"text": {"built_in": True, "tokenizer": "sylables"}}, ["sylables"]),
+        ({"milestones": ["pairs", "blimp"], "pairs": 5}, ["no suite 'blimp' in this plan (pairs)"]),
         ({"rwos": [LSTM]}, ["rwos", "did you mean 'rows'"]),
     ],
 )

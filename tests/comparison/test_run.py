@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.comparison.plan import read_plan
 from seqloom.comparison.run import JobsFailed, compare
 from seqloom.config import to_toml
-from seqloom.errors import Interrupted, UsageError
+from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.runs import language_model
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 from tests.tasks.labelled import examples, write
@@ -224,3 +225,10 @@ def test_killed_once_the_table_is_the_same(text, tmp_path):
 @pytest.mark.long
 def test_killed_five_times_the_table_is_the_same(text, tmp_path):
     equal_after_kills(text, tmp_path, 5, seed=2)
+
+
+def test_a_text_that_holds_nothing_out_is_refused(text, tmp_path):
+    prepare([text], tmp_path / "data", vocab_size=300, valid=0, test=0)
+    given = plan_of(text, text={"prepared": str(tmp_path / "data")}, rows=[LSTM], seeds=1)
+    with pytest.raises(DataError, match="holds nothing out"):
+        compare(given, tmp_path / "out", device="cpu")
