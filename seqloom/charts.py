@@ -9,7 +9,7 @@ from seqloom.progress import human
 
 COLOURS = (
     "#c2410c", "#0369a1", "#15803d", "#7e22ce", "#a16207", "#be123c", "#0f766e", "#4338ca", "#4d7c0f", "#a21caf",
-    "#475569", "#b45309",
+    "#475569", "#b45309", "#1d4ed8", "#86198f", "#065f46", "#9f1239",
 )  # fmt: skip
 
 STYLE = """
@@ -65,11 +65,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str
 
 
 def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, str], log_x: bool = False) -> str:
-    """Lines over two linear axes, as SVG; a curve of one point is a dot. log_x: what is on the x axis grows by factors."""
+    """Lines over two linear axes, as SVG; a curve of one point is a dot with its name beside it. log_x: what is on the x axis
+    grows by factors."""
     if log_x:
         positive = [(curve, [(x, y) for x, y in curve.points if x > 0]) for curve in curves]
         curves = [curve._replace(points=[(math.log10(x), y) for x, y in points]) for curve, points in positive]
-    width, height, left, bottom, top = 860, 360, 56, 40, 12
+    width, height, left, bottom, top = 860, 370, 56, 40, 24
     xs = [x for curve in curves for x, _y in curve.points]
     ys = [y for curve in curves for _x, y in curve.points] + [
         y for curve in curves for pair in curve.spread for y in pair
@@ -78,6 +79,9 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
         return "<p>no measurements</p>"
     x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
     x1, y1 = x1 + (x1 == x0), y1 + (y1 == y0)
+    if any(len(curve.points) == 1 for curve in curves):  # a dot on the edge would be cut off
+        spare_x, spare_y = 0.06 * (x1 - x0), 0.06 * (y1 - y0)
+        x0, x1, y0, y1 = x0 - spare_x, x1 + spare_x, y0 - spare_y, y1 + spare_y
 
     def place(x: float, y: float) -> str:
         across = left + (x - x0) / (x1 - x0) * (width - left - 12)
@@ -99,15 +103,18 @@ def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, s
             f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{human(told, ".3g", ".3g")}</text>'
         )
     parts.append(f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{escaped(x_name)}</text>')
-    parts.append(f'<text x="{width - 12}" y="{top + 14}" text-anchor="end">{escaped(y_name)}</text>')
+    parts.append(f'<text x="{left}" y="12">{escaped(y_name)}</text>')
     for curve in curves:
         line = " ".join(place(x, y) for x, y in curve.points)
         stroke = colour.get(curve.name, COLOURS[0])
         if len(curve.points) == 1:
             across, up = line.split(",")
-            parts.append(
-                f'<circle cx="{across}" cy="{up}" r="5" fill="{stroke}"><title>{escaped(curve.name)}</title></circle>'
-            )
+            aside, anchor = (-9, "end") if float(across) > 0.8 * width else (9, "start")
+            parts += [
+                f'<circle cx="{across}" cy="{up}" r="5" fill="{stroke}"/>',
+                f'<text x="{float(across) + aside:.1f}" y="{up}" text-anchor="{anchor}" dominant-baseline="middle">'
+                f"{escaped(curve.name)}</text>",
+            ]
             continue
         dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
         parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2"{dash}/>')

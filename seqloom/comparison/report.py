@@ -183,7 +183,7 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[tuple[str, str, str]
         best = [points[row] for row in pareto(points)]
         line = [Curve("Pareto", best, dash="5 5")] if len(best) > 1 else []
         dots = [Curve(row, [point]) for row, point in points.items()]
-        remark = "The dashed line joins rows that no other one beats in both."
+        remark = "The dashed line joins rows that no other one beats in both." if line else ""
         picture = chart(
             "floating-point operations", "bits per byte", [*dots, *line], colour | {"Pareto": "#888"}, log_x=True
         )
