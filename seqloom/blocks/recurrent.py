@@ -21,6 +21,7 @@ from seqloom.errors import UsageError
 
 # true, said once a process, and nothing that whoever trains such a model could change
 warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
 
 CellState = tuple[Tensor, ...]  # (N, D) each; the first one is the output h
 SHUT = 100.0  # what a gate reads to be shut, and with the other sign to be open: σ is then 0 and 1, in fp16 too
