@@ -1,7 +1,6 @@
 """How wide a model must be to have so many parameters, or for its training to take so many operations."""
 
 from collections.abc import Callable
-from itertools import islice
 
 import torch
 
@@ -85,9 +84,11 @@ def nearest(measured: Callable[[int], float], wanted: float, step: int) -> int:
 
 
 def text_sizes(text: Prepared) -> Sizes:
-    """Of some batches as they will be read, added up."""
+    """Of some batches as they will be read, added up; from everywhere in an epoch, as its first ones may be shorter."""
     learner = begin_learner(text, None, 0)
     text.spell(learner.backbone.characters)
     loader = Loader(text.batches(1.0), learner, 0, workers=0)
-    found = [item.sizes for item in islice(loader.items(Cursor()), BATCHES)]
+    plan = loader.plan(0)
+    places = sorted({i * len(plan) // BATCHES for i in range(BATCHES)})
+    found = [loader.read(plan, Cursor(0, i), Cursor(0, i + 1)).sizes for i in places]
     return Sizes(*(sum(parts) for parts in zip(*found, strict=True)))

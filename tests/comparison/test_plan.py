@@ -11,7 +11,7 @@ from seqloom.config import build, to_toml
 from seqloom.errors import UsageError
 from seqloom.prepared import Prepared
 from seqloom.recipe import build_recipe
-from tests.comparison.plans import GPT, LSTM, NGRAM, plan_of, values, write_text
+from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 
 
 @pytest.fixture(scope="module")
@@ -150,3 +150,12 @@ def test_operations_are_those_of_the_text(text, data, monkeypatch):
         learner = recipe.learner(Prepared.open(recipe, data).vocab_size)
         flops = solve.cost.of_training(learner)(sizes) * 3000 / sizes.tokens
         assert flops == pytest.approx(1e9, rel=0.05)
+
+
+def test_operations_are_those_of_the_whole_run(text, data):
+    """The first half of its passages has 16 tokens at most, the second 64; the first batches alone would not tell."""
+    short = BERT | {"settings": [*BERT["settings"], "batches.short=16", "batches.short_share=0.5"]}
+    plan = plan_of(text, budget={"epochs": 1}, rows=[short])
+    recipe = build_recipe(rows_of(plan, data)["BERT"].recipe, "BERT")
+    sizes = text_sizes(Prepared.open(recipe, data))
+    assert sizes.pairs / sizes.read > 16, "the mean length that a token sees"
