@@ -36,7 +36,7 @@ ROWS: dict[str, tuple[str, list[str]]] = {
     "roberta": ("roberta-tiny", [*BODY, *SHORT]),
     "albert": ("albert-tiny", ["model.dim=768", "model.embedding_dim=128", "model.num_layers=6", "model.num_heads=12",
                                "model.max_len=128", *SHORT, "train.optim.lr=3e-4"]),
-    "electra": ("electra-tiny", [*BODY, *SHORT, "model.embedding_dim=128", "train.optim.lr=5e-4"]),
+    "electra": ("electra-tiny", [*BODY, *SHORT, "model.embedding_dim=256", "train.optim.lr=5e-4"]),
 }  # fmt: skip
 
 
