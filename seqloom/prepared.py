@@ -236,17 +236,24 @@ def held_out_passages(
     return passages if language is None else Told(passages, language)
 
 
-def language_of(recipe: Recipe, data: Any, folder: str | Path) -> int | None:
-    """The number of a folder's language, for a model that was told some in training; data: as its config.json has it."""
+def spoken(recipe: Recipe, data: Any) -> list[str]:
+    """The languages that a model was told in training, in the order of their numbers; data: as its config.json has it."""
     names = data.get("languages") if isinstance(data, dict) else None
     if not names or not told_languages(recipe):
-        return None
+        return []
     if not isinstance(names, list) or len(names) > told_languages(recipe):
         raise ModelError(f"{recipe.name}: the languages in its config.json are damaged")
+    return list(map(str, names))
+
+
+def language_of(names: Sequence[str], folder: str | Path) -> int | None:
+    """The number of a folder's language among those that a model was told in training."""
+    if not names:
+        return None
     name = language_name(Path(folder))
     if name not in names:
         raise UsageError(
-            f"{folder}: the model was told the languages {', '.join(map(str, names))}, by the names of their folders, and "
+            f"{folder}: the model was told the languages {', '.join(names)}, by the names of their folders, and "
             f"{name!r} is none of them: rename the folder"
         )
     return names.index(name)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,24 @@ class Reading:
     device: torch.device
     characters: int  # that it reads of an unknown word
     backward: bool = False  # it reads texts from their end
+    languages: Sequence[str] = ()  # that it was told in training, in the order of their numbers
+    language: str | None = None  # that texts are in
+
+    def speak(self, language: str) -> Self:
+        """Texts are in this language from now on: for a model that was told languages in training."""
+        if language not in self.languages:
+            told = f"the languages {', '.join(self.languages)}" if self.languages else "no languages"
+            raise UsageError(f"--language {language}: {self.folder} was told {told} in training")
+        embedding: Any = self.learner.backbone.embedding
+        self.language, embedding.usual = language, self.languages.index(language)
+        return self
+
+    def check_language(self) -> None:
+        if len(self.languages) > 1 and self.language is None:
+            raise UsageError(
+                f"{self.folder} was told the languages {', '.join(self.languages)} in training: say which of them the texts "
+                f"are in, with --language {self.languages[0]}"
+            )
 
     # ---- scores
 
@@ -84,6 +102,7 @@ class Reading:
 
     def enclose(self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None) -> Enclosed:
         """As passages were in training, and no longer than they may be."""
+        self.check_language()
         found = Enclosed(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
         found.check(self.learner.backbone.max_len, names)
         return found
@@ -230,6 +249,7 @@ class Reading:
         layers: "embedding", "last", "second-to-last", "sum", "sum4", "concat4", "mix", a number, or "all" for (N, layers, D).
         pool: "mean", "max" and "last" over a text's own tokens; "first": [CLS] where the model has it.
         """
+        self.check_language()
         encoded, strange = self.tokenizer.encode_batch_with_unknown(list(texts))
         unknown = [word for words in strange for word in words]
         rows = [row[::-1].copy() for row in encoded] if self.backward else encoded

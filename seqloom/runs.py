@@ -33,11 +33,12 @@ from seqloom.objectives.counted import Counted
 from seqloom.objectives.masked import MaskedLM
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.predictor import Predictor
-from seqloom.prepared import Prepared, held_out_passages, language_of
+from seqloom.prepared import Prepared, held_out_passages, language_of, spoken
 from seqloom.progress import say
 from seqloom.reading import Reading
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
+from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
 from seqloom.train.find_rate import Found, find_rate
@@ -211,6 +212,10 @@ class Run(Reading):
         kept = isinstance(data, dict) and data.get("spelling") is True
         self.characters = learner.backbone.characters if kept else 0
         self.backward = isinstance(data, dict) and data.get("backward") is True
+        if learner.backbone.told_language:
+            self.languages = spoken(build_recipe(config["recipe"], str(folder)), data)
+        if isinstance(learner, TranslationLM):
+            self.languages = ["source", "target"]
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
@@ -218,7 +223,8 @@ class Run(Reading):
         started = time.monotonic()
         if isinstance(self.learner, MaskedLM):
             recipe = build_recipe(self.config["recipe"], str(self.folder))
-            language = language_of(recipe, self.config.get("data"), data)
+            named = [] if isinstance(self.learner, TranslationLM) else self.languages
+            language = language_of(named, data)
             passages = held_out_passages(recipe, self.learner.form, store.split(name), self.tokenizer, language)
             found = masked_loss(self.learner, passages, self.device)
             assert found is not None
@@ -387,8 +393,13 @@ def reported(split: str, store: Store, result: dict[str, Any], parameters: int, 
     return {"split": split, **result, "parameters": parameters, "seconds": seconds}
 
 
-def language_model(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Run:
-    """A run folder that must hold a language model."""
+def language_model(
+    folder: str | Path,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+    language: str | None = None,
+) -> Run:
+    """A run folder that must hold a language model. language: that its texts are in, where it was told some in training."""
     found = load(folder, device, plugin)
     if isinstance(found, Translator):
         raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
@@ -396,7 +407,7 @@ def language_model(folder: str | Path, device: str = "auto", plugin: str | Path 
         raise UsageError(
             f"{folder} tells something about texts ({found.task}), it is no language model: use 'seqloom predict'"
         )
-    return found
+    return found if language is None else found.speak(language)
 
 
 def translator(folder: str | Path, device: str = "auto") -> Translator:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
+from seqloom.cli import run as command
 from seqloom.cli import spread
 from seqloom.errors import DataError, UsageError
 from seqloom.prepared import Prepared
@@ -137,6 +139,32 @@ def test_the_language_reaches_the_model(folder, made, tmp_path):
     assert loaded.evaluate(tmp_path / "en", "valid")["loss"] != right
     with pytest.raises(UsageError, match="'few' is none of them"):
         loaded.evaluate(folder / "few", "train")
+
+
+def test_texts_are_read_in_the_language_that_they_are_in(made, tmp_path, capsys):
+    """Scores, gaps and vectors; by the model itself, told every token's language."""
+    loaded = load(made, "cpu")
+    text = "the cat sees a dog ."
+    for ask in (lambda: loaded.score([text]), lambda: loaded.fill("the [MASK] sees"), lambda: loaded.encode([text])):
+        with pytest.raises(UsageError, match="the languages en, xx in training: say which"):
+            ask()
+    ids = [loaded.tokenizer.first_id, *loaded.tokenizer.encode(text), loaded.tokenizer.separator_id]
+    found = {}
+    for number, language in enumerate(("en", "xx")):
+        spoken = load(made, "cpu").speak(language)
+        batch = pack([ids])
+        told = spoken.learner.backbone.eval()(batch._replace(segments=torch.full_like(batch.ids, number))).hidden
+        (vectors,) = spoken.encode([text], pool="none")
+        assert torch.allclose(torch.from_numpy(vectors), told[1:-1], atol=1e-5)
+        found[language] = spoken.score([text])[0].log_probs, spoken.fill("the [MASK] sees")[0][0].probability
+    assert found["en"][0] != found["xx"][0] and found["en"][1] != found["xx"][1]
+    (tmp_path / "lines.txt").write_text(text + "\n")
+    assert command(["score", str(made), str(tmp_path / "lines.txt"), "--language", "xx"]) == 0
+    assert float(capsys.readouterr().out) == pytest.approx(sum(found["xx"][0]), abs=1e-3)
+    assert command(["embed", str(made), str(tmp_path / "lines.txt"), "--out", str(tmp_path / "a.npz")]) == 2
+    assert "--language en" in capsys.readouterr().err
+    assert command(["fill", str(made), "the [MASK]", "--language", "de"]) == 2
+    assert "was told the languages en, xx" in capsys.readouterr().err
 
 
 def test_measured_alone_and_in_training_alike(folder, made):

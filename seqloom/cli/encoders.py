@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import Device, Json, Plugin
+from seqloom.cli.options import Device, Json, Language, Plugin
 
 FILL_EXAMPLES = """Examples:
 
@@ -16,6 +16,8 @@ seqloom fill runs/bert "The capital of France is [MASK]."
 seqloom fill runs/bert "New [MASK] and Los [MASK] are cities." --joint --top 3
 
 seqloom fill runs/electra "The <mask> sleeps." --json
+
+seqloom fill runs/xlm "Die [MASK] schläft." --language de
 """
 
 
@@ -35,13 +37,14 @@ def fill(
     beam: Annotated[
         int, typer.Option(help="Of --joint: beginnings that are kept; exact with all V^(gaps − 1) of them.")
     ] = 64,
+    language: Language = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Fill [MASK] in a text: the likeliest words with their probabilities. Of ELECTRA it is the generator that fills."""
     from seqloom.runs import language_model
 
-    loaded = language_model(run, device)
+    loaded = language_model(run, device, language=language)
     found = loaded.fill(text, top=top, joint=joint, beam=beam)
 
     def words(tokens: list[int]) -> list[str]:
@@ -89,6 +92,7 @@ def embed(
             help="mean, max or last of the text's own tokens; first: [CLS] where there is one; none: each token."
         ),
     ] = "mean",
+    language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
 ) -> None:
@@ -96,9 +100,9 @@ def embed(
     from seqloom.cli.using import named
     from seqloom.evaluate.vectors import write_vectors
     from seqloom.progress import say
-    from seqloom.runs import load
+    from seqloom.runs import language_model, load
 
-    loaded = load(run, device, plugin)
+    loaded = load(run, device, plugin) if language is None else language_model(run, device, plugin, language)
     written = write_vectors(
         lambda texts, names: loaded.encode(texts, layers, pool, names),
         loaded.tokenizer,

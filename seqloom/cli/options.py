@@ -26,6 +26,10 @@ Country = Annotated[str, typer.Option(help="Whose electricity the CO2 is counted
 Plugin = Annotated[
     Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
 ]
+Language = Annotated[
+    str | None,
+    typer.Option(help="That the texts are in, for a model that was told languages in training (XLM): a folder's name."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

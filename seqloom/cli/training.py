@@ -13,6 +13,7 @@ from seqloom.cli.options import (
     Device,
     Flops,
     Json,
+    Language,
     Minutes,
     Overwrite,
     Plugin,
@@ -206,6 +207,7 @@ def evaluate(
     ] = None,
     max_len: Annotated[int | None, typer.Option(help="Length of a window; default: the model's context.")] = None,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens computed at once; changes no figure.")] = 16384,
+    language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
     as_json: Json = False,
@@ -227,13 +229,15 @@ def evaluate(
 
         find_suite(suite)
         items = None if items is None else items_file(items)
-        loaded = language_model(run, device, plugin)
+        loaded = language_model(run, device, plugin, language)
         result = loaded.evaluate_suite(suite, suite_data, pll, batch_tokens, items=True)
         counted = result.pop("items")
         if items is not None:
             write_items(items, counted)
         show(result, as_json)
         return
+    if language is not None:
+        raise UsageError("--language belongs to --suite: a folder's language is told by its name")
     if test:
         from seqloom.supervise import evaluate_files
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import Device, Json, Plugin
+from seqloom.cli.options import Device, Json, Language, Plugin
 
 GENERATE_EXAMPLES = """Examples:
 
@@ -108,6 +108,8 @@ echo "The keys to the cabinet are here." | seqloom score runs/lstm --json
 seqloom score runs/lstm sentences.txt --cells cells.npz
 
 seqloom score runs/bert sentences.txt --pll plain
+
+seqloom score runs/xlm sentences.de.txt --language de
 """
 
 
@@ -115,6 +117,7 @@ seqloom score runs/bert sentences.txt --pll plain
 def score(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     file: Annotated[Path | None, typer.Argument(help="One text a line; none: standard input.")] = None,
+    language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
     cells: Annotated[
@@ -133,7 +136,7 @@ def score(
     """
     from seqloom.runs import language_model
 
-    loaded = language_model(run, device, plugin)
+    loaded = language_model(run, device, plugin, language)
     definition = loaded.definition(pll)
     if cells is not None:
         dump_cells(loaded, file, cells)

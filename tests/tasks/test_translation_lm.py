@@ -116,6 +116,7 @@ def test_a_run_is_trained_measured_and_loaded(tmp_path):
         settings=settings,
     )
     assert run.learner.parallel == 0.5 and run.learner.mask == run.tokenizer.mask_id
+    assert run.languages == ["source", "target"]
     found = evaluate_files(load(tmp_path / "run"), files["valid"])
     assert 0 <= found["retrieval_accuracy"] <= 1 and found["loss"] > 0
     assert "translations of valid found" in (tmp_path / "run" / "card.md").read_text()
