@@ -44,12 +44,15 @@ SMALLER = (
 )
 
 
+COMPILING_PAYS = 2e15
+
+
 class TrainConfig(Config):
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     accumulate: int = Field(1, ge=1)  # batches a step
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    compile: bool | Literal["auto"] = "auto"  # auto: on CUDA, where it helps
+    compile: bool | Literal["auto"] = "auto"  # auto: on CUDA, where it helps and the run is long
     record: bool = True  # on CUDA: replay a step as one graph, where it can be
     log_every: int = Field(10, ge=1)
     eval_every: int = Field(250, ge=0)  # steps; 0, where examples are labelled: an epoch
@@ -80,6 +83,11 @@ class Budget(NamedTuple):
     minutes: float = float("inf")
     steps: float = float("inf")
     flops: float = float("inf")
+
+    def pays_for_compiling(self, size: int) -> bool:
+        """Whether a model of so many parameters will learn long enough to make up for what compiling takes: half a minute and
+        more, in which a large GPU does COMPILING_PAYS operations uncompiled."""
+        return min(self.flops, 6 * size * self.tokens) >= COMPILING_PAYS and self.minutes >= 3 and self.steps >= 500
 
 
 @dataclass
@@ -146,7 +154,8 @@ class Fit:
         self.validate, self.keep_best = validate, keep_best
         self.milestones, self.keep_milestone = milestones, keep_milestone
         self.precision = choose_precision(config.precision, device)
-        compiled = config.compile is True or (config.compile == "auto" and worth_compiling(learner, device))
+        helps = worth_compiling(learner, device) and budget.pays_for_compiling(learner.size())
+        compiled = config.compile is True or (config.compile == "auto" and helps)
         # replayed gradients replace each other: several batches a step would have to be added up
         single = config.accumulate == 1
         recorded = config.record and single and worth_recording(learner, device)

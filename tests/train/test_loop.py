@@ -10,7 +10,7 @@ from seqloom.errors import NumbersError, OutOfMemory
 from seqloom.objectives.next_token import NextToken
 from seqloom.runs import pretrain
 from seqloom.train import loop
-from seqloom.train.loop import Fit
+from seqloom.train.loop import Budget, Fit
 from tests.contract.properties import digest
 from tests.train.material import prepared
 
@@ -186,3 +186,18 @@ def test_the_callers_generator_is_left_alone(data, tmp_path):
     before = torch.get_rng_state()
     run("gpt2-tiny", data, tmp_path / "run", "budget={steps=3}")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("budget", "pays"),
+    [
+        (Budget(tokens=5e7), True),
+        (Budget(tokens=5e6), False),
+        (Budget(minutes=30), True),
+        (Budget(minutes=1), False),
+        (Budget(steps=200), False),
+        (Budget(tokens=5e7, flops=1e14), False),
+    ],
+)
+def test_short_runs_are_not_compiled(budget, pays):
+    assert budget.pays_for_compiling(10_000_000) == pays
