@@ -12,14 +12,15 @@ Unknown words are spelled by `ByteNgram` and have no form to pay for.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from seqloom.tokens.chunks import chunks
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 
-_REMEMBERED = 300_000
+_REMEMBERED = 300_000  # places
+_LONGEST = 1000  # characters of a place that is remembered
 _START, _FINISH, _UNKNOWN = "^", "$", "?"
 _SAME, _CAPITAL, _UPPER, _SPELLED = "=", "C", "U", "*"
 
@@ -125,7 +126,9 @@ class Surface:
         if found is None:
             if len(self._steps) > _REMEMBERED:
                 self._clear()
-            found = self._steps[place] = self._read(*place)
+            found = self._read(*place)
+            if _is_short(place):
+                self._steps[place] = found
         return found
 
     def _read(self, left: str, waiting: str, chunk: str | None) -> Step:
@@ -155,7 +158,7 @@ class Surface:
         spelled: Counter[str] = Counter()
         seen: Counter[Place] = Counter()
         for text in texts:
-            seen.update(self.places(text))
+            seen.update(self._short(text, spelled))
             if len(seen) > _REMEMBERED:
                 self._count(seen, spelled)
                 seen.clear()
@@ -166,7 +169,15 @@ class Surface:
         self._clear()  # what it remembers is large, and would be sent to every worker
         return self
 
-    def _count(self, seen: Counter[Place], spelled: Counter[str]) -> None:
+    def _short(self, text: str, spelled: Counter[str]) -> Iterator[Place]:
+        """Long places, which hardly come again, are counted at once."""
+        for place in self.places(text):
+            if _is_short(place):
+                yield place
+            else:
+                self._count({place: 1}, spelled)
+
+    def _count(self, seen: Mapping[Place, int], spelled: Counter[str]) -> None:
         for place, times in seen.items():
             for left, (gap, form, word), right in self._step(place).units:
                 if self.forgets_gaps:
@@ -182,7 +193,9 @@ class Surface:
         for place in self.places(text):
             cost = self._costs.get(place)
             if cost is None:
-                cost = self._costs[place] = sum(self._unit_bits(*each) for each in self._step(place).units)
+                cost = sum(self._unit_bits(*each) for each in self._step(place).units)
+                if _is_short(place):
+                    self._costs[place] = cost
             total += cost
         return total
 
@@ -198,6 +211,10 @@ class Surface:
         pattern = _pattern(form, word)
         cost = self.forms.bits(pattern, left, left + "\t" + word)
         return cost + (self.spelled.bits(form) if pattern == _SPELLED else 0.0)
+
+
+def _is_short(place: Place) -> bool:
+    return len(place[1]) + len(place[2] or "") <= _LONGEST
 
 
 def _kind(word: str | None) -> str:

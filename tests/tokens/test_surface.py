@@ -7,6 +7,8 @@ import re
 import pytest
 from hypothesis import given, settings
 
+from seqloom.tokens import chunks as chunking
+from seqloom.tokens import surface as surfaces
 from seqloom.tokens.surface import Choice, Surface, Unit
 from tests.tokens.test_tokenizer import TEXTS, some_text, tokenizer
 
@@ -80,3 +82,19 @@ def test_saved_and_loaded_it_costs_the_same() -> None:
     again = Surface(model.tokenizer, json.loads(json.dumps(model.as_json())))
     text = "The cat,  WALKED over\n\nNaïve Zebra."
     assert again.bits(text) == model.bits(text)
+
+
+def test_long_gaps_are_paid_and_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of blanks is one gap, which grows from chunk to chunk: all of its beginnings together would fill the memory."""
+    monkeypatch.setattr(chunking, "LONGEST", 5000)
+    text = "the" + " " * 200_000 + "cat"
+    model = Surface(tokenizer("word", False)).learn([*some_text(), text])
+    everything_is_paid(model, text)
+    held = [*model._steps, *model._costs]
+    assert held and max(len(gap) + len(chunk or "") for _, gap, chunk in held) <= 1000
+
+
+def test_planted_memory_of_everything_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surfaces, "_is_short", lambda place: True)
+    with pytest.raises(AssertionError):
+        test_long_gaps_are_paid_and_not_remembered(monkeypatch)
