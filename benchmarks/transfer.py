@@ -33,12 +33,13 @@ from encoders import ROWS, STEPS, folder_of
 
 # of these models the rows of encoders.py are taken, lengths of steps and of passages included
 ENCODERS = {"gpt": "left to right", "bert": "bert", "bert-no-nsp": "bert, no next sentence", "electra": "electra"}
-STREAMS = [*STEPS, "model.dim=448", "batches.streams=64", "batches.length=128", "train.optim.lr=2e-3"]
+BESIDE = [*STEPS, "train.compile=false"]  # several at a time
+STREAMS = [*BESIDE, "model.dim=448", "batches.streams=64", "batches.length=128", "train.optim.lr=2e-3"]
 # name: recipe, settings, which text
 BACKBONES: dict[str, tuple[str, list[str], str]] = {
     "lstm": ("lstm-small", STREAMS, "data"),
     "lstm-back": ("lstm-small", STREAMS, "back"),
-    **{name: (ROWS[row][0], [*STEPS, *ROWS[row][1]], "data") for name, row in ENCODERS.items()},
+    **{name: (ROWS[row][0], [*BESIDE, *ROWS[row][1]], "data") for name, row in ENCODERS.items()},
 }
 MAIN = ("sst", "trec", "mrpc", "conll2000", "wikigold")
 ONCE = ("cola", "sick", "rte", "subjectivity", "wnut17", "btc", "persuasive-essays", "brown", "squad", "codah", "sts")
@@ -152,7 +153,6 @@ def pretrained(name: str, out: Path, tokens: float, device: str) -> None:
         base = name.removesuffix("-on-trec")
         recipe, settings, _ = BACKBONES[base]
         settings = [*settings, "budget={epochs=8}", "batches.streams=16", "batches.length=32", "train.optim.lr=5e-4"]
-        settings.append("train.compile=false")
         data = out / ("trec-back" if base.endswith("back") else "trec")
         pretrain(recipe, data, folder, settings=settings, device=device, start=out / "pre" / base, overwrite=True)
         return
@@ -161,7 +161,7 @@ def pretrained(name: str, out: Path, tokens: float, device: str) -> None:
         recipe,
         out / text,
         folder,
-        settings=[*settings, f"budget={{tokens={tokens}}}", "train.compile=false"],
+        settings=[*settings, f"budget={{tokens={tokens}}}"],
         device=device,
         resume=(folder / "config.json").exists(),
     )

@@ -212,10 +212,10 @@ class Run(Reading):
         kept = isinstance(data, dict) and data.get("spelling") is True
         self.characters = learner.backbone.characters if kept else 0
         self.backward = isinstance(data, dict) and data.get("backward") is True
-        if learner.backbone.told_language:
-            self.languages = spoken(build_recipe(config["recipe"], str(folder)), data)
         if isinstance(learner, TranslationLM):
             self.languages = ["source", "target"]
+        elif learner.backbone.told_language:
+            self.languages = spoken(build_recipe(config["recipe"], str(folder)), data)
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer."""

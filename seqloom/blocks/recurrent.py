@@ -114,22 +114,20 @@ def fused(
     cells: Sequence[TorchCell], x: Tensor, batch: Ragged, states: Sequence[CellState | None]
 ) -> tuple[Tensor, list[CellState]]:
     """Layers of one shape, one on the other, in one call of PyTorch's kernel: a GPU then works on several at once. Where
-    lengths differ each has its own call, because the state of a sequence is taken where it ends."""
+    lengths differ there is one layer, because its state is taken where each sequence ends."""
     n, first = batch.num_sequences, cells[0]
     if torch.is_autocast_enabled(x.device.type) and first.unbounded:
         # cuDNN computes in fp16 under autocast, whatever was asked for, and fp16 ends at 65,504
         with torch.autocast(x.device.type, enabled=False):
             return fused(cells, x.float(), batch, states)
     before = [cell.start(n) if state is None else state for cell, state in zip(cells, states, strict=True)]
-    if batch.is_full:
-        weights = [weight for cell in cells for weight in cell.drawn().weights()]
-        out, *after = kernel(first, len(cells), to_grid(x, batch), before, weights)
-        return from_grid(out, batch), list(zip(*(part.unbind(0) for part in after), strict=True))
-    ends = []
-    for cell, given in zip(cells, before, strict=True):
-        x, final = ended(cell, x, batch, given)
-        ends.append(final)
-    return x, ends
+    if not batch.is_full:
+        ((cell, given),) = zip(cells, before, strict=True)
+        out, final = ended(cell, x, batch, given)
+        return out, [final]
+    weights = [weight for cell in cells for weight in cell.drawn().weights()]
+    out, *after = kernel(first, len(cells), to_grid(x, batch), before, weights)
+    return from_grid(out, batch), list(zip(*(part.unbind(0) for part in after), strict=True))
 
 
 def kernel(cell: TorchCell, layers: int, grid: Tensor, before: Sequence[CellState], weights: list[Tensor]) -> Values:
@@ -234,7 +232,7 @@ CELLS: dict[str, Callable[[int, int], TorchCell]] = {"gru": GruCell, "lstm": Lst
 
 def has_gates(cell: Any) -> bool:
     """LSTM and GRU without projection: `gated` runs them."""
-    return isinstance(cell, TorchCell) and cell.kernel_name in STEPS and len(cell.weights()) == 4
+    return isinstance(cell, TorchCell) and cell.kernel_name in STEPS and not cell.kernel.proj_size
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -265,7 +263,7 @@ def has_kernel(cell: Any) -> bool:
 
 def is_sound(cell: Any, batch: Ragged) -> bool:
     """With projections, cuDNN's gradients of filled-up sequences did not pass tests/gpu/test_cuda.py: the loop's do."""
-    return batch.is_full or not batch.owner.is_cuda or len(cell.weights()) == 4
+    return batch.is_full or not batch.owner.is_cuda or not cell.kernel.proj_size
 
 
 class RecurrentLayer(nn.Module):
@@ -300,7 +298,8 @@ class RecurrentLayer(nn.Module):
 
 
 class RecurrentStack(Stack):
-    """Where nothing stands between the layers and nothing of theirs is asked for, they run in one call."""
+    """Where nothing stands between the layers, nothing of theirs is asked for and no sequence ends before the others, they
+    run in one call."""
 
     def forward(
         self,
@@ -311,7 +310,7 @@ class RecurrentStack(Stack):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        if layers or maps or not self.is_plain() or not all(is_sound(layer.cell, batch) for layer in self.layers):
+        if layers or maps or not batch.is_full or not self.is_plain():
             return super().forward(x, batch, state, context, layers, maps)
         before = state.own if state is not None else [None] * len(self.layers)
         x, after = fused([layer.cell for layer in self.layers], x, batch, before)
