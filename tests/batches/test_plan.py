@@ -53,7 +53,7 @@ def packed_holds(split, budget, max_len, seed, epoch):
     assert sorted(seen) == sorted(split.flat.tolist()), "not every token once"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 30),
@@ -88,7 +88,7 @@ def streams_hold(split, streams, usual, seed, epoch, vary=False):
     assert split.num_tokens - sum(map(len, rows)) < (streams + 1) * usual, "too much left out"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 30),
@@ -103,7 +103,7 @@ def test_streams(seed, documents, longest, streams, length, epoch):
         streams_hold(split, streams, length, seed, epoch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(5, 80), st.integers(1, 4), st.integers(10, 30))
 def test_streams_of_varying_length(seed, documents, longest, streams, length):
     split = numbered_corpus(seed, documents, longest)

@@ -48,7 +48,7 @@ SPANS = st.lists(
 
 
 @given(spans=SPANS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_reading_equals_the_concatenation(folder: Path, spans: list[tuple[int, int]]) -> None:
     reads_the_concatenation(Store.open(folder).split("train"), spans)
 

@@ -168,8 +168,8 @@ def test_translators_are_equal(folders):
     loss = translator.learner.eval()(pair)
     assert (loss.total / loss.count).item() == pytest.approx(expected.loss.item(), abs=1e-5)
     texts = [text for text in TEXTS if text]
-    found = [best[0].tokens for best in translator.translate(texts, beam=3, max_new=8, show=False)]
-    for text, tokens in zip(texts, found, strict=True):
+    found = [best[0] for best in translator.translate(texts, beam=3, max_new=8, show=False)]
+    for text, best in zip(texts, found, strict=True):
         ids = model.generate(
             torch.tensor([[*words.encode(text), words.end_id]]),
             num_beams=3,
@@ -178,9 +178,10 @@ def test_translators_are_equal(folders):
             bad_words_ids=[[i] for i in sorted({*words.special_ids.values(), words.unk_id} - {words.end_id})],
             forced_eos_token_id=None,
         )
-        assert tokens == [i for i in ids[0].tolist()[1:] if i != words.end_id]
+        assert best.tokens == [i for i in ids[0].tolist()[1:] if i != words.end_id]
     translator.learner.start_id = None  # as if they began with the end
-    assert found != [best[0].tokens for best in translator.translate(texts, beam=3, max_new=8, show=False)]
+    began_wrong = [best[0] for best in translator.translate(texts, beam=3, max_new=8, show=False)]
+    assert max(abs(one.score - other.score) for one, other in zip(found, began_wrong, strict=True)) > 0.01
 
 
 # ---- forms of folders

@@ -124,7 +124,7 @@ def minimal(scores, p, keep):
         assert (not kept.all() and row[kept].min() >= row[~kept].max()) or kept.all(), "not the likeliest"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 10**6), st.floats(0.01, 1.0))
 def test_top_p_keeps_the_fewest(seed, p):
     minimal(3 * torch.randn(4, 30, generator=torch.Generator().manual_seed(seed), dtype=torch.float64), p, keep_top_p)
@@ -142,7 +142,7 @@ def test_planted_top_p_off_by_one_is_noticed():
         minimal(torch.randn(4, 30, dtype=torch.float64), 0.5, generous)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 40))
 def test_top_k_keeps_k(seed, k):
     scores = torch.randn(3, 30, generator=torch.Generator().manual_seed(seed))
@@ -201,7 +201,7 @@ def test_repetition_rules():
     assert torch.equal(forbid_repeats(scores, tokens, lengths, 3), scores)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), min_size=1, max_size=4), st.integers(1, 4))
 def test_forbidden_repeats_are_those_of_the_plain_definition(texts, size):
     tokens, lengths = seen(*texts)

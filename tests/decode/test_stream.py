@@ -33,13 +33,13 @@ def streams_well(kind, text, stream=TextStream):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(text=st.text(alphabet="aäöß 世界🙂👩‍👩‍👧שלום the cat.", max_size=40))
 def test_any_text(kind, text):
     streams_well(kind, text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 255), max_size=30))
 def test_any_bytes(values):
     """Even what is no UTF-8 at all comes out as the decoder shows it."""

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sklearn
@@ -66,7 +66,6 @@ def test_labels_are_scored_by_the_definitions(pairs):
     check_labels(pairs)
 
 
-@settings(deadline=None)
 @given(PAIRS)
 def test_labels_are_scored_as_by_scikit_learn(pairs):
     gold, predicted = ([each[i] for each in pairs] for i in (0, 1))

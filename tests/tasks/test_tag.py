@@ -92,7 +92,7 @@ SMALL = {kind: learner_of(kind) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(words=st.lists(TEXTS, min_size=1, max_size=8), limit=st.sampled_from([5, 9, 40]))
 def test_every_word_has_its_tokens(kind, words, limit):
     every_word_has_its_tokens(kind, words, limit)
@@ -209,7 +209,7 @@ def answers_point_at_what_they_claim(asked, answers):
 
 
 @pytest.mark.parametrize("crf", [False, True], ids=["softmax", "crf"])
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(texts=st.lists(st.text(ANY, min_size=1, max_size=30).filter(str.strip), min_size=1, max_size=4))
 def test_answers_point_at_what_they_claim(crf, texts):
     asked = [sentence_of({"text": text}, "here") for text in texts]

@@ -252,7 +252,7 @@ def test_the_best_stretch_is_found_as_by_trying_all():
         assert found == [pytest.approx(each) for each in sorted(every, reverse=True)[:4]]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=80), st.integers(9, 48))
 def test_answers_point_at_their_text(context, limit):
     made = learner("span", "bert").eval()

@@ -80,7 +80,7 @@ def test_lines_or_paragraphs_are_told_apart(tmp_path: Path) -> None:
         max_size=20,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lines_come_back(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
     path = tmp_path_factory.mktemp("lines") / "a.txt"
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -44,7 +44,7 @@ def everything_is_paid(model: Surface, text: str) -> None:
 
 @pytest.mark.parametrize(("kind", "lowercase"), LOSSY)
 @given(text=TEXTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_everything_is_paid(kind: str, lowercase: bool, text: str) -> None:
     everything_is_paid(surface_of(kind, lowercase), text)
 

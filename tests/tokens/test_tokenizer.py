@@ -93,7 +93,7 @@ AWKWARD += [
 ]
 TEXTS = st.lists(st.one_of(st.sampled_from(AWKWARD), st.text(max_size=6)), max_size=24).map("".join)
 CASES = [(kind, lowercase) for kind in KINDS for lowercase in (False, True)]
-RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def round_trip(t: Tokenizer, text: str) -> None:

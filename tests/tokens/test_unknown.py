@@ -16,7 +16,7 @@ def sums_to_one(model: ByteNgram, context: bytes) -> None:
 
 
 @given(st.one_of(st.binary(max_size=6), st.sampled_from([b"walk", b"king", b"w", b"na\xc3"])))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_every_context_sums_to_one(context: bytes) -> None:
     sums_to_one(MODEL, context)
 
