@@ -54,6 +54,7 @@ def learning_curve(
     deterministic: bool = False,
     country: str = "world",
     plugin: str | Path | Plugin | None = None,
+    language: str | None = None,
 ) -> list[Size]:
     """Runs in OUT/curve, OUT/curve.json and OUT/curve.html. Scores are those of test, else of valid, by which the weights were
     chosen, too."""
@@ -61,7 +62,7 @@ def learning_curve(
     check_country(country)
     if not valid and not test:
         raise UsageError("--curve needs --valid or --test, on which each size is scored")
-    before, folder = opened(start, out, plugin), Path(out)
+    before, folder = opened(start, out, plugin, language), Path(out)
     given = files_of(train=train, valid=valid, test=test)
     split = "test" if test else "valid"
     cls: Any = task_class(task)
@@ -74,7 +75,7 @@ def learning_curve(
     with holding_runs(folder, resume, overwrite):
         for seed in seeds:
             order = nested_order([stratum(example) for example in examples], seed)
-            options = Options(seed, resume, overwrite, device, deterministic, country)
+            options = Options(seed, resume, overwrite, device, deterministic, country, before.speech)
             for kind, size in values:
                 recipe = recipes[kind] if fixed else long_enough(recipes[kind], size)
                 material = LabelledTexts(recipe, given, before.tokenizer, order[:size])

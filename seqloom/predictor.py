@@ -9,11 +9,13 @@ import numpy as np
 import torch
 
 from seqloom.batches.labelled import Examples, Frame
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.labelled import judge, tell
+from seqloom.prepared import spoken
 from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
+from seqloom.speaking import Speaking
 from seqloom.tasks.transfer import Transfer
 from seqloom.text.labelled import BadRow
 from seqloom.tokens.tokenizer import Tokenizer
@@ -21,13 +23,19 @@ from seqloom.tokens.tokenizer import Tokenizer
 AT_ONCE = 2048  # rows that are answered together
 
 
-class Predictor:
+class Predictor(Speaking):
     def __init__(
         self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.task: str = config["recipe"]["task"]["name"]
-        self.frame = held_out_frame(learner, tokenizer, build_recipe(config["recipe"], str(folder)))
+        recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
+        self.frame = held_out_frame(learner, tokenizer, recipe)
+        self.languages = spoken(recipe, data)
+        if self.languages and isinstance(data, dict) and data.get("language") is not None:
+            if data["language"] not in self.languages:
+                raise ModelError(f"{folder}: the language in its config.json is damaged")
+            self.speak(data["language"])  # that it has learnt from, until told another
 
     def predict(self, rows: Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()) -> list[dict[str, Any]]:
         """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,12 @@ from seqloom.evaluate.score import Scored, score
 from seqloom.evaluate.suites import find_suite
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.next_token import LeftToRight
+from seqloom.speaking import Speaking
 from seqloom.tokens.spelling import Characters, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 
 
-class Reading:
+class Reading(Speaking):
     """A part of every language model that was trained; `Run` is the whole."""
 
     folder: Path
@@ -35,24 +36,6 @@ class Reading:
     device: torch.device
     characters: int  # that it reads of an unknown word
     backward: bool = False  # it reads texts from their end
-    languages: Sequence[str] = ()  # that it was told in training, in the order of their numbers
-    language: str | None = None  # that texts are in
-
-    def speak(self, language: str) -> Self:
-        """Texts are in this language from now on: for a model that was told languages in training."""
-        if language not in self.languages:
-            told = f"the languages {', '.join(self.languages)}" if self.languages else "no languages"
-            raise UsageError(f"--language {language}: {self.folder} was told {told} in training")
-        embedding: Any = self.learner.backbone.embedding
-        self.language, embedding.usual = language, self.languages.index(language)
-        return self
-
-    def check_language(self) -> None:
-        if len(self.languages) > 1 and self.language is None:
-            raise UsageError(
-                f"{self.folder} was told the languages {', '.join(self.languages)} in training: say which of them the texts "
-                f"are in, with --language {self.languages[0]}"
-            )
 
     # ---- scores
 

@@ -38,6 +38,7 @@ from seqloom.progress import say
 from seqloom.reading import Reading
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe
+from seqloom.speaking import spoken_in
 from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train.count import Count, check_order, select_documents
@@ -407,7 +408,7 @@ def language_model(
         raise UsageError(
             f"{folder} tells something about texts ({found.task}), it is no language model: use 'seqloom predict'"
         )
-    return found if language is None else found.speak(language)
+    return spoken_in(found, language)
 
 
 def translator(folder: str | Path, device: str = "auto") -> Translator:
@@ -418,15 +419,15 @@ def translator(folder: str | Path, device: str = "auto") -> Translator:
     return found
 
 
-def predictor(folder: str | Path, device: str = "auto") -> Predictor:
-    """A run folder that must hold a task that tells something about texts."""
+def predictor(folder: str | Path, device: str = "auto", language: str | None = None) -> Predictor:
+    """A run folder that must hold a task that tells something about texts. language: that they are in, as above."""
     found = load(folder, device)
     if not isinstance(found, Predictor):
         raise UsageError(
             f"{folder} has learnt no task that tells something about texts: 'seqloom finetune {folder} --task classify …' has it "
             f"learn one"
         )
-    return found
+    return spoken_in(found, language)
 
 
 def load(

@@ -23,6 +23,7 @@ from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.recipes import find_recipe, labelled
 from seqloom.runs import Run, check_country, load
+from seqloom.speaking import hear, spoken_in
 from seqloom.task_report import write_task_report
 from seqloom.tasks import task_class
 from seqloom.tasks.translation_lm import TranslationLM
@@ -96,15 +97,16 @@ def finetune(
     deterministic: bool = False,
     country: str = "world",
     plugin: str | Path | Plugin | None = None,
+    language: str | None = None,
 ) -> Run | Translator | Predictor:
     """Trains a task with the backbone of another run, and its tokenizer. how: "finetune" (all weights), "features" (the
-    backbone stays as it is), "gradual" (from the top layer down)."""
+    backbone stays as it is), "gradual" (from the top layer down). language: that the texts are in, where it was told some."""
     check_transfer(task, how)
-    before = opened(start, out, plugin)
+    before = opened(start, out, plugin, language)
     check_country(country)
     recipe = recipe_after(before, task, how, settings)
     given = files_of(train=train, valid=valid, test=test)
-    options = Options(seed, resume, overwrite, device, deterministic, country)
+    options = Options(seed, resume, overwrite, device, deterministic, country, before.speech)
     return reported(learn(recipe, task, given, Path(out), before.tokenizer, options, before), given)
 
 
@@ -122,12 +124,16 @@ def check_transfer(task: str, how: str) -> None:
         raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
 
 
-def opened(start: str | Path, out: str | Path, plugin: str | Path | Plugin | None) -> Run | Translator | Predictor:
-    """The run that another one is to begin with."""
+def opened(
+    start: str | Path, out: str | Path, plugin: str | Path | Plugin | None, language: str | None
+) -> Run | Translator | Predictor:
+    """The run that another one is to begin with. language: that its texts will be in."""
     source = Path(start).resolve()
     if Path(out).resolve() in (source, *source.parents):
         raise UsageError(f"--out {out} is the run itself, or holds it: choose another folder")
-    return load(Path(start), "cpu", plugin)
+    found = spoken_in(load(Path(start), "cpu", plugin), language)
+    found.check_language()
+    return found
 
 
 def recipe_after(before: Run | Translator | Predictor, task: str, how: str, settings: list[str] | None) -> Recipe:
@@ -150,7 +156,7 @@ def recipe_after(before: Run | Translator | Predictor, task: str, how: str, sett
 
 
 class Options(NamedTuple):
-    """What changes nothing about what is learnt, but for the seed."""
+    """What changes nothing about what is learnt, but for the seed and the language. speech: see `Speaking`."""
 
     seed: int
     resume: bool
@@ -158,6 +164,7 @@ class Options(NamedTuple):
     device: str
     deterministic: bool
     country: str
+    speech: dict[str, Any] = {}  # noqa: RUF012 (never changed)
 
 
 def files_of(**names: Files) -> dict[str, list[Path]]:
@@ -193,6 +200,7 @@ def learn(
     data: dict[str, Any] = {
         "files": {name: [str(file) for file in files] for name, files in given.items()},
         "fingerprint": "-".join(part.fingerprint[:16] for part in material.splits.values()),
+        **options.speech,
     }
     with torch.device("meta"):
         learner = recipe.learner(words.vocab_size)
@@ -219,6 +227,7 @@ def learn(
                 learner.backbone.table.weight[known.ids] = known.vectors
         if before is not None:
             take_over(learner, before)
+        hear(learner, options.speech)
         learner = learner.to(where)
 
         def validate(stop: Callable[[], bool]) -> dict[str, float] | None:

@@ -1,15 +1,12 @@
 """Cells of the user's own: the documented example through the contract and the command line, and everything that can be wrong."""
 
-import importlib
 import json
-import pkgutil
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-import seqloom.cli
 from seqloom.batch import Excerpt, pack
 from seqloom.cli import run
 from seqloom.errors import ModelError, UsageError
@@ -18,9 +15,6 @@ from seqloom.plugins import Plugin
 from seqloom.runs import load, pretrain
 from tests.contract import properties as p
 from tests.train.material import prepared
-
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "layernorm_lstm.py"
 SMALL = ["model.dim=16", "batches.streams=4", "batches.length=16", "budget={steps=6}", "valid.limit=100"]

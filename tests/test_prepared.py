@@ -11,10 +11,11 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.cli import run as command
 from seqloom.cli import spread
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.prepared import Prepared
 from seqloom.recipes import find_recipe, names
-from seqloom.runs import find_lr, load, pretrain
+from seqloom.runs import find_lr, load, predictor, pretrain
+from seqloom.supervise import finetune
 from seqloom.train.loop import Fit
 from tests.train.material import pairs
 from tests.train.test_resume import fingerprint
@@ -165,6 +166,44 @@ def test_texts_are_read_in_the_language_that_they_are_in(made, tmp_path, capsys)
     assert "--language en" in capsys.readouterr().err
     assert command(["fill", str(made), "the [MASK]", "--language", "de"]) == 2
     assert "was told the languages en, xx" in capsys.readouterr().err
+
+
+def test_a_task_is_learnt_and_told_about_in_a_language(made, tmp_path, capsys):
+    """What was learnt from one language answers in it, and in another when told so: by the model itself, told every token's."""
+    rows = [{"text": f"the {a} sees a {b} .", "label": a} for a in ("cat", "dog") for b in ("cat", "dog", "bird")]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call = ["finetune", str(made), "--task", "classify", "--train", str(file), "--valid", str(file)]
+    call += ["--set", "budget={steps=3}", "--out"]
+    assert command([*call, str(tmp_path / "none")]) == 2
+    assert "say which of them" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    assert command([*call, str(tmp_path / "none"), "--language", "de"]) == 2
+    assert "was told the languages en, xx" in capsys.readouterr().err
+    assert command([*call, str(tmp_path / "run"), "--language", "xx"]) == 0
+    capsys.readouterr()
+    learnt = predictor(tmp_path / "run", "cpu")
+    assert learnt.language == "xx"
+    (vector,) = learnt.encode([rows[0]["text"]])
+    ids = [learnt.tokenizer.first_id, *learnt.tokenizer.encode(rows[0]["text"]), learnt.tokenizer.separator_id]
+    batch = pack([ids])
+    told = learnt.learner.backbone.eval()(batch._replace(segments=torch.ones_like(batch.ids))).hidden
+    assert torch.allclose(torch.from_numpy(vector), told[1:-1].mean(0), atol=1e-5)
+    (own,), (other,) = learnt.predict(rows[:1]), predictor(tmp_path / "run", "cpu", "en").predict(rows[:1])
+    assert own["probabilities"] != other["probabilities"]
+    for language, expected in ((), own), (("--language", "en"), other):
+        assert command(["predict", str(tmp_path / "run"), str(file), *language]) == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[0])["probabilities"] == expected["probabilities"]
+    assert command(["evaluate", str(tmp_path / "run"), "--test", str(file), "--language", "en", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["examples"] == len(rows)
+    again = finetune(
+        tmp_path / "run", "classify", [file], tmp_path / "more", valid=[file], settings=["budget={steps=1}"]
+    )
+    assert again.language == "xx"
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    config["data"]["language"] = "de"
+    (tmp_path / "run/config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="damaged"):
+        load(tmp_path / "run", "cpu")
 
 
 def test_measured_alone_and_in_training_alike(folder, made):

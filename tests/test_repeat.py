@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from seqloom.cli import data, tasks, training, transfer  # noqa: F401  # commands register themselves
 from seqloom.cli import run as main
 from seqloom.metrics.intervals import student
 from tests.tasks.labelled import examples, write

@@ -44,7 +44,11 @@ def _options(
 
 
 def main() -> None:
-    # commands register themselves on `app`; each module is light until its command runs
+    sys.exit(run(sys.argv[1:]))
+
+
+def register() -> None:
+    """Commands register themselves on `app`; each module is light until its command runs."""
     from seqloom.cli import (  # noqa: F401
         analysis,
         comparing,
@@ -58,8 +62,6 @@ def main() -> None:
         transfer,
         using,
     )
-
-    sys.exit(run(sys.argv[1:]))
 
 
 def spread(arguments: list[str]) -> list[str]:
@@ -85,6 +87,7 @@ def spread(arguments: list[str]) -> list[str]:
 
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code: every failure is one line, with the code of its kind."""
+    register()
     try:
         # --quiet and --debug belong to every command, so they may stand behind its name too
         everywhere = [argument for argument in arguments if argument in ("--quiet", "--debug")]

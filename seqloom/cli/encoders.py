@@ -100,9 +100,10 @@ def embed(
     from seqloom.cli.using import named
     from seqloom.evaluate.vectors import write_vectors
     from seqloom.progress import say
-    from seqloom.runs import language_model, load
+    from seqloom.runs import load
+    from seqloom.speaking import spoken_in
 
-    loaded = load(run, device, plugin) if language is None else language_model(run, device, plugin, language)
+    loaded = spoken_in(load(run, device, plugin), language)
     written = write_vectors(
         lambda texts, names: loaded.encode(texts, layers, pool, names),
         loaded.tokenizer,

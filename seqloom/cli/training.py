@@ -215,10 +215,11 @@ def evaluate(
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; suites."""
     from seqloom.errors import UsageError
     from seqloom.runs import language_model, load
+    from seqloom.speaking import spoken_in
 
     if (data is not None) + bool(test) + (suite is not None) != 1:
         raise UsageError(
-            "give --data DIR for a language model, --test FILE… for a translator, or --suite blimp --suite-data PATH"
+            "give --data DIR for a language model, --test FILE… for a translator or a task, or --suite blimp --suite-data PATH"
         )
     if (suite is None) != (suite_data is None) or (suite is None and (pll is not None or items is not None)):
         raise UsageError("--suite, --suite-data, --pll and --items belong together: --suite blimp --suite-data PATH")
@@ -236,13 +237,13 @@ def evaluate(
             write_items(items, counted)
         show(result, as_json)
         return
-    if language is not None:
-        raise UsageError("--language belongs to --suite: a folder's language is told by its name")
     if test:
         from seqloom.supervise import evaluate_files
 
-        show(evaluate_files(load(run, device), test, tokenize, beam), as_json)
+        show(evaluate_files(spoken_in(load(run, device), language), test, tokenize, beam), as_json)
         return
+    if language is not None:
+        raise UsageError("--language belongs to --suite and --test: a folder's language is told by its name")
     assert data is not None
     if cache is None and (cache_theta is not None or cache_lambda is not None):
         raise UsageError("--cache-theta and --cache-lambda belong to a cache: add --cache SIZE")

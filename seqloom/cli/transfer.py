@@ -16,6 +16,7 @@ from seqloom.cli.options import (
     Device,
     Flops,
     Json,
+    Language,
     Minutes,
     Overwrite,
     Plugin,
@@ -39,6 +40,8 @@ seqloom finetune runs/lstm --task pair --how features --train train.tsv --valid 
 seqloom finetune runs/gpt --task classify --train train.jsonl --valid valid.jsonl --out runs/gpt-sst --set task.lm=0.5
 
 seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --out runs/ner --set task.crf=true
+
+seqloom finetune runs/xlm --task classify --train en.jsonl --valid en-dev.jsonl --out runs/topics --language en
 """
 
 
@@ -78,6 +81,7 @@ def finetune(
     deterministic: Deterministic = False,
     country: Country = "world",
     plugin: Plugin = None,
+    language: Language = None,
 ) -> None:
     """Transfer: train a task with a model that was pre-trained."""
     from seqloom.cli.tasks import trained
@@ -87,6 +91,7 @@ def finetune(
     options: dict[str, Any] = {
         "valid": valid or (), "test": test or (), "how": how, "device": device, "deterministic": deterministic,
         "settings": with_budget(settings, flops=flops, minutes=minutes), "country": country, "plugin": plugin,
+        "language": language,
     }  # fmt: skip
     if curve is not None:
         several = range(seed, seed + (seeds or 3))
@@ -116,6 +121,8 @@ seqloom predict runs/sentiment reviews.jsonl > told.jsonl
 echo '{"text": "a film that nobody needs"}' | seqloom predict runs/sentiment
 
 seqloom predict runs/forward reviews.jsonl --with runs/backward
+
+seqloom predict runs/topics de.jsonl --language de
 """
 
 
@@ -135,6 +142,7 @@ def predict(
             "--with", metavar="RUN", help="A further run of the same task: they answer together, by the mean."
         ),
     ] = None,
+    language: Language = None,
     device: Device = "auto",
 ) -> None:
     """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
@@ -143,7 +151,7 @@ def predict(
     from seqloom.runs import predictor
     from seqloom.text.labelled import objects_of
 
-    loaded, others = predictor(run, device), [predictor(each, device) for each in beside or ()]
+    loaded, *others = [predictor(each, device, language) for each in (run, *(beside or ()))]
     rows = (
         loaded.examples_of(objects_of(((line, None) for line in sys.stdin), "line "))
         if file is None

@@ -1,7 +1,5 @@
 """score --cells: every unit at every token, the same as one forward pass, and never more than fits."""
 
-import importlib
-import pkgutil
 import shutil
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-import seqloom.cli
 from seqloom.analyse import cells
 from seqloom.analyse.cells import write_cells
 from seqloom.batch import pack
@@ -17,9 +14,6 @@ from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.runs import Run, load, pretrain
 from tests.train.material import write_text
-
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
 
 CPU = torch.device("cpu")
 SMALL = ["model.dim=12", "budget={steps=2}", "valid.limit=100"]

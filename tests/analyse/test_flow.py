@@ -1,15 +1,12 @@
 """Gradients through time: against autograd written out, against differences, and against what eigenvalues predict."""
 
-import importlib
 import math
-import pkgutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import seqloom.cli
 from seqloom.analyse.flow import Flow, cut_windows, draw_flow, eigenvalues, gradient_flow, report
 from seqloom.batch import pack, ragged
 from seqloom.cli import run
@@ -17,9 +14,6 @@ from seqloom.errors import DataError, UsageError
 from seqloom.runs import pretrain
 from tests.contract import properties as p
 from tests.train.material import prepared, write_text
-
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
 
 K = 12
 

@@ -1,10 +1,8 @@
 """Whatever goes wrong is one line that says what, where and what to do, with the exit code of its kind."""
 
 import errno
-import importlib
 import json
 import os
-import pkgutil
 import shutil
 import signal
 import subprocess
@@ -25,9 +23,6 @@ from seqloom.objectives.next_token import NextToken
 from seqloom.runs import load
 from seqloom.train import checkpoint as checkpoints
 from tests.train.material import prepared
-
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
 
 Capture = pytest.CaptureFixture[str]
 SETTINGS = ("batches.streams=4", "batches.length=16", "model.dim=16", "budget.steps=20", "train.save_every=5")

@@ -1,8 +1,6 @@
 """The commands from the command line: results on standard output, everything else on standard error, and exit codes."""
 
-import importlib
 import json
-import pkgutil
 import re
 from pathlib import Path
 
@@ -11,14 +9,12 @@ import torch
 
 import seqloom.cli
 from seqloom import progress
-from seqloom.cli import app, run
+from seqloom.cli import app, register, run
 from seqloom.models import MODELS
 from seqloom.recipes import names
 from tests.train.material import prepared
 
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
-
+register()
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
 SHORT = (
     "--set",

@@ -3,11 +3,9 @@
 import contextlib
 import gzip
 import hashlib
-import importlib
 import io
 import json
 import lzma
-import pkgutil
 import random
 import shutil
 import signal
@@ -29,9 +27,6 @@ from seqloom.text import pairs as text_pairs
 from seqloom.train.loop import Fit
 from tests.mutation import damaged, mutated_json, mutated_tensors
 from tests.train.material import pairs, sentences, write_text
-
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
 
 COUNT = 2000  # files a parser
 PATIENCE = 20  # seconds for one of them

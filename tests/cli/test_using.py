@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from seqloom.batches.prepare import prepare
-from seqloom.cli import data, run, using
+from seqloom.cli import run
 from seqloom.runs import load, pretrain
 from tests.train.material import write_text
-
-assert data and using  # register the commands
 
 RECIPES = ("ngram-tiny", "lstm-tiny", "gpt2-tiny")
 

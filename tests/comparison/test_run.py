@@ -176,8 +176,6 @@ def test_transfer_to_a_task_and_two_tokenizers(text, tmp_path):
 
 
 def test_at_the_command_line(finished, text, tmp_path, capsys):
-    import seqloom.cli.comparing  # noqa: F401
-
     assert run(["compare", "classroom", "--toml"]) == 0
     (tmp_path / "plan.toml").write_text(capsys.readouterr().out)
     assert len(read_plan(tmp_path / "plan.toml").rows) == 8

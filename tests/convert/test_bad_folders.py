@@ -1,10 +1,8 @@
 """Folders from strangers: whatever is wrong is one line, exit 4; nothing is allocated, executed or written."""
 
-import importlib
 import json
 import os
 import pickle
-import pkgutil
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -13,16 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import seqloom.cli
 from seqloom import exchange
 from seqloom.cli import run
 from seqloom.convert import hub, unpickle
 from seqloom.exchange import import_folder
 from tests.cli.test_bad_input import one_line
 from tests.convert.material import save
-
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
 
 
 @pytest.fixture(scope="module")

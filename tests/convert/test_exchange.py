@@ -1,8 +1,6 @@
 """Folders of `transformers` become runs and folders again: the same bits, the same ids, the same numbers."""
 
-import importlib
 import json
-import pkgutil
 import shutil
 
 import pytest
@@ -10,7 +8,6 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 
-import seqloom.cli
 from seqloom.batch import IGNORE, Excerpt, Pair, pack
 from seqloom.cli import run
 from seqloom.exchange import export_folder, import_folder
@@ -19,9 +16,6 @@ from seqloom.runs import load, pretrain
 from seqloom.supervise import train
 from tests.convert.material import KINDS, TEXTS, build, save
 from tests.train.material import prepared, write_pairs
-
-for found in pkgutil.iter_modules(seqloom.cli.__path__):  # commands register themselves
-    importlib.import_module(f"seqloom.cli.{found.name}")
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,10 @@ import torch
 
 from seqloom.batches.store import Store
 from seqloom.cli import run as call
-from seqloom.cli import training
 from seqloom.errors import UsageError
 from seqloom.evaluate import cache
 from seqloom.runs import Run, pretrain
 from tests.train.material import prepared
-
-assert training  # registers the command
 
 SIZE = 7
 

@@ -4,15 +4,12 @@ import json
 
 import pytest
 
-import seqloom.cli.data
 from seqloom.errors import DataError
 from seqloom.evaluate import examples as module
 from seqloom.evaluate.examples import READERS, survey_examples
 from tests.cli.test_data import call
 from tests.cli.test_data import fails as refuses
 from tests.tasks.labelled import VALUES, examples, write
-
-assert seqloom.cli.data  # registers the command
 
 
 def rows(path, *values):

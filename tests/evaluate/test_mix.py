@@ -10,13 +10,10 @@ import pytest
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.cli import run as call
-from seqloom.cli import training
 from seqloom.evaluate import mix
 from seqloom.evaluate.mix import Part, best_weight, mixture_loss, split_losses
 from seqloom.runs import load, pretrain
 from tests.train.material import sentences, write_text
-
-assert training  # registers the commands
 
 
 def losses(seed: int, n: int = 3000, gap: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
