@@ -14,7 +14,7 @@ from seqloom.batches.plan import Batches
 from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
 from seqloom.errors import UsageError
 from seqloom.evaluate.labelled import judge
-from seqloom.evaluate.masked import masked_loss
+from seqloom.evaluate.masked import HeldOut, masked_loss
 from seqloom.evaluate.pairs import parallel_loss
 from seqloom.evaluate.translation import pair_loss
 from seqloom.objectives.masked import MaskedLM
@@ -128,11 +128,11 @@ class Tagged:
         return self.passages("train")
 
     def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
-        return masked_loss(learner, self.passages("valid"), device, stop=stop, title="validate")
+        return masked_loss(learner, HeldOut(self.passages("valid")), device, stop=stop, title="validate")
 
     def score(self, run: Run | Translator | Predictor, split: str) -> dict[str, Any]:
         assert isinstance(run.learner, MaskedLM)
-        return done(masked_loss(run.learner, self.passages(split), run.device))
+        return done(masked_loss(run.learner, HeldOut(self.passages(split)), run.device))
 
 
 class LabelledTexts:

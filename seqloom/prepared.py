@@ -16,7 +16,7 @@ from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Batches
 from seqloom.batches.store import SPLITS, Split, Store
 from seqloom.errors import DataError, ModelError, UsageError
-from seqloom.evaluate.masked import masked_loss
+from seqloom.evaluate.masked import HeldOut, masked_loss
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
@@ -151,7 +151,7 @@ class Prepared:
         return found
 
     @cached_property
-    def passages(self) -> dict[str, Passages | Told]:
+    def passages(self) -> dict[str, HeldOut]:
         numbers = {name: number for number, name in enumerate(self.names)} if self.told else {}
         form = objective_class(self.recipe.learns).form
         return {
@@ -227,13 +227,15 @@ def told_languages(recipe: Recipe) -> int:
     return recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).told_language else 0
 
 
-def held_out_passages(
-    recipe: Recipe, form: Any, split: Split, tokenizer: Tokenizer, language: int | None
-) -> Passages | Told:
+def held_out_passages(recipe: Recipe, form: Any, split: Split, tokenizer: Tokenizer, language: int | None) -> HeldOut:
     """As long as the model was made for, all of them. language: its number, for a model that is told it."""
     batches = recipe.batches.model_copy(update={"short": 0})
-    passages = batches.build_passages(split, tokenizer, form, 1.0)
-    return passages if language is None else Told(passages, language)
+
+    def of(form: Any) -> Passages | Told:
+        passages = batches.build_passages(split, tokenizer, form, 1.0)
+        return passages if language is None else Told(passages, language)
+
+    return HeldOut(of(form), None if form == "single" else of("single"))
 
 
 def spoken(recipe: Recipe, data: Any) -> list[str]:

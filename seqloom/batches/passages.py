@@ -5,9 +5,11 @@
                                        another document (BERT)
     order     [CLS] a [SEP] b [SEP]    b follows a, or half of the time a and b have changed places (ALBERT)
 
-Pairs are cut where sentences end, told by their last token. An epoch's plan is a function of (corpus, seed, epoch) and
-nothing else, and no token of a passage is read twice in it. For the first `short` part of the run passages are shorter, as in
-BERT's own training; the share of the run at which an epoch begins and ends is known from the budget.
+Pairs are cut where sentences end, told by their last token; a document of one sentence has none and is read by the first form
+alone. Strange second parts are as long as those they stand for, as far as there are such: else a pair would be told by how full
+it is, or by a sentence that breaks off. An epoch's plan is a function of (corpus, seed, epoch) and nothing else, and no token is
+read twice in it. For the first `short` part of the run passages are shorter, as in BERT's own training; the share of the run at
+which an epoch begins and ends is known from the budget.
 """
 
 from typing import Literal, NamedTuple, Protocol
@@ -25,6 +27,7 @@ Form = Literal["single", "next", "order"]
 AT_ONCE = 1 << 24  # tokens that are looked through for the ends of sentences
 SHORTER = 0.1  # the share of passages that are cut at a random shorter length, so that short texts are known, too
 FOLLOWS, OTHER = 0, 1  # labels of pairs
+ALIKE = 16  # passages, neighbours by the length of their second parts, that exchange these
 
 
 class Source(Protocol):
@@ -254,27 +257,34 @@ class Passages:
             starts[other], lengths[other] = starts[other][:, ::-1], lengths[other][:, ::-1]
         else:
             index = np.flatnonzero(other)
-            given = strangers(document[index], rng)
+            given = strangers(document[index], (end - middle)[index], rng)
             index, given = index[given >= 0], index[given[given >= 0]]
             other = np.zeros(len(start), bool)
             other[index] = True
-            starts[index, 1], lengths[index, 1] = middle[given], (end - middle)[given]
-            # the longer part gives way, a strange second one at its end
-            over = np.maximum(lengths.sum(1) - room, 0)
-            from_first = np.minimum(np.maximum(over + lengths[:, 0] - lengths[:, 1], 0) // 2, over)
-            starts[:, 0] += from_first
-            lengths -= np.stack((from_first, over - from_first), 1)
+            starts[index, 1] = middle[given]
+            lengths[index, 1] = np.minimum((end - middle)[given], room - lengths[index, 0])
         return Rows(starts, lengths, np.where(other, OTHER, FOLLOWS))
 
 
-def strangers(documents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """For each passage another one, each once, of another document; −1 where none is left."""
-    count = len(documents)
-    order = rng.permutation(count)
-    by_document = order[np.argsort(documents[order], kind="stable")]
-    # passages in order of their documents, moved on by the largest document's share: no one meets its own
-    largest = int(np.bincount(np.unique(documents, return_inverse=True)[1]).max(initial=0))
-    given = np.empty(count, np.int64)
-    given[by_document] = np.roll(by_document, -largest)
-    given[documents[given] == documents] = -1
+def strangers(documents: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """For each passage another one of another document, with a second part about as long. Who gets one gives one: each comes
+    once. −1 where a document has more passages than all others."""
+    given = np.full(len(documents), -1, np.int64)
+    order = rng.permutation(len(documents))
+    order = order[np.argsort(sizes[order], kind="stable")]
+    for some in np.array_split(order, max(len(order) // ALIKE, 1)):
+        exchange(given, some, documents)
+    exchange(given, order[given[order] < 0], documents)  # those that found none of their length
     return given
+
+
+def exchange(given: np.ndarray, some: np.ndarray, documents: np.ndarray) -> None:
+    """Some of the passages among themselves; what one document has more than all others is left out."""
+    _, document, counts = np.unique(documents[some], return_inverse=True, return_counts=True)
+    surplus = max(2 * int(counts.max(initial=0)) - len(some), 0)
+    if surplus:
+        left_out = np.flatnonzero(document == counts.argmax())[:surplus]
+        some, document = np.delete(some, left_out), np.delete(document, left_out)
+    # in order of their documents, moved on by the largest one's share: no one meets its own
+    by_document = some[np.argsort(document, kind="stable")]
+    given[by_document] = np.roll(by_document, -int(np.bincount(document).max(initial=0)))

@@ -185,18 +185,21 @@ def bits_figure(rows: list[dict[str, Any]], results: dict[str, dict[int, dict[st
 def masked_figures(
     rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]], configs: dict[str, Any]
 ) -> list[Figure]:
-    """One for every way to hide tokens of every vocabulary: only perplexities of the same guesses are comparable."""
-    groups: dict[str, dict[str, np.ndarray]] = {}
+    """One for every way to hide tokens of every vocabulary, and for all that decides which are hidden where: only
+    perplexities of the same guesses are comparable."""
+    groups: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}
     for row in rows:
-        cls = objective_class(learns(row)["name"])
+        cls: Any = objective_class(learns(row)["name"])
         if not issubclass(cls, MaskedLM) or issubclass(cls, ReplacedToken):
             continue
-        hidden = f"{100 * learns(row).get('rate', 0.15):g}% by {learns(row).get('unit', 'token')}"
-        group = groups.setdefault(f"{hidden}, {configs[row['name']]['tokenizer']}", {})
+        hides = cls.Config(**{name: value for name, value in learns(row).items() if name != "name"})
+        batches = row["recipe"]["batches"]
+        key = (f"{100 * hides.rate:g}% by {hides.unit}", hides.keep, hides.random, hides.static)
+        group = groups.setdefault((*key, batches["length"], batches["budget"], configs[row["name"]]["tokenizer"]), {})
         group[row["name"]] = np.array([each["held_out"]["masked_perplexity"] for each in results[row["name"]].values()])
     found = []
-    for number, (group_name, values) in enumerate(groups.items(), 1):
-        title = "masked perplexity" + (f" ({number}: {group_name.split(',')[0]})" if len(groups) > 1 else "")
+    for number, ((hidden, *_), values) in enumerate(groups.items(), 1):
+        title = "masked perplexity" + (f" ({number}: {hidden})" if len(groups) > 1 else "")
         missing = {}
         for row in rows:
             if row["name"] in values:

@@ -1,12 +1,13 @@
 """How well a model guesses hidden words of held-out text: masked perplexity, and what else its objective tells.
 
-Every token of the split stands in one passage; those that are hidden are drawn from a seed of their own, so that two
-measurements of one model, and of two models with one tokenizer and one rate, hide the same words.
+Words are guessed in passages of one document each, whatever forms a model has learnt from, and those that are hidden are drawn
+from a seed of their own: two models with one tokenizer, one length of passages, one size of batches and one way to hide tokens
+are asked for the same words in the same places. What else an objective tells is measured on passages of its own form.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,9 +22,23 @@ from seqloom.progress import Progress
 SEED = 0
 
 
+class HeldOut(NamedTuple):
+    """One split. alone: the same in passages of one document, where those of the objective's own form are pairs."""
+
+    own: Passages | Told
+    alone: Passages | Told | None = None
+
+
+class Sums(NamedTuple):
+    nats: float  # of the hidden words
+    targets: int
+    tokens: int
+    more: dict[str, float]  # that the objective tells
+
+
 def masked_loss(
     learner: MaskedLM,
-    passages: Passages | Told,
+    held_out: HeldOut,
     device: torch.device,
     *,
     limit: int | None = None,
@@ -31,6 +46,32 @@ def masked_loss(
     title: str = "evaluate",
 ) -> dict[str, Any] | None:
     """The metrics of one split, or of about `limit` tokens of it; None if `stop` said so on the way."""
+    own = gone_through(learner, held_out.own, device, limit, stop, title)
+    if own is None:
+        return None
+    alone = own if held_out.alone is None else gone_through(learner, held_out.alone, device, limit, stop, title)
+    if alone is None:
+        return None
+    loss, more = alone.nats / max(alone.targets, 1), own.more
+    # what is learnt by, and what the hidden words alone cost
+    result: dict[str, Any] = {"loss": (own.nats + more.get("extra", 0.0)) / max(own.targets, 1)}
+    result |= {"masked_loss": loss, "masked_perplexity": math.exp(min(loss, 700.0)), "tokens": alone.tokens}
+    result |= {"masked": alone.targets, "accuracy": alone.more["accuracy"] / max(alone.targets, 1)}
+    if "passages" in more:
+        result["relation_accuracy"] = more["relation_accuracy"] / max(more["passages"], 1.0)
+    if "tokens_read" in more:
+        result["detection_accuracy"] = more["detection_accuracy"] / max(more["tokens_read"], 1.0)
+    return result
+
+
+def gone_through(
+    learner: MaskedLM,
+    passages: Passages | Told,
+    device: torch.device,
+    limit: int | None,
+    stop: Callable[[], bool],
+    title: str,
+) -> Sums | None:
     plan = passages.plan(SEED, 0)
     sums: dict[str, float] = {}
     nats, targets, tokens = 0.0, 0, 0
@@ -57,13 +98,4 @@ def masked_loss(
                     break
     finally:
         learner.train(was_training)
-    loss = nats / max(targets, 1)
-    # what is learnt by, and what the hidden words alone cost
-    result: dict[str, Any] = {"loss": loss + sums.get("extra", 0.0) / max(targets, 1)}
-    result |= {"masked_loss": loss, "masked_perplexity": math.exp(min(loss, 700.0)), "tokens": tokens}
-    result |= {"masked": targets, "accuracy": sums["accuracy"] / max(targets, 1)}
-    if "passages" in sums:
-        result["relation_accuracy"] = sums["relation_accuracy"] / max(sums["passages"], 1.0)
-    if "tokens_read" in sums:
-        result["detection_accuracy"] = sums["detection_accuracy"] / max(sums["tokens_read"], 1.0)
-    return result
+    return Sums(nats, targets, tokens, sums)

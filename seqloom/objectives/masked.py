@@ -7,7 +7,8 @@ Of the chosen tokens most become the mask token, some another token, and some st
     span     runs of tokens of geometric length, p = 0.2, at most 10 (Joshi et al., 2020, arXiv 1907.10529)
 
 Masks are new in every epoch (Liu et al., 2019, arXiv 1907.11692), or with `static` the same ones for a place of the text,
-as BERT's were. Departures: exactly `rate` of a batch's tokens are chosen, not of each sequence.
+as BERT's were. Departures: `rate` is of a batch's tokens, not of each sequence: exactly so of single tokens, at most so of
+words and spans, which are chosen as long as the next one fits; static masks toss a coin for every place.
 """
 
 import math
@@ -156,9 +157,8 @@ class MaskedLM(Objective):
         if self.unit == "word":
             begins = ~(self.inside[ids] & before)
         elif self.unit == "span":
-            lengths = (torch.rand(len(ids), generator=rng).log() / math.log(1 - SPAN_END)).long().clamp(
-                max=LONGEST_SPAN - 1
-            ) + 1
+            above = 1 - torch.rand(len(ids), generator=rng)  # never 0, whose logarithm is none
+            lengths = (above.log() / math.log(1 - SPAN_END)).long().clamp(max=LONGEST_SPAN - 1) + 1
             ends = lengths.cumsum(0).numpy()
             begins = ~before
             begins[ends[ends < len(ids)]] = True

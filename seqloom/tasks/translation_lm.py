@@ -6,7 +6,7 @@ modelling on two languages, which is what is left at `parallel` = 0.
 """
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from seqloom.batch import IGNORE, Backbone, Pair, Passage, Ragged
@@ -20,6 +20,12 @@ class TranslationLM(MaskedLM):
         parallel: float = Field(
             0.5, ge=0, le=1, description="the share of batches with a sentence beside its translation"
         )
+
+        @model_validator(mode="after")
+        def always_anew(self) -> "TranslationLM.Config":
+            if self.static:
+                raise ValueError("static masks are for plain text, whose places are numbered: pairs are hidden anew")
+            return self
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:

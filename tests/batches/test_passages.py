@@ -172,15 +172,63 @@ def test_one_document_has_no_strangers():
 
 def test_strangers_are_of_other_documents_and_each_comes_once():
     rng = np.random.default_rng(0)
-    for counts in ((5, 5, 5), (1, 1), (7, 3, 2, 1), (4,), (9, 1)):
+    for counts in ((5, 5, 5), (1, 1), (7, 3, 2, 1), (4,), (9, 1), (150, 170, 30)):
         documents = np.repeat(np.arange(len(counts)), counts)
         rng.shuffle(documents)
-        given = strangers(documents, rng)
-        found = given[given >= 0]
-        assert len(np.unique(found)) == len(found)
-        assert all(documents[i] != documents[g] for i, g in enumerate(given) if g >= 0)
-        if 2 * max(counts) <= sum(counts):
-            assert (given >= 0).all()
+        sizes = rng.integers(1, 100, len(documents))
+        given = strangers(documents, sizes, rng)
+        taken = given >= 0
+        assert set(np.flatnonzero(taken)) == set(given[taken]), "who gets one gives one"
+        assert len(np.unique(given[taken])) == taken.sum()
+        assert (documents[taken] != documents[given[taken]]).all()
+        most = min(sum(counts), 2 * (sum(counts) - max(counts)))
+        assert 0.9 * most <= taken.sum() <= most
+    assert np.abs(sizes[taken] - sizes[given[taken]]).mean() < 10, "of 350 second parts many are about as long"
+
+
+def test_no_token_is_read_twice_where_one_document_has_most():
+    split = MemorySplit([list(range(1, 3000)), *[list(range(1, 60))] * 3])
+    _, marks = corpus()
+    passages = Passages(split, marks, "next", 256, 32, (0, 0.9), 1.0)
+    seen = np.array([place for _, places, _, _ in all_rows(passages) for place in places if place >= 0])
+    assert len(np.unique(seen)) == len(seen) > 2900
+
+
+def told_by_lengths(seed=0):
+    """How many labels of one epoch a table of lengths tells that was made from another; and of full passages, whose they are."""
+    rng = np.random.default_rng(seed)
+    ends = np.zeros(100_000, bool)
+    ends[9] = True
+
+    def sentence():
+        return [*rng.integers(10, 90_000, rng.integers(2, 40)).tolist(), 9]
+
+    documents = [[token for _ in range(rng.integers(2, 16)) for token in sentence()] for _ in range(700)]
+    passages = Passages(MemorySplit(documents), Marks(FIRST, SEPARATOR, ends), "next", 2048, 128, (0, 0.9), 1.0)
+    counts, right, full = np.zeros((129, 2)), [], []
+    for ids, _, _, label in all_rows(passages, epoch=0) + all_rows(passages, epoch=1):
+        counts[len(ids), label] += 1
+    for ids, _, _, label in all_rows(passages, epoch=2):
+        right.append(counts[len(ids)].argmax() == label)
+        full += [label] * (len(ids) == 128)
+    return np.mean(right), np.mean(full), len(right)
+
+
+def lengths_tell_nothing():
+    right, full, count = told_by_lengths()
+    assert count > 500 and right < 0.5 + 4 * 0.5 / count**0.5, f"{right:.3f} of {count} are told by their length"
+    assert 0.25 < full < 0.75, f"{full:.2f} of the full passages have a strange second part"
+
+
+def test_the_length_of_a_pair_does_not_tell_whether_it_follows():
+    lengths_tell_nothing()
+
+
+def test_planted_strangers_of_any_length_are_noticed(monkeypatch):
+    true = module.strangers
+    monkeypatch.setattr(module, "strangers", lambda documents, sizes, rng: true(documents, 0 * sizes, rng))
+    with pytest.raises(AssertionError):
+        lengths_tell_nothing()
 
 
 def test_lengths_that_hold_no_text_are_refused():

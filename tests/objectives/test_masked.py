@@ -164,6 +164,16 @@ def test_spans_have_geometric_lengths_and_one_fate():
     assert np.mean(lengths) == pytest.approx(mean, rel=0.03)
 
 
+def test_the_least_and_the_greatest_draw_are_spans_too(monkeypatch):
+    """One draw of sixteen million is exactly 0."""
+    ours, cut = learner(unit="span"), passages().plan(0, 0).batch(0)
+    for value in (0.0, 1 - 2**-24):
+        monkeypatch.setattr(torch, "rand", lambda n, generator=None, value=value: torch.full((n,), value))
+        groups = ours.groups(cut, rng(0))
+        _, sizes = np.unique(groups[groups >= 0], return_counts=True)
+        assert sizes.max() == (1 if value == 0 else module.LONGEST_SPAN)
+
+
 def test_dynamic_masks_differ_by_step_and_static_ones_by_place_alone():
     cut = row(list(range(1, 190)))
     dynamic, static = learner(), learner(static=True)

@@ -92,6 +92,11 @@ def test_the_share_of_parallel_batches():
         assert not (example.targets[kept] == END).any() and ours(example).total.isfinite()
 
 
+def test_static_masks_are_refused():
+    with pytest.raises(ValueError, match="static masks are for plain text"):
+        learner(static=True)
+
+
 def test_retrieval_counts_nearest_neighbours():
     torch.manual_seed(0)
     vectors = torch.randn(30, 8)

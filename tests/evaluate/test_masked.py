@@ -1,0 +1,60 @@
+"""Masked perplexity: the same words are asked for in the same places, whatever else a model has learnt."""
+
+import math
+
+import pytest
+import torch
+
+from seqloom.batch import IGNORE
+from seqloom.batches.loader import mix
+from seqloom.evaluate.masked import HeldOut, masked_loss
+from seqloom.objectives.masked import MaskedLM
+from seqloom.objectives.next_sentence import NextSentence
+from seqloom.objectives.sentence_order import SentenceOrder
+from tests.objectives.test_masked import learner, passages
+
+CPU = torch.device("cpu")
+
+
+def measured(objective, held_out):
+    """With the weights of one and the same model."""
+    ours = learner("bert", objective)
+    ours.load_state_dict(learner("bert", MaskedLM).state_dict(), strict=False)
+    found = masked_loss(ours, held_out, CPU)
+    assert found is not None
+    return found
+
+
+def one_measure_for_all(held_out_of):
+    plain = measured(MaskedLM, HeldOut(passages("single")))
+    for objective in (NextSentence, SentenceOrder):
+        found = measured(objective, held_out_of(objective.form))
+        for name in ("masked_loss", "masked_perplexity", "masked", "accuracy", "tokens"):
+            assert found[name] == plain[name], name
+        assert 0 < found["relation_accuracy"] < 1
+        assert found["loss"] > found["masked_loss"] + 0.5 * math.log(2), "what is learnt by has the relation in it"
+
+
+def test_models_of_pairs_guess_the_words_that_others_guess():
+    one_measure_for_all(lambda form: HeldOut(passages(form), passages("single")))
+
+
+def test_planted_measure_on_passages_of_their_own_is_noticed():
+    with pytest.raises(AssertionError):
+        one_measure_for_all(lambda form: HeldOut(passages(form)))
+
+
+def test_equals_the_sum_by_hand():
+    ours, text = learner("roberta").eval(), passages("single", tokens=3000)
+    found = masked_loss(ours, HeldOut(text), CPU)
+    total = count = 0.0
+    plan = text.plan(0, 0)
+    for i in range(len(plan)):
+        example = ours.corrupt(plan.batch(i), torch.Generator().manual_seed(mix(0, i)))
+        kept = example.targets != IGNORE
+        with torch.no_grad():
+            odds = ours.scores(ours.backbone(example.batch).hidden[example.where[kept]]).log_softmax(1)
+        total -= odds.gather(1, example.targets[kept][:, None]).sum().item()
+        count += int(kept.sum())
+    assert found is not None and found["masked"] == count
+    assert found["masked_loss"] == found["loss"] == pytest.approx(total / count, rel=1e-5)
