@@ -85,7 +85,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         return {module for part in parts if part is not None for module in part.modules()}
 
     over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
-    over_targets = named("over_targets")
+    over_targets, over_tokens = named("over_targets"), named("over_tokens")
     repeated = {
         part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
     }
@@ -97,6 +97,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
                 part, before = measure(module), found.get(name, Flops())
                 part = part.over_source() if module in over_source else part
                 part = Flops(target=part.token) if module in over_targets else part
+                part = Flops(token=part.target) if module in over_tokens else part
                 found[name] = Flops(*(a + repeated.get(module, 1) * b for a, b in zip(before, part, strict=True)))
     return found
 

@@ -7,10 +7,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import cost
 from seqloom.batch import IGNORE, Excerpt, pack
+from seqloom.batches.labelled import Row, batch_of
 from seqloom.batches.passages import Marks, Rows, passage
 from seqloom.cost import Flops
 from seqloom.models import MODELS, model_class
 from seqloom.objectives import fitting_objectives, objective_class
+from seqloom.objectives.replaced import ReplacedToken
+from seqloom.tasks.classify import Classify
+from seqloom.tasks.transfer import Transfer
 from tests.contract.properties import build, following, sequences
 from tests.corpus import MemorySplit
 from tests.objectives.test_masked import VOCAB, Words
@@ -24,11 +28,20 @@ PAIRS = [
 ]
 # wide and long enough that what is done once a sequence is as good as nothing
 ENCODER = {"dim": 32, "num_layers": 3, "num_heads": 2, "max_len": 96, "dropout": 0.0, "vocab_size": VOCAB}
+MANY = 8192
 EXTRA = {"albert": {"embedding_dim": 16}, "electra": {"embedding_dim": 16}}
 
 
+class ManyWords(Words):
+    """The same special tokens, and so many others."""
+
+    def continues(self):
+        return torch.zeros(MANY, dtype=torch.bool)
+
+
 def encoder_example(learner):
-    """Three passages of equal lengths, of two parts where the objective wants them: the counter would count empty cells."""
+    """Three passages of equal lengths, of two parts where the objective wants them, nothing filled up: the counter would count
+    empty cells."""
     split = MemorySplit([list(np.random.default_rng(i).integers(1, 190, 120)) for i in range(3)])
     first = 40 if learner.form != "single" else 94
     starts = split.offsets[:3]
@@ -38,10 +51,12 @@ def encoder_example(learner):
     rows = Rows(np.stack((starts, second), 1), lengths, labels)
     cut = passage(split, rows, Marks(197, 198, np.zeros(VOCAB, bool)), 96)
     assert cut.batch.is_full
-    return learner.corrupt(cut, torch.Generator().manual_seed(0))
+    example = learner.corrupt(cut, torch.Generator().manual_seed(0))
+    chosen = example.targets != IGNORE
+    return example._replace(where=example.where[chosen], targets=example.targets[chosen])
 
 
-def learner_and_example(name, objective):
+def learner_and_example(name, objective, **larger):
     torch.manual_seed(0)
     kind = objective_class(objective)
     model = model_class(name)
@@ -56,15 +71,15 @@ def learner_and_example(name, objective):
         learner.introduce(Told(example))
         learner.advance(0.5)
         return learner, example
-    sizes = ENCODER | EXTRA.get(name, {}) | ({"pooler": True} if kind.form != "single" else {})
+    sizes = ENCODER | EXTRA.get(name, {}) | ({"pooler": True} if kind.form != "single" else {}) | larger
     learner = kind(model(model.Config(**sizes)), kind.Config()).train()
-    learner.introduce(Words())
+    learner.introduce(ManyWords() if larger else Words())
     return learner, encoder_example(learner)
 
 
-def ratio(name, objective, monkeypatch) -> float:
+def ratio(name, objective, monkeypatch, **larger) -> float:
     plain_products(monkeypatch)
-    learner, example = learner_and_example(name, objective)
+    learner, example = learner_and_example(name, objective, **larger)
     with FlopCounterMode(display=False) as counter:
         learner(example).total.backward()
     return cost.of_training(learner)(example.sizes()) / counter.get_total_flops()
@@ -73,6 +88,42 @@ def ratio(name, objective, monkeypatch) -> float:
 @pytest.mark.parametrize(("name", "objective"), PAIRS)
 def test_training_within_one_percent_of_torch(name, objective, monkeypatch):
     assert ratio(name, objective, monkeypatch) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(("name", "objective"), [pair for pair in PAIRS if not model_class(pair[0]).causal])
+def test_with_a_vocabulary_of_real_size(name, objective, monkeypatch):
+    """There the output layer is most of the cost, and what is done over hidden tokens alone."""
+    sizes = {"vocab_size": MANY, "dim": 80} | ({"embedding_dim": 80} if name == "electra" else {})
+    assert ratio(name, objective, monkeypatch, **sizes) == pytest.approx(1, abs=0.01)
+
+
+def test_planted_second_pass_of_the_generator_is_noticed(monkeypatch):
+    true = ReplacedToken.losses
+    monkeypatch.setattr(ReplacedToken, "losses", lambda self, given: (self.reader(given.batch), true(self, given))[1])
+    assert ratio("electra", "replaced-token", monkeypatch) != pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("lm", [0.0, 0.5])
+def test_language_modelling_beside_a_task(lm, monkeypatch):
+    assert beside_a_task(lm, monkeypatch) == pytest.approx(1, abs=0.01)
+
+
+def test_planted_count_by_labels_is_noticed(monkeypatch):
+    monkeypatch.setattr(Transfer, "over_tokens", ())
+    assert beside_a_task(0.5, monkeypatch) < 0.9
+
+
+def beside_a_task(lm, monkeypatch) -> float:
+    plain_products(monkeypatch)
+    torch.manual_seed(0)
+    model = model_class("gpt2")
+    backbone = model(model.Config(dim=32, num_layers=2, num_heads=2, max_len=64, dropout=0.0, vocab_size=2000))
+    learner = Classify(backbone, Classify.Config(labels=["a", "b"], lm=lm)).train()
+    rows = [[Row(np.arange(1, 65), None, np.ones(64, bool), np.array(i % 2))] for i in range(3)]
+    example = batch_of(rows)
+    with FlopCounterMode(display=False) as counter:
+        learner(example).total.backward()
+    return cost.of_training(learner)(example.sizes()) / counter.get_total_flops()
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ class Guess(nn.Module):
 
 class MaskedLM(Objective):
     reads, form = "passages", "single"
+    over_targets = ("guess",)  # only hidden tokens come to it
 
     class Config(BaseConfig):
         rate: float = Field(0.15, gt=0, lt=1)

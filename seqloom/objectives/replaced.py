@@ -79,17 +79,13 @@ class ReplacedToken(MaskedLM):
         return self.weight * share * total, (((odds > 0) == wrong) & example.real).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        guesses = self.guess(self.reader(example.batch).hidden[example.where])
-        with torch.no_grad():  # no gradient flows through the draw
-            scores = self.softmax(guesses)
-        detection, _ = self.detected(scores, example)
-        total = self.softmax(guesses, example.targets) + detection
-        return Loss(total, (example.targets != IGNORE).sum())
+        losses, sums = self.losses(example)
+        return Loss(losses.sum() + sums["extra"], (example.targets != IGNORE).sum())
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         scores = self.scores(self.reader(example.batch).hidden[example.where])
         losses, sums = self.measured(scores, example)
-        detection, right = self.detected(scores, example)
+        detection, right = self.detected(scores.detach(), example)
         return losses, sums | {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
 
     @torch.no_grad()

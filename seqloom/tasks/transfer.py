@@ -34,6 +34,7 @@ class Transfer(Task):
 
     reads = "labelled"
     headline: str  # of its scores: the one that decides which weights are the best
+    over_tokens = ("softmax",)  # the next one is predicted at every token, whatever the labels are of
     backbone: Backbone
 
     class Config(BaseConfig):
