@@ -121,7 +121,7 @@ def nested_order(strata: Sequence[Hashable], seed: int) -> list[int]:
 
 
 def long_enough(recipe: Recipe, size: int) -> Recipe:
-    steps, epochs = -(-size // recipe.batches.examples), recipe.budget.epochs
+    steps, epochs = recipe.steps_an_epoch(size), recipe.budget.epochs
     if epochs is None or epochs * steps >= FEWEST:
         return recipe
     every = recipe.train.eval_every or max(steps, FEWEST // MEASURED)

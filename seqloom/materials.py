@@ -148,7 +148,7 @@ class LabelledTexts:
         task = cls.survey(self.examples["train"]) | recipe.task
         if chosen is not None:
             self.examples["train"] = [self.examples["train"][i] for i in chosen]
-        steps = -(-len(self.examples["train"]) // recipe.batches.examples)
+        steps = recipe.steps_an_epoch(len(self.examples["train"]))
         train = recipe.train.model_copy(update={"eval_every": recipe.train.eval_every or steps})
         self.recipe = recipe.model_copy(update={"task": task, "train": train})
         with torch.device("meta"):

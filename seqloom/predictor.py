@@ -90,9 +90,9 @@ class Predictor(Speaking):
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
         """What the backbone makes of each text, as `Run.encode`."""
-        reads = Encoder(self.learner.backbone, self.frame.before, self.frame.after, self.device)
-        found, borders = reads.encode(self.tokenizer.encode_batch(list(texts)), str(layers), pool, names)
-        return np.split(found, borders[1:-1]) if pool == "none" and len(texts) else found
+        frame = self.frame
+        reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
+        return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
 
     def evaluate(self, files: Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
         """Loss and scores on labelled files; of several runs together the scores alone."""

@@ -233,15 +233,8 @@ class Reading(Speaking):
         pool: "mean", "max" and "last" over a text's own tokens; "first": [CLS] where the model has it.
         """
         self.check_language()
-        encoded, strange = self.tokenizer.encode_batch_with_unknown(list(texts))
-        unknown = [word for words in strange for word in words]
-        rows = [row[::-1].copy() for row in encoded] if self.backward else encoded
-        found, borders = self.encoder.encode(
-            rows, str(layers), pool, names, spell=lambda flat: self.spell(flat, unknown)
-        )
-        if self.backward and pool == "none":  # in the order of the text
-            return [part[::-1] for part in np.split(found, borders[1:-1])] if len(texts) else found
-        return np.split(found, borders[1:-1]) if pool == "none" and len(texts) else found
+        table = self._spellings if self.characters else None
+        return self.encoder.read(texts, self.tokenizer, layers, pool, names, table, self.backward)
 
     @cached_property
     def encoder(self) -> Encoder:

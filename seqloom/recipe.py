@@ -132,6 +132,10 @@ class Recipe(Config):
         assert chosen is not None
         return chosen["name"]
 
+    def steps_an_epoch(self, examples: int) -> int:
+        """Of labelled ones; a part of a step is one."""
+        return -(-examples // (self.batches.examples * self.train.accumulate))
+
     def model_config_of(self, vocab_size: int) -> Any:
         cls: Any = model_class(self.model["name"])
         return build(cls.Config, without_name(self.model) | {"vocab_size": vocab_size}, "model", self.name)

@@ -17,6 +17,8 @@ from seqloom.evaluate.pairs import parallel_loss
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import begin_folder, describe, export, finish, spent
 from seqloom.materials import Encoded, Material, done, material_of
+from seqloom.objectives import objective_class
+from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin
 from seqloom.predictor import Predictor
 from seqloom.progress import say
@@ -144,7 +146,7 @@ def recipe_after(before: Run | Translator | Predictor, task: str, how: str, sett
         "model": theirs.model,
         **labelled(task, theirs.model, how),
     }
-    if theirs.objective is not None and theirs.learns == "next-token":
+    if theirs.objective is not None and issubclass(objective_class(theirs.learns), NextToken):
         values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}
     if getattr(before, "backward", False) or theirs.batches.backward:
         values["batches"]["backward"] = True
@@ -304,9 +306,15 @@ def known_words(path: Path, tokenizer: Tokenizer, learner: Any) -> Known:
 def take_over(learner: Any, before: Run | Translator | Predictor) -> None:
     """The backbone of another run, and where the next token goes on to be predicted, its output layer."""
     learner.backbone.load_state_dict(before.learner.backbone.state_dict())
-    theirs = getattr(before.learner, "softmax", None)
-    if getattr(learner, "softmax", None) is not None and theirs is not None:
-        learner.softmax.load_state_dict(theirs.state_dict())
+    ours, theirs = getattr(learner, "softmax", None), getattr(before.learner, "softmax", None)
+    if ours is None or theirs is None:
+        return
+    if type(ours) is not type(theirs):
+        raise UsageError(
+            f"'task.lm' goes on with an output layer over all words, and that of {before.folder} is {type(theirs).__name__}: "
+            f"leave it out"
+        )
+    ours.load_state_dict(theirs.state_dict())
 
 
 def evaluate_files(

@@ -186,8 +186,7 @@ class Translator(Speaking):
         if not isinstance(encoder, Backbone):
             raise UsageError(f"{self.folder}: vectors are of the encoder of a transformer, or of a language model")
         reads = Encoder(encoder, [], [self.tokenizer.end_id], self.device)
-        found, borders = reads.encode(self.tokenizer.encode_batch(list(texts)), str(layers), pool, names)
-        return np.split(found, borders[1:-1]) if pool == "none" and len(texts) else found
+        return reads.read(texts, self.tokenizer, layers, pool, names)
 
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
         """BLEU and chrF of the translation of the sources, and the loss of the true targets."""

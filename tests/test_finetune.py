@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.cli import data, tasks, training, transfer, using  # noqa: F401  # commands register themselves
 from seqloom.cli import run as main
 from seqloom.errors import DataError, UsageError
 from seqloom.folder import FORMAT
-from seqloom.runs import language_model, load, predictor
+from seqloom.runs import language_model, load, predictor, pretrain
 from seqloom.supervise import finetune, train
 from tests.tasks.labelled import examples, sentence, write
 
@@ -101,6 +100,55 @@ def test_gradual_unfreezing_begins_at_the_top(place, tmp_path):
     assert {name for name in before if "layers.0" in name or "embedding" in name} <= same
     config = json.loads((tmp_path / "run/config.json").read_text())["recipe"]["train"]
     assert config["unfreeze"] == 1.0 and config["schedule"]["name"] == "slanted"
+
+
+def test_sleeping_layers_are_not_clipped_for_and_remember_nothing(place, tmp_path, monkeypatch):
+    """In the first epoch of gradual unfreezing the optimizer hears of the top alone."""
+    from seqloom.train import loop
+
+    heard, true = [], loop.step
+
+    def listened(optimizer, count, clip):
+        groups = optimizer.param_groups
+        heard.append({group["depth"] for group in groups if any(p.grad is not None for p in group["params"])})
+        norm = true(optimizer, count, clip)
+        assert {group["depth"] for group in groups if any(optimizer.state[p] for p in group["params"])} <= heard[-1]
+        return norm
+
+    monkeypatch.setattr(loop, "step", listened)
+    tuned(place, tmp_path / "run", "gpt", how="gradual", settings=["budget={epochs=2}", "train.watch=loss"])
+    assert len(heard[0]) == 1 and heard[0] < heard[-1] and len(heard[-1]) == 2
+
+
+def test_an_epoch_has_an_evaluation_where_steps_are_several_batches(place, tmp_path):
+    settings = ["batches.examples=4", "train.accumulate=4", "budget={epochs=3}"]
+    tuned(place, tmp_path / "run", settings=settings)
+    lines = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "valid" in line] == [3, 6, 9], "48 examples are 12 batches, 3 steps"
+
+
+@pytest.mark.parametrize("softmax", ["full", "adaptive"])
+def test_language_modelling_goes_on_from_any_objective(place, tmp_path, softmax):
+    more = [*SIZES["lstm"], "budget={steps=2}", "valid.limit=500", f"objective.softmax={softmax}"]
+    more += ["objective.tie=false"] if softmax != "full" else []
+    first = pretrain("awd-lstm-tiny", place / "data", tmp_path / "first", settings=more, device="cpu")
+    given = files(place, "classify")
+    options = {"valid": given["valid"], "settings": [*QUICK, "task.lm=0.5"], "device": "cpu"}
+    if softmax != "full":
+        with pytest.raises(UsageError, match=r"task\.lm.*all words"):
+            finetune(first.folder, "classify", given["train"], tmp_path / "run", **options)
+        return
+    run = finetune(first.folder, "classify", given["train"], tmp_path / "run", **options)
+    assert run.learner.softmax.bias is not None
+
+
+def test_vectors_of_a_task_are_those_of_its_model(place, tmp_path):
+    """Read from the end where it reads so, whatever asks."""
+    run = tuned(place, tmp_path / "run", "back", how="features")
+    theirs = language_model(place / "back", "cpu")
+    for pool in ("mean", "none"):
+        for one, two in zip(*(each.encode(["the film is good ."], pool=pool) for each in (run, theirs)), strict=True):
+            assert np.allclose(one, two, atol=1e-6)
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(place, tmp_path):

@@ -104,10 +104,7 @@ class ScalarMix(nn.Module):
 
 def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:
     """states: the embedding and every layer, (T, D) each; of "last" alone only that one."""
-    depth = len(states) - 1
-    needed = {"second-to-last": 2, "sum4": 4, "concat4": 4}.get(layers, 0)
-    if depth < needed:
-        raise UsageError(f"--layers {layers} needs {needed} layers, this model has {depth}: choose another")
+    check_layers(layers, len(states) - 1)
     if layers == "last":
         return states[-1]
     if layers == "embedding":
@@ -123,8 +120,17 @@ def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:
             raise UsageError(f"--layers {layers}: the layers are {widths} wide and cannot be put together: name one")
         stacked = torch.stack(chosen[layers], 1)
         return stacked if layers == "all" else stacked.mean(1) if layers == "mix" else stacked.sum(1)
-    if not layers.isdecimal():
-        raise UsageError(unknown_name("--layers", layers, layers, [*LAYERS, "a number"]))
-    if int(layers) > depth:
-        raise UsageError(f"--layers {layers}: this model has the layers 1 to {depth}, and 0, the embedding")
     return states[int(layers)]
+
+
+def check_layers(layers: str, depth: int, option: str = "--layers", allowed: Sequence[str] = LAYERS) -> None:
+    """Refuses what a model with so many layers does not have."""
+    needed = {"second-to-last": 2, "sum4": 4, "concat4": 4}.get(layers, 0)
+    if depth < needed:
+        raise UsageError(f"{option} {layers} needs {needed} layers, this model has {depth}: choose another")
+    if layers in allowed:
+        return
+    if not layers.isdecimal():
+        raise UsageError(unknown_name(option, layers, layers, [*allowed, "a number"]))
+    if int(layers) > depth:
+        raise UsageError(f"{option} {layers}: this model has the layers 1 to {depth}, and 0, the embedding")

@@ -21,6 +21,8 @@ from seqloom.batches.plan import portions
 from seqloom.blocks import pooling
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
+from seqloom.tokens.spelling import Characters, spelt
+from seqloom.tokens.tokenizer import Tokenizer
 
 POOLS = ("mean", "first", "last", "max", "none")
 
@@ -34,6 +36,32 @@ class Encoder:
         if backbone.counted:
             raise UsageError("this model counts words and has no vectors: use one that has, from lstm to bert")
         self.backbone, self.before, self.after, self.device = backbone, before, after, device
+
+    def read(
+        self,
+        texts: Sequence[str],
+        tokenizer: Tokenizer,
+        layers: str | int = "last",
+        pool: str = "mean",
+        names: Sequence[str] | None = None,
+        table: Characters | None = None,
+        backward: bool = False,
+    ) -> np.ndarray | list[np.ndarray]:
+        """As `encode`; with pool "none" a list, one array a text. table: how words are spelt, for models that read letters;
+        backward: texts are read from their end, and what they become is in the order of the text."""
+        turn = slice(None, None, -1 if backward else 1)
+        encoded, strange = tokenizer.encode_batch_with_unknown(list(texts))
+        unknown = [word for words in strange for word in words[turn]]
+        found, borders = self.encode(
+            [row[turn].copy() for row in encoded],
+            str(layers),
+            pool,
+            names,
+            spell=lambda flat: None if table is None else spelt(flat, unknown, tokenizer, table),
+        )
+        if pool != "none" or not len(texts):
+            return found
+        return [part[turn] for part in np.split(found, borders[1:-1])]
 
     @torch.no_grad()
     def encode(

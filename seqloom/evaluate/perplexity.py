@@ -7,8 +7,8 @@ Every token of every document is predicted once, its end included, from what sta
     carried   recurrent models read each document from its start to its end, their state carried along
 
 No figure depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
-charged what their spelling costs under a byte model (the data's manifest has it), and a tokenizer that loses spaces or
-case has no such figure.
+charged what their spelling costs under a byte model, and spaces and case that a tokenizer loses what it costs to put them
+back (the data's manifest has both); where that cannot be told there is no such figure.
 """
 
 import math

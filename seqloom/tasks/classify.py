@@ -32,7 +32,7 @@ class Classify(Transfer):
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)
         self.labels = list(config.labels)
-        self.summary = Summary(backbone, self.width, config.pool)
+        self.summary = Summary(backbone, self.width, config.pool, self.is_top)
         self.head = label_layer(self.summary.width, self.outputs())
 
     def outputs(self) -> int:

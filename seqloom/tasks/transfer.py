@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Labelled, Loss, Ragged, State, Task, Vocabulary
 from seqloom.batches.labelled import Frame, Row, framed, shortened, spelling_of
 from seqloom.blocks.feedforward import ACTIVATIONS
-from seqloom.blocks.pooling import ScalarMix, choose, pool
+from seqloom.blocks.pooling import LAYERS, ScalarMix, check_layers, choose, pool
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
@@ -57,11 +57,16 @@ class Transfer(Task):
         super().__init__()
         self.backbone, self.layers, self.frozen, self.lm = backbone, config.layers, config.frozen, config.lm
         stack: Any = getattr(backbone, "stack", None)
+        self.is_top = (
+            config.layers == "last" and config.reader == "none"
+        )  # whether labels are told by the top layer itself
+        depth = 1 if stack is None else len(stack.course)
+        check_layers(config.layers, depth, "'task.layers' =", [name for name in LAYERS if name != "all"])
         self.mix = None
         if config.layers == "mix":
             if stack is None:
                 raise UsageError('\'task.layers\' = "mix": this model has no layers to mix: use "last"')
-            self.mix = ScalarMix(len(stack.course) + 1)
+            self.mix = ScalarMix(depth + 1)
         width = backbone.dim * (4 if config.layers == "concat4" else 1)
         self.reader: Any = None
         if config.reader == "lstm":
@@ -191,11 +196,12 @@ def label_layer(reads: int, outputs: int) -> nn.Linear:
 
 
 class Summary(nn.Module):
-    """One vector for a whole text: where the model's paper has a layer between its body and the labels, through that."""
+    """One vector for a whole text: where the model's paper has a layer between its body and the labels, through that. top:
+    whether it reads what that layer is made for, the hidden states themselves."""
 
-    def __init__(self, backbone: Backbone, width: int, how: str):
+    def __init__(self, backbone: Backbone, width: int, how: str, top: bool):
         super().__init__()
-        own = how == "summary" and width == backbone.dim
+        own = how == "summary" and top
         self.how = backbone.summary if how == "summary" else how
         self.pooled: Any = getattr(backbone, "pooled", None) if own and getattr(backbone, "pooler", None) else None
         self.dense = label_layer(width, width) if own and backbone.summarised and self.pooled is None else None

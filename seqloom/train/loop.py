@@ -259,7 +259,10 @@ class Fit:
         total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
         for group in self.optimizer.param_groups:  # a mean over fewer steps of time is a noisier one: it moves less
             rate = self.config.optim.lr * factor * (lengths / self.config.accumulate) * group["share"]
-            group["lr"] = rate if self.awake(group["depth"], epoch) else 0.0
+            group["lr"] = rate
+            if not self.awake(group["depth"], epoch):  # it is neither moved nor remembered, nor clipped for
+                for parameter in group["params"]:
+                    parameter.grad = None
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
         if self.carry is not None:  # a state with a NaN in it would spoil every later step
             self.carry = restored(self.carry, last_good, broken)

@@ -196,6 +196,23 @@ def test_frozen_features_leave_the_backbone_alone(layers):
     assert losses[-1] < 0.8 * losses[0]
 
 
+def test_a_models_own_summary_is_of_its_own_states():
+    """What a pooler has learnt to read is neither a BiLSTM's output, be it as wide, nor another layer."""
+    dim = MODELS["bert"]["dim"]
+    assert learner("classify", "bert").summary.pooled is not None
+    for config in ({"reader": "lstm", "reader_dim": dim}, {"layers": "mix"}):
+        made = learner("classify", "bert", **config)
+        assert made.summary.pooled is None and made.summary.dense is None and made.width == dim
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"), [("all", "all"), ("nonsense", "nonsense"), ("7", "layers 1 to"), ("sum4", "needs 4 layers")]
+)
+def test_layers_that_are_not_there_are_refused_before_anything_is_read(layers, said):
+    with pytest.raises(UsageError, match=rf"'task.layers'.*{said}"):
+        learner("classify", "bert", layers=layers)
+
+
 def test_language_modelling_beside():
     plain, beside = learner("classify", "gpt"), learner("classify", "gpt", lm=0.5)
     beside.load_state_dict(plain.state_dict(), strict=False)
