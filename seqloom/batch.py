@@ -144,10 +144,15 @@ class Labelled(NamedTuple):
     )
     words: Words | None = None
 
+    @property
+    def known(self) -> Tensor:
+        """Which labels there are: of each sequence, or of each word."""
+        first = self.labels if self.labels.ndim == 1 else self.labels[:, 0]
+        return ~first.isnan() if first.is_floating_point() else first != IGNORE
+
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.real])
-        unknown = self.labels.isnan() if self.labels.is_floating_point() else self.labels == IGNORE
-        told = int((~unknown).sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
+        told = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
         return Sizes(int(self.own.sum()), int((lengths * lengths).sum()), int(lengths.sum()), told)
 
 

@@ -14,7 +14,7 @@ from seqloom.cost import Flops, co2_kg, peak_of, total
 from tests.contract.properties import NEURAL, VOCAB, Words, build, following, learner_of, sequences
 
 
-def plain_loss(self, hidden, targets, rows, smoothing=0.0):
+def plain_loss(self, hidden, targets, rows, smoothing=0.0, weights=None):
     return F.cross_entropy(F.linear(hidden, self.weight, self.bias), targets, ignore_index=IGNORE, reduction="sum")
 
 

@@ -40,10 +40,15 @@ class SampledSoftmax(Softmax):
         self.ranks.settle()
 
     def forward(
-        self, hidden: Tensor, targets: Tensor | None = None, each: bool = False, smoothing: float = 0.0
+        self,
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        each: bool = False,
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
     ) -> Tensor:
-        if targets is None or each or not self.training:
-            return super().forward(hidden, targets, each, smoothing)
+        if targets is None or each or not self.training or weights is not None:
+            return super().forward(hidden, targets, each, smoothing, weights)
         return self.estimate(hidden, targets, *self.draw())
 
     def draw(self) -> tuple[Tensor, Tensor]:

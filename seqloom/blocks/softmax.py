@@ -48,11 +48,17 @@ class Softmax(nn.Module):
         """Any numbers will do."""
 
     def forward(
-        self, hidden: Tensor, targets: Tensor | None = None, each: bool = False, smoothing: float = 0.0
+        self,
+        hidden: Tensor,
+        targets: Tensor | None = None,
+        each: bool = False,
+        smoothing: float = 0.0,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Without targets the scores (T, V); with targets the summed loss; with each=True the loss of every target (T,).
 
         smoothing: this share of every target is spread evenly over all words (Szegedy et al., 2015, arXiv 1512.00567).
+        weights: (T,) how much each target counts in the sum.
         """
         if targets is None:
             return F.linear(hidden, self.weight, self.bias)
@@ -60,16 +66,19 @@ class Softmax(nn.Module):
         if each:
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
             return torch.cat([_losses(F.linear(h, self.weight, self.bias), t, smoothing) for h, t in parts])
-        return self.summed(hidden, targets, rows, smoothing)
+        return self.summed(hidden, targets, rows, smoothing, weights)
 
     # Dynamo of torch 2.11 traces the function below but loses its gradients; what is worth compiling in it is, apart
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def summed(self, hidden: Tensor, targets: Tensor, rows: int, smoothing: float = 0.0) -> Tensor:
+    def summed(
+        self, hidden: Tensor, targets: Tensor, rows: int, smoothing: float = 0.0, weights: Tensor | None = None
+    ) -> Tensor:
         if torch.is_autocast_enabled(hidden.device.type):
             hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
         if not torch.is_grad_enabled():  # the function below cannot tell
-            return self(hidden, targets, each=True, smoothing=smoothing).sum()
-        return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows, smoothing)
+            losses = self(hidden, targets, each=True, smoothing=smoothing)
+            return (losses if weights is None else losses * weights).sum()
+        return ChunkedLoss.apply(hidden, self.weight, self.bias, targets, rows, smoothing, weights)
 
 
 def chunk_rows(hidden: Tensor, vocab_size: int) -> int:
@@ -88,7 +97,14 @@ class ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, rows: int, smoothing: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        rows: int,
+        smoothing: float,
+        weights: Tensor | None = None,
     ) -> Tensor:
         narrow = weight.to(hidden.dtype)  # the type of the matrix products; sums stay in the type of the weight
         total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
@@ -98,7 +114,9 @@ class ChunkedLoss(torch.autograd.Function):
         differentiate = _compiled_slope() if hidden.is_cuda else slope
         for start in range(0, hidden.shape[0], rows):
             part, wanted = hidden[start : start + rows], targets[start : start + rows]
-            loss, d_scores, index, d_right = differentiate(part @ narrow.T, bias, wanted, weight.dtype, smoothing)
+            counts = None if weights is None else weights[start : start + rows]
+            found = differentiate(part @ narrow.T, bias, wanted, weight.dtype, smoothing, counts)
+            loss, d_scores, index, d_right = found
             d_scores.scatter_(1, index, d_right)
             total += loss
             if d_bias is not None:
@@ -119,14 +137,17 @@ class ChunkedLoss(torch.autograd.Function):
             d_hidden * d_total.to(d_hidden.dtype),
             d_weight * d_total,
             None if d_bias is None else d_bias * d_total,
-            None,
-            None,
-            None,
+            *(None,) * 4,
         )
 
 
 def slope(
-    scores: Tensor, bias: Tensor | None, targets: Tensor, wide: torch.dtype, smoothing: float = 0.0
+    scores: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    wide: torch.dtype,
+    smoothing: float = 0.0,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
     """The summed loss of some scores (which may be overwritten) and its derivative by them, in their own type; that by
     the scores of the targets apart, with the places where they belong: one pass over the scores need not search for them."""
@@ -135,6 +156,8 @@ def slope(
     if bias is not None:
         scores += bias
     kept = (targets != IGNORE).unsqueeze(1)
+    if weights is not None:
+        kept = kept * weights.to(wide).unsqueeze(1)
     index = targets.clamp(min=0).unsqueeze(1)
     highest = scores.amax(1, keepdim=True)
     right = scores.gather(1, index) - highest

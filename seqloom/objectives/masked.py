@@ -226,6 +226,11 @@ def real_tokens(cut: Passage, free: Tensor) -> Tensor:
     return has_text[owner]
 
 
+def counts(chosen: Tensor, batch: Ragged) -> Tensor:
+    """(T,) → (N,) how many tokens of each sequence are chosen."""
+    return torch.zeros(batch.num_sequences, device=chosen.device).index_add(0, batch.owner, chosen.float())
+
+
 def hashed(places: Tensor, salt: int) -> Tensor:
     """A number in [0, 1) for each place of a text, always the same one (splitmix64)."""
     with np.errstate(over="ignore"):

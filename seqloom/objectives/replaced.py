@@ -2,7 +2,8 @@
 
 Clark et al., 2020 (arXiv 2003.10555), ELECTRA. Both learn together: the sum of the generator's loss and λ times the
 discriminator's, each a mean in the paper. Here both are sums over one count, that of the hidden tokens: the discriminator's
-sum over all tokens is multiplied by the share that is hidden, which makes it the same. No gradient flows through the draw.
+mean over a passage counts as many times as tokens of it are hidden by the rate, and parts of a batch add up. No gradient flows
+through the draw.
 """
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from seqloom.batch import IGNORE, Backbone, Loss, State, wide
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.errors import UsageError
-from seqloom.objectives.masked import Guess, Masked, MaskedLM
+from seqloom.objectives.masked import Guess, Masked, MaskedLM, counts
 
 
 class ReplacedToken(MaskedLM):
@@ -73,10 +74,11 @@ class ReplacedToken(MaskedLM):
         """The discriminator's loss over all tokens, weighed as above, and how many it judges right. scores: the generator's."""
         ids, wrong = self.filled(scores, example)
         odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
-        real = example.real.to(odds.dtype)
-        total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=real, reduction="sum")
-        share = (example.targets != IGNORE).sum() / example.real.sum().clamp(min=1)
-        return self.weight * share * total, (((odds > 0) == wrong) & example.real).sum()
+        # special tokens are judged, too
+        part = counts(example.text, example.batch) / counts(example.real, example.batch).clamp(min=1)
+        weight = (part[example.batch.owner] * example.real).to(odds.dtype)
+        total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=weight, reduction="sum")
+        return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         losses, sums = self.losses(example)

@@ -44,8 +44,11 @@ class Choose(Classify):
             scores, example.groups, len(scores) + 1
         )  # no more questions than sequences, and filler
 
+    def counted(self, example: Labelled) -> Tensor:
+        return example.labels == 1  # of an example's choices one
+
     def judged(self, told: Tensor, example: Labelled) -> Loss:
-        right = example.labels == 1
+        right = self.counted(example)
         return Loss(-(told * right).sum(), right.sum())
 
     def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:

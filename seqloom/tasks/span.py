@@ -121,7 +121,7 @@ class PickSpan(Transfer):
         return log_softmax_within(scores, batch.owner, batch.num_sequences)
 
     def judged(self, told: Tensor, example: Labelled) -> Loss:
-        known = example.labels[:, 0] >= 0
+        known = example.known
         picked = told.gather(0, example.labels.clamp(min=0))
         return Loss(-(picked.masked_fill(~known[:, None], 0.0)).sum() / 2, known.sum())
 

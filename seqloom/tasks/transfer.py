@@ -134,10 +134,23 @@ class Transfer(Task):
         following = torch.cat((ids[1:], ids[:1]))
         following[last.clamp(min=0)] = IGNORE
         following = following.where(example.real, IGNORE)
-        modelled = self.softmax(hidden, following)
-        # both are means in the paper: the sum over tokens is weighed so that it is the same
-        share = self.lm * loss.count / (following != IGNORE).sum().clamp(min=1)
-        return Loss(loss.total + share * modelled, loss.count, {"penalty": (share * modelled).detach()})
+        modelled = self.lm * self.softmax(hidden, following, weights=self.shares(example, following != IGNORE))
+        return Loss(loss.total + modelled, loss.count, {"penalty": modelled.detach()})
+
+    def counted(self, example: Labelled) -> Tensor:
+        """(N,), or (W,) of words: how much each label counts in the loss."""
+        return example.known
+
+    def shares(self, example: Labelled, modelled: Tensor) -> Tensor:
+        """(T,) the labels of an example, shared out evenly among its tokens that are modelled: its mean over tokens stands
+        beside each of its labels, as in the authors' code, and examples add up."""
+        owner, counted = example.batch.owner, self.counted(example)
+        group = example.groups[owner]
+        of_label = example.groups if example.places is None else group[example.places[:, 0]]
+        nothing = torch.zeros(example.groups.shape[0] + 1, device=owner.device)
+        labels = nothing.index_add(0, of_label, counted.to(nothing.dtype))
+        tokens = nothing.index_add(0, group, modelled.to(nothing.dtype))
+        return (labels / tokens.clamp(min=1))[group]
 
     # ---- what a task says of itself
 
