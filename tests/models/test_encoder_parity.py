@@ -5,11 +5,47 @@ import torch
 import transformers as hf
 
 from seqloom.batch import pack
-from seqloom.convert.encoders import XLM
-from seqloom.convert.names import plan, take
+from seqloom.convert.family import Family
+from seqloom.convert.names import kept, plan, take
 from seqloom.convert.values import FAMILIES, read_values
 from seqloom.models import model_class
 from seqloom.weights import unique
+
+# folders of XLM are not exchanged: the table serves this comparison alone
+XLM = Family(
+    "xlm",
+    "transformer.",
+    {
+        "vocab_size": "vocab_size",
+        "dim": "emb_dim",
+        "num_layers": "n_layers",
+        "num_heads": "n_heads",
+        "max_len": "max_position_embeddings",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "norm_eps": "layer_norm_eps",
+    },
+    {"layer_norm_eps": 1e-12, "asm": False, "causal": False, "is_encoder": True, "gelu_activation": True,
+     "tie_word_embeddings": True},
+    {"asm": False, "causal": False, "is_encoder": True, "gelu_activation": True, "tie_word_embeddings": True},
+    {
+        "embedding.token": kept("transformer.embeddings"),
+        "embedding.positions": kept("transformer.position_embeddings"),
+        "embedding.segments": kept("transformer.lang_embeddings"),
+        "embedding.norm": kept("transformer.layer_norm_emb"),
+        "stack.layers.{i}.mixer.qkv": kept(*(f"transformer.attentions.{{i}}.{part}_lin" for part in "qkv")),
+        "stack.layers.{i}.mixer.out": kept("transformer.attentions.{i}.out_lin"),
+        "stack.layers.{i}.mixer_norm": kept("transformer.layer_norm1.{i}"),
+        "stack.layers.{i}.ffn.up": kept("transformer.ffns.{i}.lin1"),
+        "stack.layers.{i}.ffn.down": kept("transformer.ffns.{i}.lin2"),
+        "stack.layers.{i}.ffn_norm": kept("transformer.layer_norm2.{i}"),
+    },
+    (),
+    unread=("position_ids",),
+    more=lambda config, names: {
+        "num_segments": config["n_langs"] if "transformer.lang_embeddings.weight" in names else 0
+    },
+)  # fmt: skip
 
 V, D, LAYERS, HEADS, L = 67, 48, 3, 4, 40
 SIZES = {
