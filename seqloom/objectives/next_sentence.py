@@ -3,12 +3,12 @@
 from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Backbone, Loss, State, wide
-from seqloom.objectives.masked import Masked, MaskedLM, check_segments, counts
+from seqloom.objectives.masked import Masked, MaskedLM, check_segments
 
 
 class NextSentence(MaskedLM):
-    """Both losses are means in the paper and are added. Here both are sums over one count, that of the hidden tokens: the
-    relation of a passage counts as many times as tokens of it are hidden by the rate, and parts of a batch add up."""
+    """Both losses are means in the paper and are added; here the sum over passages is weighed so that it is the same. So parts
+    of a batch add up exactly only where they hide as many tokens a passage."""
 
     form = "next"
 
@@ -27,10 +27,9 @@ class NextSentence(MaskedLM):
     def told(self, hidden: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
         """The summed loss of the relations, weighed as above, and how many are told right."""
         scores = wide(self.related(hidden, example))
-        losses = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="none")
-        return self.rate * (losses * counts(example.text, example.batch)).sum(), (
-            scores.argmax(1) == example.labels
-        ).sum()
+        total = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
+        count, passages = (example.targets != IGNORE).sum(), (example.labels != IGNORE).sum()
+        return total * (count / passages.clamp(min=1)), (scores.argmax(1) == example.labels).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden
