@@ -6,13 +6,16 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
+from seqloom.comparison import plan as plan_module
 from seqloom.comparison.plan import read_plan
 from seqloom.comparison.run import JobsFailed, compare
 from seqloom.config import to_toml
@@ -173,6 +176,49 @@ def test_transfer_to_a_task_and_two_tokenizers(text, tmp_path):
     assert any("tokenizers differ" in line for line in found.caveats)
     assert found.curves["LSTM"].meaning != found.curves["letters"].meaning
     assert (tmp_path / "out/tasks/tone/LSTM/seed-0/report.html").exists()
+
+
+def task_files(folder: Path) -> None:
+    for seed, name in enumerate(("train", "test")):
+        write(folder / f"{name}.jsonl", "classify", examples("classify", 12, seed))
+
+
+def test_the_documented_task_has_a_figure(text, tmp_path):
+    """It names no validation: then the last weights are taken."""
+    assert plan_module.__doc__ is not None
+    shown = textwrap.dedent("\n".join(line for line in plan_module.__doc__.splitlines() if line.startswith("    ")))
+    task_files(tmp_path)
+    given = values(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=tomllib.loads(shown)["tasks"])
+    given["tasks"][0]["settings"] = ["budget={epochs=1}"]
+    (tmp_path / "plan.toml").write_text(to_toml(given))
+    _, found = compare(tmp_path / "plan.toml", tmp_path / "out", device="cpu").figures
+    assert found.name == "classify" and set(found.values) == {"LSTM"}
+    assert found.missing == {"n-gram": "classify is not for the model ngram"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("train.wacht=loss", "row 'LSTM': task 'classify': unknown key 'train.wacht'"),
+        ("train.watch=score", "needs examples to validate on"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused_before_anything_is_trained(setting, words, text, tmp_path):
+    task_files(tmp_path)
+    task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
+    given = plan_of(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=[task | {"settings": [setting]}])
+    with pytest.raises(UsageError, match=words):
+        compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path):
+    task_files(tmp_path)
+    task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
+    given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])
+    with pytest.raises(JobsFailed, match="only a model that reads from left to right") as failed:
+        compare(given, tmp_path / "out", jobs=2, device="cpu")
+    assert failed.value.exit_code == 2 and not (tmp_path / "out/results").exists()
 
 
 def test_at_the_command_line(finished, text, tmp_path, capsys):
