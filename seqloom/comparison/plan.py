@@ -158,6 +158,7 @@ class Row(NamedTuple):
     name: str
     recipe: dict[str, Any]
     data: str  # the prepared folder
+    fingerprint: str  # of what is in there
     solved: str = ""  # what was solved for, in words
 
     @property
@@ -313,7 +314,7 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, parameters=plan.parameters)
     elif plan.budget.flops is not None and budget.tokens != float("inf"):
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, flops=plan.budget.flops, tokens=budget.tokens)
-    return Row(row_name(row), recipe.model_dump(), str(data), told)
+    return Row(row_name(row), recipe.model_dump(), str(data), text.fingerprint, told)
 
 
 def check_task(task: TaskConfig, row: Recipe, backward: bool) -> None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from seqloom import __version__, progress
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST, Store
+from seqloom.comparison.begun import REMEDY, check_text
 from seqloom.comparison.job import result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
@@ -114,13 +115,13 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
     folders = prepared(plan, folder)
     rows = resolve(plan, folders)
     suites = [{"name": name, "suite": name, "data": located(folder, data)} for name, data in plan.suites.items()]
+    pairs = folder / f"pairs-{plan.pairs}.jsonl"  # another number of them is another suite
     if plan.pairs:
-        path = folder / "pairs.jsonl"
-        if not path.exists():
-            write_pairs(Path(rows[0].data), path, plan.pairs)
-        suites.append({"name": "pairs", "suite": "blimp", "data": path.name})
+        suites.append({"name": "pairs", "suite": "blimp", "data": pairs.name})
+    text = plan.text.model_dump(mode="json") | {"files": [located(folder, name) for name in plan.text.files]}
     record: dict[str, Any] = {
         "name": plan.name,
+        "text": text | {"prepared": plan.text.prepared and located(folder, plan.text.prepared)},
         "rows": [row._asdict() | {"place": row.place, "data": located(folder, row.data)} for row in rows],
         "seeds": plan.chosen_seeds(),
         "budget": plan.budget.model_dump(exclude_none=True),
@@ -143,6 +144,8 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
     record, path = plain(record), folder / "plan.json"
     if path.exists():
         check_same(folder, read_json(path), record)
+    if plan.pairs and not pairs.exists():
+        write_pairs(Path(rows[0].data), pairs, plan.pairs)
     write_json(path, record)
     return record
 
@@ -165,10 +168,7 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
             if other is None and kind != "rows":
                 more.append(each["name"])
     if changed:
-        raise UsageError(
-            f"{folder} holds a comparison in which {', '.join(changed)} was something else: choose another --out, or start anew "
-            f"with --overwrite"
-        )
+        raise UsageError(f"{folder} holds a comparison in which {', '.join(changed)} was something else: {REMEDY}")
     if more:  # runs stay; what is measured of them is measured again
         for path in (folder / "results").glob("*/*.json"):
             path.unlink()
@@ -181,23 +181,19 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
         held_out(Path(plan.text.prepared))
         return dict.fromkeys(kinds, Path(plan.text.prepared))
     files = [Path(name) for name in plan.text.files]
+    (folder / "data").mkdir(exist_ok=True)
     if plan.text.built_in:
-        (folder / "data").mkdir(exist_ok=True)
         files = [folder / "data" / "built-in.jsonl"]
         if not files[0].exists():
             write_built_in_text(files[0])
-    found = {}
-    for kind, size in kinds:
-        place = folder / "data" / f"{kind}{'' if size is None else f'-{size}'}"
-        found[kind, size] = place
-        if (place / MANIFEST).exists():
-            continue
-        parts: dict[str, Any] = {"split_field": plan.text.split_field}
-        if plan.text.split_field is None:
-            parts = {"valid": plan.text.valid, "test": plan.text.test}
-        place.parent.mkdir(parents=True, exist_ok=True)
-        prepare(files, place, tokenizer=kind, vocab_size=size, lowercase=plan.text.lowercase, **parts)
-    for place in found.values():
+    found = {(kind, size): folder / "data" / f"{kind}{'' if size is None else f'-{size}'}" for kind, size in kinds}
+    options: dict[str, Any] = {"lowercase": plan.text.lowercase, "split_field": plan.text.split_field}
+    if plan.text.split_field is None:
+        options |= {"valid": plan.text.valid, "test": plan.text.test}
+    check_text(folder, files, options)
+    for (kind, size), place in found.items():
+        if not (place / MANIFEST).exists():
+            prepare(files, place, tokenizer=kind, vocab_size=size, **options)
         held_out(place)
     return found
 

@@ -16,9 +16,9 @@ import pytest
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.comparison import plan as plan_module
-from seqloom.comparison.plan import read_plan
+from seqloom.comparison.plan import PlanConfig, read_plan
 from seqloom.comparison.run import JobsFailed, compare
-from seqloom.config import to_toml
+from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.runs import language_model
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
@@ -128,6 +128,53 @@ def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path)
     assert bits.missing == {"BERT": "it has no probability of the next token"} and set(masked.values) == {"BERT"}
     assert set(pairs.values) == {"LSTM", "BERT"}
     assert any("scored by what each model has learnt" in line for line in more.caveats)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"valid": 0.3}, "another text .valid = 0.1, now 0.3.: choose another --out"),
+        ({"lowercase": True}, "lowercase = False, now True"),
+        ({"split_field": "part"}, "split_field = None, now part"),
+        ({"files": ["other.txt"]}, "the content of text.txt was another"),
+        ({"files": ["changed.txt"]}, "the content of text.txt was another"),
+        ({"vocab_size": 330, "test": 0.2}, "test = 0.1, now 0.2"),
+    ],
+)
+def test_a_changed_text_is_refused(changes, words, finished, text, tmp_path, monkeypatch):
+    """Before anything of it is prepared: what is there could not be told from it later."""
+    monkeypatch.chdir(tmp_path)
+    write_text(Path("other.txt"), 70)
+    Path("changed.txt").write_text(text.read_text().replace("cat", "cow"))
+    given = values(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True)
+    given["text"] |= changes
+    there = sorted((finished[1] / "data").iterdir())
+    with pytest.raises(UsageError, match=words):
+        compare(build(PlanConfig, given), finished[1], device="cpu")
+    assert sorted((finished[1] / "data").iterdir()) == there
+
+
+def test_a_copy_of_the_text_is_the_same_text(finished, text, tmp_path):
+    """It is known by what is in it, not by its name."""
+    (tmp_path / "copy.txt").write_bytes(text.read_bytes())
+    given = plan_of(tmp_path / "copy.txt", price={"hour": 3.6, "currency": "EUR"}, milestones=True)
+    assert compare(given, finished[1], device="cpu").rows == ["n-gram", "LSTM", "GPT"]
+
+
+def test_a_text_prepared_anew_is_refused(text, tmp_path):
+    given = plan_of(text, text={"prepared": str(tmp_path / "data")}, rows=[NGRAM], seeds=1, pairs=0)
+    prepare([text], tmp_path / "data", vocab_size=300, valid=0.1, test=0.1)
+    compare(given, tmp_path / "out", device="cpu")
+    prepare([text], tmp_path / "data", vocab_size=300, valid=0.2, test=0.1, overwrite=True)
+    with pytest.raises(UsageError, match="row 'n-gram' was something else"):
+        compare(given, tmp_path / "out", device="cpu")
+
+
+def test_another_number_of_pairs_is_refused(finished, text):
+    given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True, pairs=9)
+    with pytest.raises(UsageError, match="suite 'pairs' was something else"):
+        compare(given, finished[1], device="cpu")
+    assert sorted(path.name for path in finished[1].glob("pairs*.jsonl")) == ["pairs-20.jsonl"]
 
 
 def test_a_job_that_fails_is_told_and_harms_no_other(text, tmp_path):
