@@ -1,7 +1,8 @@
 """One row with one seed: trained, measured, transferred. A process of its own, so that rows neither wait for nor harm each other.
 
 Called as `python -m seqloom.comparison.job OUT ROW SEED HOW`; everything else stands in OUT/plan.json. Killed, it goes on.
-What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it.
+What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it. It says what it
+was measured by: a plan that asks for something else must not take it for its own.
 """
 
 import os
@@ -58,6 +59,7 @@ def work(out: Path, place: str, seed: int) -> None:
         "milestones": [],
         "tasks": {},
         "sample": sample(run, plan["prompt"]),
+        "by": {kind: plan[kind] for kind in ("suites", "tasks", "milestones")},
     }
     for suite in plan["suites"]:
         scores = measured(run, suite, out)

@@ -5,8 +5,9 @@ OUT/runs/       a run folder for each row and seed          OUT/results/    what
 OUT/logs/       what jobs said, where several ran at a time
 OUT/report.html  table.csv  comparison.json  *.svg
 
-Called again it goes on: what is finished stays, what was killed is resumed. Rows and seeds may be added to a plan later; a row
-that has changed is refused.
+Called again it goes on: what is finished stays, what was killed is resumed. Rows, seeds, suites and tasks may be added to a plan
+later, or left out for a while; one that has changed since it was begun is refused, and so are milestones that are switched on or
+off: weights are kept while a row is trained, or never.
 """
 
 import math
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 from seqloom import __version__, progress
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST, Store
-from seqloom.comparison.begun import REMEDY, check_text
+from seqloom.comparison.begun import check_same, check_text
 from seqloom.comparison.job import result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
@@ -30,7 +31,7 @@ from seqloom.comparison.report import write_report
 from seqloom.comparison.table import Comparison, collect
 from seqloom.cost import cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
-from seqloom.files import read_json, sole_owner, write_json
+from seqloom.files import sole_owner, write_json
 from seqloom.folder import clear, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
@@ -141,12 +142,11 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         "deterministic": deterministic,
         "versions": {"seqloom": __version__, "git": git_commit()},
     }
-    record, path = plain(record), folder / "plan.json"
-    if path.exists():
-        check_same(folder, read_json(path), record)
+    record = plain(record)
+    check_same(folder, record)
     if plan.pairs and not pairs.exists():
         write_pairs(Path(rows[0].data), pairs, plan.pairs)
-    write_json(path, record)
+    write_json(folder / "plan.json", record)
     return record
 
 
@@ -154,24 +154,6 @@ def located(folder: Path, path: str) -> str:
     """As seen from the comparison's folder, if it lies in there: that may be called from elsewhere, or moved."""
     whole = Path(path).resolve()
     return str(whole.relative_to(folder.resolve()) if whole.is_relative_to(folder.resolve()) else whole)
-
-
-def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Rows, suites and tasks may have been added, none may have changed."""
-    changed, more = [], []
-    for kind in ("rows", "suites", "tasks"):
-        known = {each["name"]: each for each in before[kind]}
-        for each in now[kind]:
-            other = known.get(each["name"])
-            if other is not None and other != each:
-                changed.append(f"{kind[:-1]} {each['name']!r}")
-            if other is None and kind != "rows":
-                more.append(each["name"])
-    if changed:
-        raise UsageError(f"{folder} holds a comparison in which {', '.join(changed)} was something else: {REMEDY}")
-    if more:  # runs stay; what is measured of them is measured again
-        for path in (folder / "results").glob("*/*.json"):
-            path.unlink()
 
 
 def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:

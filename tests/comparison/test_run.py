@@ -18,6 +18,7 @@ from seqloom.cli import run
 from seqloom.comparison import plan as plan_module
 from seqloom.comparison.plan import PlanConfig, read_plan
 from seqloom.comparison.run import JobsFailed, compare
+from seqloom.comparison.table import Comparison
 from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.runs import language_model
@@ -128,6 +129,32 @@ def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path)
     assert bits.missing == {"BERT": "it has no probability of the next token"} and set(masked.values) == {"BERT"}
     assert set(pairs.values) == {"LSTM", "BERT"}
     assert any("scored by what each model has learnt" in line for line in more.caveats)
+
+
+def test_what_left_the_plan_does_not_come_back_as_something_else(text, tmp_path):
+    """What is there decides, not the plan before this one."""
+    bigger = LSTM | {"settings": ["model.dim=20", "batches.streams=4"]}
+    both = compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    compare(plan_of(text, rows=[NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    result = tmp_path / "out/results/LSTM/seed-0.json"
+    for rows in ([bigger, NGRAM], [bigger | {"name": "LSTM?"}]):  # one folder for two names, too
+        with pytest.raises(UsageError, match=r"was something else \(recipe.model.dim = 16, now 20\)"):
+            compare(plan_of(text, rows=rows, seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    compare(plan_of(text, rows=[NGRAM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
+    with pytest.raises(UsageError, match=r"suite 'pairs' was something else \(data = pairs-5.jsonl, now pairs-6"):
+        compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=6), tmp_path / "out", device="cpu")
+    before = result.stat().st_mtime_ns
+    again = compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    assert again.rows == both.rows and result.stat().st_mtime_ns == before, "unchanged, it is still done"
+    result.unlink()
+    with pytest.raises(UsageError, match="row 'LSTM' was something else"):  # its run is there
+        compare(plan_of(text, rows=[bigger], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+
+
+def test_milestones_are_kept_in_training_or_never(finished, text):
+    given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=False)
+    with pytest.raises(UsageError, match=r"row 'LSTM' was something else \(recipe.train.milestones = True, now False"):
+        compare(given, finished[1], device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -266,6 +293,17 @@ def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path):
     with pytest.raises(JobsFailed, match="only a model that reads from left to right") as failed:
         compare(given, tmp_path / "out", jobs=2, device="cpu")
     assert failed.value.exit_code == 2 and not (tmp_path / "out/results").exists()
+    run = (tmp_path / "out/runs/BERT/seed-0/card.md").stat().st_mtime_ns
+
+    def corrected(settings: list[str]) -> Comparison:
+        given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": settings}])
+        return compare(given, tmp_path / "out", device="cpu")
+
+    assert set(corrected(["budget={epochs=1}"]).figures[-1].values) == {"BERT"}
+    assert (tmp_path / "out/runs/BERT/seed-0/card.md").stat().st_mtime_ns == run, "it is not trained again for that"
+    (tmp_path / "out/results/BERT/seed-0.json").unlink()  # as if the transfer had been stopped
+    with pytest.raises(UsageError, match=r"task 'classify' was something else \(settings = "):
+        corrected(["budget={epochs=2}"])
 
 
 def test_at_the_command_line(finished, text, tmp_path, capsys):
