@@ -135,6 +135,18 @@ class Tagged:
         return done(masked_loss(run.learner, HeldOut(self.passages(split)), run.device))
 
 
+def watched(recipe: Recipe, validated: bool) -> str:
+    """What decides which weights are the best. Without validation nothing does: then the last ones are kept."""
+    if recipe.train.watch == "score" and not validated:
+        raise UsageError(
+            f'{recipe.name}: train.watch = "score" needs examples to validate on: give --valid (in a plan the task\'s valid), '
+            "or leave train.watch out"
+        )
+    if recipe.train.watch == "auto":
+        return "score" if validated else "loss"
+    return recipe.train.watch
+
+
 class LabelledTexts:
     """Texts that something is told about. What follows from the training files, classes above all, goes into the recipe.
     chosen: of the training examples those that are learnt from; classes are still those of all."""
@@ -149,7 +161,8 @@ class LabelledTexts:
         if chosen is not None:
             self.examples["train"] = [self.examples["train"][i] for i in chosen]
         steps = recipe.steps_an_epoch(len(self.examples["train"]))
-        train = recipe.train.model_copy(update={"eval_every": recipe.train.eval_every or steps})
+        decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched(recipe, "valid" in files)}
+        train = recipe.train.model_copy(update=decided)
         self.recipe = recipe.model_copy(update={"task": task, "train": train})
         with torch.device("meta"):
             learner = self.recipe.learner(tokenizer.vocab_size)
@@ -165,8 +178,6 @@ class LabelledTexts:
             texts = [text for example in examples for text in cls.texts_of(example)]
             words, size = sum(len(text.split()) for text in texts), sum(len(text.encode()) for text in texts)
             self.splits[name] = Examples(rows, words, size)
-        if self.recipe.train.watch == "score" and "valid" not in files:
-            raise UsageError('train.watch = "score" needs --valid, on which it is measured: give it, or watch the loss')
         self.say_repeated(cls)
 
     def say_repeated(self, cls: Any) -> None:

@@ -238,9 +238,10 @@ def misfits(recipe: Recipe) -> list[str]:
     if recipe.train.watch == "bleu" and recipe.learns != "translate":
         found.append(f'\'train.watch\' = "bleu" is for translation, not for {recipe.learns}: use "loss"')
     labelled = recipe.batches.kind == "labelled"
-    if recipe.train.watch == "score" and not labelled:
+    if recipe.train.watch in ("auto", "score") and not labelled:
         found.append(
-            f'\'train.watch\' = "score" is for tasks that tell something about texts, not for {recipe.learns}: use "loss"'
+            f"'train.watch' = \"{recipe.train.watch}\" is for tasks that tell something about texts, not for {recipe.learns}: "
+            'use "loss"'
         )
     if not recipe.train.eval_every and not labelled:
         found.append("'train.eval_every' = 0 is for tasks that tell something about texts: give a number of steps")

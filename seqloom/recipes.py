@@ -266,7 +266,7 @@ def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
         "schedule": {"name": "slanted", "warmup": 0, "floor": 0.0},
         "eval_every": 0,
         "save_every": 1000,
-        "watch": "score",
+        "watch": "auto",
     }
     section: dict[str, Any] = {"name": task}
     if how == "features":

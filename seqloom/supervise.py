@@ -141,18 +141,26 @@ def opened(
 def recipe_after(before: Run | Translator | Predictor, task: str, how: str, settings: list[str] | None) -> Recipe:
     """For the model of another run. how: as in `recipes.labelled`."""
     theirs = build_recipe(before.config["recipe"], str(before.folder))
+    backward = getattr(before, "backward", False) or theirs.batches.backward
+    return recipe_with(theirs, task, how, settings, f"{before.folder} for {task}", backward)
+
+
+def recipe_with(
+    theirs: Recipe, task: str, how: str, settings: Sequence[str] | None, source: str, backward: bool
+) -> Recipe:
+    """For the model of another recipe. source: for messages; backward: texts are read from their end."""
     values: dict[str, Any] = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
-        "model": theirs.model,
+        "model": theirs.model_dump()["model"],
         **labelled(task, theirs.model, how),
     }
     if theirs.objective is not None and issubclass(objective_class(theirs.learns), NextToken):
         values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}
-    if getattr(before, "backward", False) or theirs.batches.backward:
+    if backward:
         values["batches"]["backward"] = True
     for assignment in settings or []:
         override(values, assignment)
-    recipe = build_recipe(values, f"{before.folder} for {task}")
+    recipe = build_recipe(values, source)
     check_task(recipe, task)
     return recipe
 

@@ -13,6 +13,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.folder import FORMAT
 from seqloom.runs import language_model, load, predictor, pretrain
 from seqloom.supervise import finetune, train
+from seqloom.train import checkpoint as checkpoints
 from tests.tasks.labelled import examples, sentence, write
 
 QUICK = ["budget={epochs=2}", "train.log_every=1"]
@@ -149,6 +150,26 @@ def test_vectors_of_a_task_are_those_of_its_model(place, tmp_path):
     for pool in ("mean", "none"):
         for one, two in zip(*(each.encode(["the film is good ."], pool=pool) for each in (run, theirs)), strict=True):
             assert np.allclose(one, two, atol=1e-6)
+
+
+def test_without_validation_the_last_weights_are_kept(place, tmp_path):
+    given = files(place, "classify")
+
+    def made(name, **options):
+        return finetune(place / "lstm", "classify", given["train"], tmp_path / name, test=given["test"], device="cpu",
+                        settings=[*QUICK, *options.pop("settings", [])], **options)  # fmt: skip
+
+    last = made("last").learner.state_dict()
+    saved = checkpoints.load(
+        tmp_path / "last/checkpoints" / f"step-{checkpoints.steps(tmp_path / 'last/checkpoints')[-1]}"
+    )
+    assert all(torch.equal(last[name], saved.tensors["model"][name]) for name in last)
+    made("best", valid=given["valid"])
+    recipes = [json.loads((tmp_path / name / "config.json").read_text())["recipe"] for name in ("last", "best")]
+    assert [recipe["train"]["watch"] for recipe in recipes] == ["loss", "score"]
+    with pytest.raises(UsageError, match="give --valid"):
+        made("none", settings=["train.watch=score"])
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(place, tmp_path):

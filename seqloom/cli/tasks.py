@@ -56,7 +56,11 @@ def train(
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     valid: Annotated[
         list[Path] | None,
-        typer.Option("--valid", metavar="FILE [FILE]", help="To choose the best weights by, in the same form."),
+        typer.Option(
+            "--valid",
+            metavar="FILE [FILE]",
+            help="To choose the best weights by, in the same form; without it the last are kept.",
+        ),
     ] = None,
     test: Annotated[
         list[Path] | None,

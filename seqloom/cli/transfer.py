@@ -54,7 +54,8 @@ def finetune(
     ],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     valid: Annotated[
-        list[Path] | None, typer.Option("--valid", metavar="FILE", help="To choose the best weights by.")
+        list[Path] | None,
+        typer.Option("--valid", metavar="FILE", help="To choose the best weights by; without it the last are kept."),
     ] = None,
     test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Scored once, at the end.")] = None,
     how: Annotated[

@@ -1,7 +1,8 @@
 """One row with one seed: trained, measured, transferred. A process of its own, so that rows neither wait for nor harm each other.
 
 Called as `python -m seqloom.comparison.job OUT ROW SEED HOW`; everything else stands in OUT/plan.json. Killed, it goes on.
-What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it.
+What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it. It says what it
+was measured by: a plan that asks for something else must not take it for its own.
 """
 
 import os
@@ -15,13 +16,15 @@ from typing import Any
 import numpy as np
 
 from seqloom import progress
-from seqloom.errors import ModelError, SeqloomError, UsageError
+from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import read_json, write_json
+from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipe import build_recipe
 from seqloom.runs import Run, language_model, pretrain
 from seqloom.supervise import finetune
+from seqloom.tasks import task_class
 
 SAMPLE_TOKENS = 80
 
@@ -56,6 +59,7 @@ def work(out: Path, place: str, seed: int) -> None:
         "milestones": [],
         "tasks": {},
         "sample": sample(run, plan["prompt"]),
+        "by": {kind: plan[kind] for kind in ("suites", "tasks", "milestones")},
     }
     for suite in plan["suites"]:
         scores = measured(run, suite, out)
@@ -72,7 +76,7 @@ def work(out: Path, place: str, seed: int) -> None:
         }
         found["milestones"].append(read_json(mark) | {"suites": passed})
     for task in plan["tasks"]:
-        found["tasks"][task["name"]] = transferred(out, place, seed, task, plan)
+        found["tasks"][task["name"]] = transferred(out, row, seed, task, plan)
     path = result_of(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_arrays(path.with_suffix(".npz"), items)
@@ -85,26 +89,30 @@ def measured(run: Run, suite: dict[str, str], out: Path) -> dict[str, Any]:
     return {"refused": f"it {why}"} if why else run.evaluate_suite(suite["suite"], out / suite["data"], items=True)
 
 
-def transferred(out: Path, place: str, seed: int, task: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+def transferred(
+    out: Path, row: dict[str, Any], seed: int, task: dict[str, Any], plan: dict[str, Any]
+) -> dict[str, Any]:
+    """Its scores, or that the task is not for such a model. All else that goes wrong is a mistake, which must not pass for a
+    result."""
+    place, model = row["place"], row["recipe"]["model"]["name"]
+    if not task_class(task["task"]).fits(model_class(model)):
+        return {"refused": f"{task['task']} is not for the model {model}"}
     folder = out / "tasks" / task["place"] / place / f"seed-{seed}"
     train, valid, test = ([out / name for name in task[split]] for split in ("train", "valid", "test"))
-    try:
-        finetune(
-            run_of(out, place, seed),
-            task["task"],
-            train,
-            folder,
-            valid=valid,
-            test=test,
-            how=task["how"],
-            settings=task["settings"],
-            seed=seed,
-            resume=(folder / "config.json").exists(),
-            device=plan["device"],
-            deterministic=plan["deterministic"],
-        )
-    except (UsageError, ModelError) as error:  # a model that this task is not for, or that is not for transfer at all
-        return {"refused": str(error)}
+    finetune(
+        run_of(out, place, seed),
+        task["task"],
+        train,
+        folder,
+        valid=valid,
+        test=test,
+        how=task["how"],
+        settings=task["settings"],
+        seed=seed,
+        resume=(folder / "config.json").exists(),
+        device=plan["device"],
+        deterministic=plan["deterministic"],
+    )
     metrics = read_json(folder / "metrics.json")
     return {**metrics["test_scores"], "seconds": metrics["seconds"], "flops": metrics["flops"]}
 

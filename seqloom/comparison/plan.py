@@ -24,7 +24,7 @@
     [[tasks]]
     task = "classify"
     train = ["train.jsonl"]
-    test = ["test.jsonl"]
+    test = ["test.jsonl"]                 # valid = [...]: the best weights are chosen there; without it the last ones are taken
 
 Files are named from where the plan is. A plan is read, checked and resolved into rows with whole recipes before anything is
 trained; what it resolves to is plan.json, which is all that a job needs.
@@ -41,10 +41,12 @@ from seqloom.comparison.solve import solved
 from seqloom.config import Config, build, read_toml
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
+from seqloom.materials import watched
+from seqloom.models import model_class
 from seqloom.prepared import Prepared
-from seqloom.recipe import BudgetConfig, build_recipe
+from seqloom.recipe import BudgetConfig, Recipe, build_recipe
 from seqloom.recipes import find_recipe
-from seqloom.supervise import HOWS
+from seqloom.supervise import HOWS, recipe_with
 from seqloom.tasks import TASKS, task_class
 from seqloom.tokens.learn import check_options
 
@@ -83,6 +85,9 @@ class RowConfig(Config):
 
 
 class TaskConfig(Config):
+    """What rows are to learn once they are trained. valid: by which the best weights are chosen; without it the last ones are
+    taken."""
+
     task: str
     train: tuple[str, ...] = Field(min_length=1)
     valid: tuple[str, ...] = ()
@@ -153,6 +158,7 @@ class Row(NamedTuple):
     name: str
     recipe: dict[str, Any]
     data: str  # the prepared folder
+    fingerprint: str  # of what is in there
     solved: str = ""  # what was solved for, in words
 
     @property
@@ -301,9 +307,18 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
             f"the budget of {budget.tokens:,.0f} tokens is smaller than one batch of {least:,}: raise it, or lower "
             f"batches.budget or batches.streams"
         )
+    for task in plan.tasks:
+        check_task(task, recipe, text.first.backward)
     told = ""
     if plan.parameters is not None:
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, parameters=plan.parameters)
     elif plan.budget.flops is not None and budget.tokens != float("inf"):
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, flops=plan.budget.flops, tokens=budget.tokens)
-    return Row(row_name(row), recipe.model_dump(), str(data), told)
+    return Row(row_name(row), recipe.model_dump(), str(data), text.fingerprint, told)
+
+
+def check_task(task: TaskConfig, row: Recipe, backward: bool) -> None:
+    """What is wrong with a task is found before its row is trained. A model that it is not for has no figure of it."""
+    if task_class(task.task).fits(model_class(row.model["name"])):
+        source = f"task {task_name(task)!r}"
+        watched(recipe_with(row, task.task, task.how, task.settings, source, backward), bool(task.valid))

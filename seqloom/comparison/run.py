@@ -5,8 +5,9 @@ OUT/runs/       a run folder for each row and seed          OUT/results/    what
 OUT/logs/       what jobs said, where several ran at a time
 OUT/report.html  table.csv  comparison.json  *.svg
 
-Called again it goes on: what is finished stays, what was killed is resumed. Rows and seeds may be added to a plan later; a row
-that has changed is refused.
+Called again it goes on: what is finished stays, what was killed is resumed. Rows, seeds, suites and tasks may be added to a plan
+later, or left out for a while; one that has changed since it was begun is refused, and so are milestones that are switched on or
+off: weights are kept while a row is trained, or never.
 """
 
 import math
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from seqloom import __version__, progress
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST, Store
+from seqloom.comparison.begun import check_same, check_text
 from seqloom.comparison.job import result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
@@ -29,7 +31,7 @@ from seqloom.comparison.report import write_report
 from seqloom.comparison.table import Comparison, collect
 from seqloom.cost import cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
-from seqloom.files import read_json, sole_owner, write_json
+from seqloom.files import sole_owner, write_json
 from seqloom.folder import clear, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
@@ -114,13 +116,13 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
     folders = prepared(plan, folder)
     rows = resolve(plan, folders)
     suites = [{"name": name, "suite": name, "data": located(folder, data)} for name, data in plan.suites.items()]
+    pairs = folder / f"pairs-{plan.pairs}.jsonl"  # another number of them is another suite
     if plan.pairs:
-        path = folder / "pairs.jsonl"
-        if not path.exists():
-            write_pairs(Path(rows[0].data), path, plan.pairs)
-        suites.append({"name": "pairs", "suite": "blimp", "data": path.name})
+        suites.append({"name": "pairs", "suite": "blimp", "data": pairs.name})
+    text = plan.text.model_dump(mode="json") | {"files": [located(folder, name) for name in plan.text.files]}
     record: dict[str, Any] = {
         "name": plan.name,
+        "text": text | {"prepared": plan.text.prepared and located(folder, plan.text.prepared)},
         "rows": [row._asdict() | {"place": row.place, "data": located(folder, row.data)} for row in rows],
         "seeds": plan.chosen_seeds(),
         "budget": plan.budget.model_dump(exclude_none=True),
@@ -140,10 +142,11 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         "deterministic": deterministic,
         "versions": {"seqloom": __version__, "git": git_commit()},
     }
-    record, path = plain(record), folder / "plan.json"
-    if path.exists():
-        check_same(folder, read_json(path), record)
-    write_json(path, record)
+    record = plain(record)
+    check_same(folder, record)
+    if plan.pairs and not pairs.exists():
+        write_pairs(Path(rows[0].data), pairs, plan.pairs)
+    write_json(folder / "plan.json", record)
     return record
 
 
@@ -153,27 +156,6 @@ def located(folder: Path, path: str) -> str:
     return str(whole.relative_to(folder.resolve()) if whole.is_relative_to(folder.resolve()) else whole)
 
 
-def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Rows, suites and tasks may have been added, none may have changed."""
-    changed, more = [], []
-    for kind in ("rows", "suites", "tasks"):
-        known = {each["name"]: each for each in before[kind]}
-        for each in now[kind]:
-            other = known.get(each["name"])
-            if other is not None and other != each:
-                changed.append(f"{kind[:-1]} {each['name']!r}")
-            if other is None and kind != "rows":
-                more.append(each["name"])
-    if changed:
-        raise UsageError(
-            f"{folder} holds a comparison in which {', '.join(changed)} was something else: choose another --out, or start anew "
-            f"with --overwrite"
-        )
-    if more:  # runs stay; what is measured of them is measured again
-        for path in (folder / "results").glob("*/*.json"):
-            path.unlink()
-
-
 def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
     """The text in every vocabulary that rows ask for."""
     kinds = list(dict.fromkeys(tokens_of(plan, row) for row in plan.rows))
@@ -181,23 +163,19 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
         held_out(Path(plan.text.prepared))
         return dict.fromkeys(kinds, Path(plan.text.prepared))
     files = [Path(name) for name in plan.text.files]
+    (folder / "data").mkdir(exist_ok=True)
     if plan.text.built_in:
-        (folder / "data").mkdir(exist_ok=True)
         files = [folder / "data" / "built-in.jsonl"]
         if not files[0].exists():
             write_built_in_text(files[0])
-    found = {}
-    for kind, size in kinds:
-        place = folder / "data" / f"{kind}{'' if size is None else f'-{size}'}"
-        found[kind, size] = place
-        if (place / MANIFEST).exists():
-            continue
-        parts: dict[str, Any] = {"split_field": plan.text.split_field}
-        if plan.text.split_field is None:
-            parts = {"valid": plan.text.valid, "test": plan.text.test}
-        place.parent.mkdir(parents=True, exist_ok=True)
-        prepare(files, place, tokenizer=kind, vocab_size=size, lowercase=plan.text.lowercase, **parts)
-    for place in found.values():
+    found = {(kind, size): folder / "data" / f"{kind}{'' if size is None else f'-{size}'}" for kind, size in kinds}
+    options: dict[str, Any] = {"lowercase": plan.text.lowercase, "split_field": plan.text.split_field}
+    if plan.text.split_field is None:
+        options |= {"valid": plan.text.valid, "test": plan.text.test}
+    check_text(folder, files, options)
+    for (kind, size), place in found.items():
+        if not (place / MANIFEST).exists():
+            prepare(files, place, tokenizer=kind, vocab_size=size, **options)
         held_out(place)
     return found
 

@@ -1,8 +1,9 @@
 """Minimal pairs: of two sentences that differ in one point, does a model find the grammatical one likelier?
 
-BLiMP (Warstadt et al., 2020, arXiv 1912.00582): 67 sets of 1,000 pairs. A set's accuracy is the share of its pairs whose good
-sentence has the higher score; a pair with equal scores counts half. That of a phenomenon, of a field and of the whole is the
-mean over its sets. Scores are sums over tokens, not divided by length.
+BLiMP (Warstadt et al., 2020, arXiv 1912.00582): 67 sets of 1,000 pairs. The accuracy, of a set as of the whole, is the share of
+pairs whose good sentence has the higher score; a pair with equal scores counts half. That of a phenomenon or field is the mean
+over its sets. In BLiMP, whose sets are of one size, the whole is the mean over sets, too, as it is published. Scores are sums
+over tokens, not divided by length.
 """
 
 import itertools
@@ -97,7 +98,7 @@ def minimal_pairs(pairs: Sequence[MinimalPair], score: Score) -> dict[str, Any]:
         groups.setdefault(pair.group, []).append(point)
     accuracy = {name: mean(some) for name, some in groups.items()}
     result: dict[str, Any] = {
-        "accuracy": mean(accuracy.values()),
+        "accuracy": mean(points),
         "pairs": len(pairs),
         "ties": points.count(0.5),
         "sets": len(groups),

@@ -59,8 +59,9 @@ class TrainConfig(Config):
     save_every: int = Field(250, ge=1)
     keep: int = Field(2, ge=1)  # checkpoints
     patience: int = Field(0, ge=0)  # evaluations without gain before the run ends; 0: never
-    # what decides which weights are the best, and when patience is at its end; score: the first of a task's scores
-    watch: Literal["loss", "bleu", "score"] = "loss"
+    # what decides which weights are the best, and when patience is at its end; score: the first of a task's scores; auto, where
+    # examples are labelled: the score, if some are held out for validation
+    watch: Literal["auto", "loss", "bleu", "score"] = "loss"
     unfreeze: float = Field(
         0.0, ge=0
     )  # epochs after which the next lower layer learns, too; 0: all learn from the start

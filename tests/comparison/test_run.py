@@ -6,16 +6,20 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
-from seqloom.comparison.plan import read_plan
+from seqloom.comparison import plan as plan_module
+from seqloom.comparison.plan import PlanConfig, read_plan
 from seqloom.comparison.run import JobsFailed, compare
-from seqloom.config import to_toml
+from seqloom.comparison.table import Comparison
+from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.runs import language_model
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
@@ -127,6 +131,79 @@ def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path)
     assert any("scored by what each model has learnt" in line for line in more.caveats)
 
 
+def test_what_left_the_plan_does_not_come_back_as_something_else(text, tmp_path):
+    """What is there decides, not the plan before this one."""
+    bigger = LSTM | {"settings": ["model.dim=20", "batches.streams=4"]}
+    both = compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    compare(plan_of(text, rows=[NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    result = tmp_path / "out/results/LSTM/seed-0.json"
+    for rows in ([bigger, NGRAM], [bigger | {"name": "LSTM?"}]):  # one folder for two names, too
+        with pytest.raises(UsageError, match=r"was something else \(recipe.model.dim = 16, now 20\)"):
+            compare(plan_of(text, rows=rows, seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    compare(plan_of(text, rows=[NGRAM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
+    with pytest.raises(UsageError, match=r"suite 'pairs' was something else \(data = pairs-5.jsonl, now pairs-6"):
+        compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=6), tmp_path / "out", device="cpu")
+    before = result.stat().st_mtime_ns
+    again = compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+    assert again.rows == both.rows and result.stat().st_mtime_ns == before, "unchanged, it is still done"
+    result.unlink()
+    with pytest.raises(UsageError, match="row 'LSTM' was something else"):  # its run is there
+        compare(plan_of(text, rows=[bigger], seeds=1, pairs=5), tmp_path / "out", device="cpu")
+
+
+def test_milestones_are_kept_in_training_or_never(finished, text):
+    given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=False)
+    with pytest.raises(UsageError, match=r"row 'LSTM' was something else \(recipe.train.milestones = True, now False"):
+        compare(given, finished[1], device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"valid": 0.3}, "another text .valid = 0.1, now 0.3.: choose another --out"),
+        ({"lowercase": True}, "lowercase = False, now True"),
+        ({"split_field": "part"}, "split_field = None, now part"),
+        ({"files": ["other.txt"]}, "the content of text.txt was another"),
+        ({"files": ["changed.txt"]}, "the content of text.txt was another"),
+        ({"vocab_size": 330, "test": 0.2}, "test = 0.1, now 0.2"),
+    ],
+)
+def test_a_changed_text_is_refused(changes, words, finished, text, tmp_path, monkeypatch):
+    """Before anything of it is prepared: what is there could not be told from it later."""
+    monkeypatch.chdir(tmp_path)
+    write_text(Path("other.txt"), 70)
+    Path("changed.txt").write_text(text.read_text().replace("cat", "cow"))
+    given = values(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True)
+    given["text"] |= changes
+    there = sorted((finished[1] / "data").iterdir())
+    with pytest.raises(UsageError, match=words):
+        compare(build(PlanConfig, given), finished[1], device="cpu")
+    assert sorted((finished[1] / "data").iterdir()) == there
+
+
+def test_a_copy_of_the_text_is_the_same_text(finished, text, tmp_path):
+    """It is known by what is in it, not by its name."""
+    (tmp_path / "copy.txt").write_bytes(text.read_bytes())
+    given = plan_of(tmp_path / "copy.txt", price={"hour": 3.6, "currency": "EUR"}, milestones=True)
+    assert compare(given, finished[1], device="cpu").rows == ["n-gram", "LSTM", "GPT"]
+
+
+def test_a_text_prepared_anew_is_refused(text, tmp_path):
+    given = plan_of(text, text={"prepared": str(tmp_path / "data")}, rows=[NGRAM], seeds=1, pairs=0)
+    prepare([text], tmp_path / "data", vocab_size=300, valid=0.1, test=0.1)
+    compare(given, tmp_path / "out", device="cpu")
+    prepare([text], tmp_path / "data", vocab_size=300, valid=0.2, test=0.1, overwrite=True)
+    with pytest.raises(UsageError, match="row 'n-gram' was something else"):
+        compare(given, tmp_path / "out", device="cpu")
+
+
+def test_another_number_of_pairs_is_refused(finished, text):
+    given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True, pairs=9)
+    with pytest.raises(UsageError, match="suite 'pairs' was something else"):
+        compare(given, finished[1], device="cpu")
+    assert sorted(path.name for path in finished[1].glob("pairs*.jsonl")) == ["pairs-20.jsonl"]
+
+
 def test_a_job_that_fails_is_told_and_harms_no_other(text, tmp_path):
     wild = GPT | {"name": "wild", "settings": [*GPT["settings"], "train.optim.lr=1e9", "train.optim.clip=0"]}
     with pytest.raises(JobsFailed) as failed:
@@ -173,6 +250,60 @@ def test_transfer_to_a_task_and_two_tokenizers(text, tmp_path):
     assert any("tokenizers differ" in line for line in found.caveats)
     assert found.curves["LSTM"].meaning != found.curves["letters"].meaning
     assert (tmp_path / "out/tasks/tone/LSTM/seed-0/report.html").exists()
+
+
+def task_files(folder: Path) -> None:
+    for seed, name in enumerate(("train", "test")):
+        write(folder / f"{name}.jsonl", "classify", examples("classify", 12, seed))
+
+
+def test_the_documented_task_has_a_figure(text, tmp_path):
+    """It names no validation: then the last weights are taken."""
+    assert plan_module.__doc__ is not None
+    shown = textwrap.dedent("\n".join(line for line in plan_module.__doc__.splitlines() if line.startswith("    ")))
+    task_files(tmp_path)
+    given = values(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=tomllib.loads(shown)["tasks"])
+    given["tasks"][0]["settings"] = ["budget={epochs=1}"]
+    (tmp_path / "plan.toml").write_text(to_toml(given))
+    _, found = compare(tmp_path / "plan.toml", tmp_path / "out", device="cpu").figures
+    assert found.name == "classify" and set(found.values) == {"LSTM"}
+    assert found.missing == {"n-gram": "classify is not for the model ngram"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("train.wacht=loss", "row 'LSTM': task 'classify': unknown key 'train.wacht'"),
+        ("train.watch=score", "needs examples to validate on"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused_before_anything_is_trained(setting, words, text, tmp_path):
+    task_files(tmp_path)
+    task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
+    given = plan_of(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=[task | {"settings": [setting]}])
+    with pytest.raises(UsageError, match=words):
+        compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path):
+    task_files(tmp_path)
+    task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
+    given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])
+    with pytest.raises(JobsFailed, match="only a model that reads from left to right") as failed:
+        compare(given, tmp_path / "out", jobs=2, device="cpu")
+    assert failed.value.exit_code == 2 and not (tmp_path / "out/results").exists()
+    run = (tmp_path / "out/runs/BERT/seed-0/card.md").stat().st_mtime_ns
+
+    def corrected(settings: list[str]) -> Comparison:
+        given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": settings}])
+        return compare(given, tmp_path / "out", device="cpu")
+
+    assert set(corrected(["budget={epochs=1}"]).figures[-1].values) == {"BERT"}
+    assert (tmp_path / "out/runs/BERT/seed-0/card.md").stat().st_mtime_ns == run, "it is not trained again for that"
+    (tmp_path / "out/results/BERT/seed-0.json").unlink()  # as if the transfer had been stopped
+    with pytest.raises(UsageError, match=r"task 'classify' was something else \(settings = "):
+        corrected(["budget={epochs=2}"])
 
 
 def test_at_the_command_line(finished, text, tmp_path, capsys):

@@ -5,7 +5,8 @@ import pytest
 
 from seqloom.comparison import table as tables
 from seqloom.comparison.report import shown
-from seqloom.comparison.table import Figure, flat, meaning, pareto
+from seqloom.comparison.table import Figure, flat, meaning, pareto, suite_figure
+from seqloom.evaluate.minimal import MinimalPair, minimal_pairs
 
 
 def rows(gap: float, seeds: int = 3, items: int = 400) -> Figure:
@@ -83,3 +84,14 @@ def test_a_row_without_a_figure_is_a_dash():
 @pytest.mark.parametrize("values", [np.array([0.5, 0.6, 0.7]), np.array([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])])
 def test_means_are_what_is_shown(values):
     assert Figure("x", False, {"a": values}, {}).interval("a").value == pytest.approx(values.mean())
+
+
+def test_a_suite_has_one_accuracy():
+    """Its kinds have different numbers of pairs: what the run itself tells, and curves show, is what the table has."""
+    pairs = [MinimalPair(f"{i} good", f"{i} bad", f"f:{i}", "many" if i else "one", None, None) for i in range(5)]
+    found = minimal_pairs(pairs, lambda texts, places: [float(text != "0 bad") for text in texts])
+    result = {"suites": {"pairs": {key: value for key, value in found.items() if key != "items"}}}
+    items = {"a": {0: {"pairs": np.asarray(found["items"], np.float32)}}}
+    figure = suite_figure({"name": "pairs"}, [{"name": "a"}], {"a": {0: result}}, items)
+    assert figure.interval("a").value == pytest.approx(found["accuracy"]) == 0.6
+    assert found["by_set"] == {"many": 0.5, "one": 1.0}, "whose mean is another"

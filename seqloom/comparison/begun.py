@@ -1,0 +1,90 @@
+"""What is there of a comparison when it is called again: it goes on only with what the plan still says.
+
+The plan before is no witness, for rows may have left it and come back: prepared text is known by its manifest, a run by its
+config.json, a result by what it says it was measured by. Only of transfers that are not finished it is asked.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqloom.batches.store import MANIFEST, Store
+from seqloom.comparison.job import result_of, run_of
+from seqloom.comparison.table import flat
+from seqloom.errors import UsageError
+from seqloom.files import read_json, sha256
+
+REMEDY = "choose another --out, or start anew with --overwrite"
+NOTHING: dict[str, Any] = {"suites": [], "tasks": [], "milestones": []}  # what results said before they told it
+SHOWN = 3  # settings of something that has changed: all may have, where the recipe is another
+
+
+def check_text(folder: Path, files: Sequence[Path], options: dict[str, Any]) -> None:
+    """What was prepared before must be of these files, by these options: rows of one comparison learn from one text."""
+    there = [Store.open(path.parent).manifest for path in sorted((folder / "data").glob(f"*/{MANIFEST}"))]
+    now = [sha256(file) for file in files] if there else []
+    for manifest in there:
+        before = manifest.options
+        changed = [f"{name} = {before[name]}, now {value}" for name, value in options.items() if before[name] != value]
+        if [source.sha256 for source in manifest.sources] != now:
+            changed.append(f"the content of {', '.join(source.name for source in manifest.sources)} was another")
+        if changed:
+            raise UsageError(f"{folder} holds a comparison with another text ({'; '.join(changed)}): {REMEDY}")
+
+
+def check_same(folder: Path, plan: dict[str, Any]) -> None:
+    """Rows, seeds, suites and tasks may have been added; of what was begun nothing may have changed. plan: what plan.json is to
+    be."""
+    changed = begun_tasks(folder, plan["tasks"])
+    lacking = []
+    for row in plan["rows"]:
+        for seed in plan["seeds"]:
+            config, result = run_of(folder, row["place"], seed) / "config.json", result_of(folder, row["place"], seed)
+            if config.exists():
+                run = read_json(config)
+                before = {"name": row["name"], "recipe": run["recipe"], "text": run["data"]["fingerprint"]}
+                now = {"name": row["name"], "recipe": row["recipe"], "text": row["fingerprint"]}
+                changed += differing("row", [before], [now])
+            if result.exists():
+                by = read_json(result).get("by", NOTHING)
+                changed += differing("suite", by["suites"], plan["suites"])
+                changed += differing("task", by["tasks"], plan["tasks"])
+                if asked(plan) - asked(by):
+                    lacking.append(result)
+    if changed:
+        told = "; ".join(dict.fromkeys(changed))  # every seed of a row says the same
+        raise UsageError(f"{folder} holds a comparison in which {told}: {REMEDY}")
+    for result in lacking:  # its run stays; what is measured of it is measured again
+        result.unlink()
+
+
+def begun_tasks(folder: Path, tasks: Sequence[dict[str, Any]]) -> list[str]:
+    """A transfer may have been stopped before there was a result. One that was refused has left nothing, and may be corrected."""
+    if not (folder / "plan.json").exists():
+        return []
+    before = read_json(folder / "plan.json")["tasks"]
+    return differing("task", [task for task in before if (folder / "tasks" / task["place"]).exists()], tasks)
+
+
+def asked(given: dict[str, Any]) -> set[tuple[str, str]]:
+    """What is to be measured by a plan, or was for a result: kinds and names."""
+    found = {(kind, each["name"]) for kind in ("suites", "tasks") for each in given[kind]}
+    return found | {("milestones", suite) for suite in given["milestones"]}
+
+
+def differing(kind: str, before: Iterable[dict[str, Any]], now: Iterable[dict[str, Any]]) -> list[str]:
+    """Those of one name that are not what they were, each in words."""
+    known = {each["name"]: flat(each) for each in before}
+    found = []
+    for each in now:
+        new = flat(each)
+        old = known.get(each["name"], new)
+        settings = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        if settings:
+            told = ", ".join(f"{key} = {short(old.get(key))}, now {short(new.get(key))}" for key in settings[:SHOWN])
+            found.append(f"{kind} {each['name']!r} was something else ({told}{', …' if settings[SHOWN:] else ''})")
+    return found
+
+
+def short(value: Any) -> str:
+    return f"{value}" if len(f"{value}") <= 40 else f"{value}"[:39] + "…"
