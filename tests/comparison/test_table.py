@@ -5,7 +5,7 @@ import pytest
 
 from seqloom.comparison import table as tables
 from seqloom.comparison.report import shown
-from seqloom.comparison.table import Figure, flat, meaning, pareto, suite_figure
+from seqloom.comparison.table import Figure, flat, masked_figures, meaning, pareto, suite_figure
 from seqloom.evaluate.minimal import MinimalPair, minimal_pairs
 
 
@@ -66,6 +66,27 @@ def test_losses_are_drawn_together_only_where_they_mean_the_same():
     assert causal == told("b", "next-token", tie=False, bias=True)
     assert causal != told("c", "next-token", tie=True), "another tokenizer"
     assert causal != told("d", "masked", rate=0.15) != told("d", "masked", rate=0.4)
+
+
+def masked_titles(**second: object) -> list[str]:
+    """Of two rows that hide tokens alike, but for what is given."""
+    batches = {"length": 128, "budget": 8192}
+    objective = {"name": "next-sentence"} | {key: second[key] for key in second if key not in batches}
+    rows = [
+        {"name": "a", "recipe": {"objective": {"name": "masked", "rate": 0.15}, "batches": batches}},
+        {
+            "name": "b",
+            "recipe": {"objective": objective, "batches": {key: second.get(key, batches[key]) for key in batches}},
+        },
+    ]
+    results = {name: {0: {"held_out": {"masked_perplexity": 40.0}}} for name in "ab"}
+    return [figure.name for figure in masked_figures(rows, results, dict.fromkeys("ab", {"tokenizer": "x"}))]
+
+
+def test_masked_perplexities_are_compared_only_of_the_same_guesses():
+    assert masked_titles() == ["masked perplexity"], "pairs of sentences or not: words are guessed in single passages"
+    for other in ({"rate": 0.4}, {"unit": "word"}, {"keep": 0.0}, {"static": True}, {"length": 64}, {"budget": 4096}):
+        assert len(masked_titles(**other)) == 2, other
 
 
 def test_the_pareto_line():
