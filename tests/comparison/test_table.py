@@ -80,7 +80,7 @@ def masked_titles(**second: object) -> list[str]:
         },
     ]
     results = {name: {0: {"held_out": {"masked_perplexity": 40.0}}} for name in "ab"}
-    return [figure.name for figure in masked_figures(rows, results, dict.fromkeys("ab", {"tokenizer": "x"}))]
+    return [figure.name for figure in masked_figures(rows, results, {name: {"tokenizer": "x"} for name in "ab"})]
 
 
 def test_masked_perplexities_are_compared_only_of_the_same_guesses():
