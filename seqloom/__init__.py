@@ -6,8 +6,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from seqloom.comparison.run import compare
+    from seqloom.exchange import load
     from seqloom.predictor import Predictor
-    from seqloom.runs import Run, load, pretrain
+    from seqloom.runs import Run, pretrain
     from seqloom.supervise import finetune, train
     from seqloom.translator import Translator
 
@@ -21,7 +22,8 @@ def __getattr__(name: str) -> Any:
             from seqloom.comparison.run import compare
 
             return compare
-        from seqloom import runs, supervise
+        from seqloom import exchange, runs, supervise
 
-        return getattr(runs if name in ("Run", "load", "pretrain") else supervise, name)
+        places = {"Run": runs, "pretrain": runs, "load": exchange}
+        return getattr(places.get(name, supervise), name)
     raise AttributeError(f"module 'seqloom' has no attribute {name!r}")

@@ -16,11 +16,13 @@ from seqloom.files import read_json, write_bytes, write_json
 from seqloom.materials import LabelledTexts
 from seqloom.metrics.intervals import Interval, student
 from seqloom.plugins import Plugin
+from seqloom.predictor import Predictor
 from seqloom.recipe import BudgetConfig, Recipe
 from seqloom.repeat import NOTHING, holding_runs
-from seqloom.runs import check_country
+from seqloom.runs import Run, check_country
 from seqloom.supervise import Files, Options, check_transfer, files_of, learn, opened, recipe_after
 from seqloom.tasks import task_class
+from seqloom.translator import Translator
 
 FEWEST = 100  # steps: an epoch of ten examples is but one
 MEASURED = 20  # times in these
@@ -37,7 +39,7 @@ class Size(NamedTuple):
 
 
 def learning_curve(
-    start: str | Path,
+    start: str | Path | Run | Translator | Predictor,
     task: str,
     train: Files,
     out: str | Path,
@@ -87,7 +89,7 @@ def learning_curve(
                 values[kind, size].append(scores["score"])
         found = [size_of(values["pretrained", size], values["scratch", size], size) for size in kept]
         record = {
-            "task": task, "from": str(start), "score": score, "split": split, "seeds": list(seeds), "majority": baseline,
+            "task": task, "from": str(before.folder), "score": score, "split": split, "seeds": list(seeds), "majority": baseline,
             "sizes": [
                 {
                     "examples": each.examples,

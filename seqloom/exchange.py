@@ -1,5 +1,8 @@
 """Folders of `transformers` ⇄ run folders. Nothing is written before all of it is known to fit, and nothing executed."""
 
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,11 +18,15 @@ from seqloom.convert.read import Model, read_model, token_ids, told
 from seqloom.convert.values import FAMILIES, family_of, write_values
 from seqloom.convert.vocabulary import names_of, take_tokenizer
 from seqloom.errors import ModelError, UsageError
-from seqloom.files import sha256, sole_owner, write_bytes, write_json
+from seqloom.files import read_json, sha256, sole_owner, write_bytes, write_json
 from seqloom.folder import BOUND, WEIGHTS, clear, describe
+from seqloom.plugins import Plugin
+from seqloom.predictor import Predictor
 from seqloom.recipe import Recipe, build_recipe
-from seqloom.runs import load
+from seqloom.runs import Run
+from seqloom.runs import load as load_run
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.translator import Translator
 from seqloom.weights import load_tensors, save_tensors
 
 UNUSED = "unused.safetensors"  # of an imported run: what the model has no use for, kept for an exact export
@@ -40,6 +47,7 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False) 
         learner = recipe_shape(recipe, model)
         beside = told(learner, PreparedVocabulary(tokenizer))
         tensors, unused = model.take(weights.read())
+    check_finite(tensors | unused, str(folder))
     own = {name for name in tensors if find(family.table, name) is not None}
     parts = (
         {name: tensor for name, tensor in tensors.items() if name in own},
@@ -49,6 +57,30 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False) 
         clear(out, overwrite=True)  # by now it is empty, or was to be overwritten
         write_run(out, folder, config["model_type"], recipe, tokenizer, parts, unused)
     return out
+
+
+def load(
+    folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None
+) -> Run | Translator | Predictor:
+    """A run folder, or a folder of `transformers`: that one becomes a run in a temporary folder, which lasts as long as what is
+    returned."""
+    path = Path(folder) / "config.json"
+    if not path.is_file() or "format" in (config := read_json(path)) or "model_type" not in config:
+        return load_run(folder, device, plugin)
+    place = Path(tempfile.mkdtemp(prefix="seqloom-"))
+    try:
+        found = load_run(import_folder(folder, place / Path(folder).resolve().name), device, plugin)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    weakref.finalize(found, shutil.rmtree, place, ignore_errors=True)
+    return found
+
+
+def check_finite(tensors: dict[str, Tensor], where: str) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ModelError(f"{where}: the weights are damaged: {name} holds what is no number (NaN, or infinite)")
 
 
 def check_out(out: Path, overwrite: bool, source: Path) -> None:
@@ -148,7 +180,7 @@ class Exported(NamedTuple):
 def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> Path:
     """A run folder → a folder that the Auto classes of `transformers` load."""
     run, out = Path(run), Path(out)
-    loaded = load(run, "cpu")  # every file is checked by it
+    loaded = load_run(run, "cpu")  # every file is checked by it
     check_out(out, overwrite, run)
     made = exported(run, loaded)
     with sole_owner(out):
@@ -170,7 +202,7 @@ def exported(run: Path, loaded: Any) -> Exported:
     name = recipe.model["name"]
     if name not in MODEL_TYPES:
         known = ", ".join(MODEL_TYPES)
-        raise ModelError(f"{run}: other projects have no folder for the model {name}: these can be exported: {known}")
+        raise ModelError(f"{run}: the model {name} cannot be exported; these can: {known}")
     model_type = MODEL_TYPES[name]
     if FAMILIES[model_type].skip and tokenizer.entry(PADDING) not in ("<pad>", "[PAD]"):
         # theirs would take word 1 for padding; the BERT that has no segments is the same model
@@ -206,7 +238,8 @@ def head_of(family: Family, learns: str, ours: set[str], where: str) -> Head:
         wanted = [name for name in head.table if not any(part == name or part.startswith(f"{name}.") for part in ours)]
         if (section["name"] == learns or learns in head.also) and not wanted:
             return head
-    raise ModelError(f"{where}: a {family.model} that learns {learns} has no counterpart in other projects")
+    can = ", ".join(sorted({section["name"] for head in family.heads for section in head.learns.values()}))
+    raise ModelError(f"{where}: a {family.model} that learns {learns} cannot be exported; one that learns {can} can")
 
 
 def unused_of(run: Path, imported: Any) -> dict[str, Tensor]:

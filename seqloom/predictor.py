@@ -17,7 +17,7 @@ from seqloom.progress import say
 from seqloom.recipe import Recipe, build_recipe
 from seqloom.speaking import Speaking
 from seqloom.tasks.transfer import Transfer
-from seqloom.text.labelled import BadRow
+from seqloom.text.labelled import BadRow, known_id
 from seqloom.tokens.tokenizer import Tokenizer
 
 AT_ONCE = 2048  # rows that are answered together
@@ -37,11 +37,17 @@ class Predictor(Speaking):
                 raise ModelError(f"{folder}: the language in its config.json is damaged")
             self.speak(data["language"])  # that it has learnt from, until told another
 
-    def predict(self, rows: Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()) -> list[dict[str, Any]]:
+    def predict(
+        self, rows: str | dict[str, Any] | Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()
+    ) -> list[dict[str, Any]]:
         """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is
         answered with its error. others: further runs of the same task, which answer together with this one."""
-        given = ({"text": row} if isinstance(row, str) else row for row in rows)
-        examples = self.examples_of((f"row {i}", row) for i, row in enumerate(given, 1))
+        several = [rows] if isinstance(rows, str | dict) else rows
+        given = ({"text": row} if isinstance(row, str) else row for row in several)
+        wrong = "no row: give a text, or a dict of fields"
+        examples = self.examples_of(
+            (f"row {i}", row if isinstance(row, dict) else wrong) for i, row in enumerate(given, 1)
+        )
         return list(self.answered(examples, others))
 
     def examples_of(self, rows: Iterable[tuple[str, dict[str, Any] | str]]) -> Iterator[Any]:
@@ -50,7 +56,8 @@ class Predictor(Speaking):
             try:
                 yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
             except DataError as error:
-                yield BadRow(place, str(error).removeprefix(f"{place}: "))
+                assert isinstance(row, dict)
+                yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row))
 
     def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         yield from self.answered(self.learner.read(paths, need_labels=False), others)
@@ -61,11 +68,9 @@ class Predictor(Speaking):
         while some := list(itertools.islice(rows, AT_ONCE)):
             answers = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
             for each in some:
-                if isinstance(each, BadRow):
-                    yield {"error": f"{each.place}: {each.reason}"}
-                else:
-                    named = {"id": each.id} if getattr(each, "id", None) else {}
-                    yield named | next(answers)
+                named = {"id": each.id} if getattr(each, "id", None) else {}
+                wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
+                yield named | (next(answers) if wrong is None else wrong)
 
     def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
         """The mean of what several runs tell; one alone is left as it is."""
@@ -94,9 +99,10 @@ class Predictor(Speaking):
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
 
-    def evaluate(self, files: Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
+    def evaluate(self, files: str | Path | Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
         """Loss and scores on labelled files; of several runs together the scores alone."""
-        examples = list(self.learner.read([Path(file) for file in files]))
+        several = [files] if isinstance(files, str | Path) else files
+        examples = list(self.learner.read([Path(file) for file in several]))
         self.learner.check(examples)
         if others:
             scores = self.learner.scores(examples, self.together(examples, others))

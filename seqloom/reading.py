@@ -56,7 +56,7 @@ class Reading(Speaking):
 
     def score(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         pll: str | None = None,
         names: Sequence[str] | None = None,
         batch_tokens: int = 16384,
@@ -67,7 +67,7 @@ class Reading(Speaking):
         each text is from, for messages: models that read in both directions refuse a text longer than their context.
         """
         kind = definition(self.learner, pll)
-        encoded, strange = self.tokenizer.encode_batch_with_unknown(list(texts))
+        encoded, strange = self.tokenizer.encode_batch_with_unknown([texts] if isinstance(texts, str) else list(texts))
         if isinstance(self.learner, MaskedLM):
             enclosed = self.enclose(encoded, names)
             return [Scored(row, None) for row in pseudo(self.learner, enclosed, self.device, kind, batch_tokens)]

@@ -443,6 +443,10 @@ def load(
         raise ModelError(f"{folder} is no run folder: it has no config.json")
     try:
         config = read_json(path)
+        if "model_type" in config and "format" not in config:
+            raise ModelError(
+                f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
+            )
         if config.get("format") != FORMAT:
             raise ModelError(f"{path} has format {config.get('format')!r}, this version reads {FORMAT}")
         recipe = build_recipe(config["recipe"], str(path))

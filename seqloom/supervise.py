@@ -41,7 +41,7 @@ from seqloom.translator import Translator
 HOWS = ("finetune", "features", "gradual")
 SAMPLE = 32_000_000  # characters of the training text that a tokenizer is learnt from
 
-Files = Sequence[str | Path]
+Files = str | Path | Sequence[str | Path]
 
 
 def train(
@@ -83,12 +83,12 @@ def train(
 
 
 def finetune(
-    start: str | Path,
+    start: str | Path | Run | Translator | Predictor,
     task: str,
     train: Files,
+    valid: Files,
     out: str | Path,
     *,
-    valid: Files = (),
     test: Files = (),
     how: str = "finetune",
     settings: list[str] | None = None,
@@ -127,9 +127,14 @@ def check_transfer(task: str, how: str) -> None:
 
 
 def opened(
-    start: str | Path, out: str | Path, plugin: str | Path | Plugin | None, language: str | None
+    start: str | Path | Run | Translator | Predictor,
+    out: str | Path,
+    plugin: str | Path | Plugin | None,
+    language: str | None,
 ) -> Run | Translator | Predictor:
-    """The run that another one is to begin with. language: that its texts will be in."""
+    """The run that another one is to begin with, as its folder has it. language: that its texts will be in."""
+    if isinstance(start, Run | Translator | Predictor):
+        start = start.folder
     source = Path(start).resolve()
     if Path(out).resolve() in (source, *source.parents):
         raise UsageError(f"--out {out} is the run itself, or holds it: choose another folder")
@@ -178,7 +183,8 @@ class Options(NamedTuple):
 
 
 def files_of(**names: Files) -> dict[str, list[Path]]:
-    return {name: [Path(file) for file in files] for name, files in names.items() if files}
+    several = {name: [files] if isinstance(files, str | Path) else files for name, files in names.items()}
+    return {name: [Path(file) for file in files] for name, files in several.items() if files}
 
 
 def check_task(recipe: Recipe, task: str) -> None:
@@ -373,4 +379,4 @@ def counts(part: Encoded) -> dict[str, Any]:
 
 
 def read_all(files: Files) -> list[TextPair]:
-    return list(read_pairs([Path(file) for file in files]))
+    return list(read_pairs(files_of(given=files)["given"]))

@@ -64,7 +64,7 @@ def tuned(place, out, model="lstm", task="classify", **options):
     given = files(place, task)
     settings = options.pop("settings", [])
     return finetune(
-        place / model, task, given["train"], out, valid=given["valid"], test=given["test"], device="cpu",
+        place / model, task, given["train"], given["valid"], out, test=given["test"], device="cpu",
         settings=[*QUICK, *settings], **options,
     )  # fmt: skip
 
@@ -134,12 +134,12 @@ def test_language_modelling_goes_on_from_any_objective(place, tmp_path, softmax)
     more += ["objective.tie=false"] if softmax != "full" else []
     first = pretrain("awd-lstm-tiny", place / "data", tmp_path / "first", settings=more, device="cpu")
     given = files(place, "classify")
-    options = {"valid": given["valid"], "settings": [*QUICK, "task.lm=0.5"], "device": "cpu"}
+    options = {"settings": [*QUICK, "task.lm=0.5"], "device": "cpu"}
     if softmax != "full":
         with pytest.raises(UsageError, match=r"task\.lm.*all words"):
-            finetune(first.folder, "classify", given["train"], tmp_path / "run", **options)
+            finetune(first, "classify", given["train"], given["valid"], tmp_path / "run", **options)
         return
-    run = finetune(first.folder, "classify", given["train"], tmp_path / "run", **options)
+    run = finetune(first, "classify", given["train"], given["valid"], tmp_path / "run", **options)
     assert run.learner.softmax.bias is not None
 
 
@@ -156,8 +156,8 @@ def test_without_validation_the_last_weights_are_kept(place, tmp_path):
     given = files(place, "classify")
 
     def made(name, **options):
-        return finetune(place / "lstm", "classify", given["train"], tmp_path / name, test=given["test"], device="cpu",
-                        settings=[*QUICK, *options.pop("settings", [])], **options)  # fmt: skip
+        return finetune(place / "lstm", "classify", given["train"], options.pop("valid", ()), tmp_path / name,
+                        test=given["test"], device="cpu", settings=[*QUICK, *options.pop("settings", [])])  # fmt: skip
 
     last = made("last").learner.state_dict()
     saved = checkpoints.load(

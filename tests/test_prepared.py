@@ -195,9 +195,7 @@ def test_a_task_is_learnt_and_told_about_in_a_language(made, tmp_path, capsys):
         assert json.loads(capsys.readouterr().out.splitlines()[0])["probabilities"] == expected["probabilities"]
     assert command(["evaluate", str(tmp_path / "run"), "--test", str(file), "--language", "en", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["examples"] == len(rows)
-    again = finetune(
-        tmp_path / "run", "classify", [file], tmp_path / "more", valid=[file], settings=["budget={steps=1}"]
-    )
+    again = finetune(tmp_path / "run", "classify", file, file, tmp_path / "more", settings=["budget={steps=1}"])
     assert again.language == "xx"
     config = json.loads((tmp_path / "run/config.json").read_text())
     config["data"]["language"] = "de"

@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> int:
     register()
     try:
         # --quiet and --debug belong to every command, so they may stand behind its name too
-        everywhere = [argument for argument in arguments if argument in ("--quiet", "--debug")]
+        everywhere = [argument for argument in arguments if argument in ("--quiet", "-q", "--debug")]
         rest = [argument for argument in arguments if argument not in everywhere]
         result = app(args=[*everywhere, *spread(rest)] or ["--help"], prog_name="seqloom", standalone_mode=False)
         sys.stdout.flush()

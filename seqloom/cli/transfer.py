@@ -48,9 +48,14 @@ seqloom finetune runs/xlm --task classify --train en.jsonl --valid en-dev.jsonl 
 @app.command(epilog=FINETUNE_EXAMPLES)
 def finetune(
     start: Annotated[Path, typer.Argument(metavar="FROM", help="The run whose model and tokenizer are used.")],
-    task: Annotated[str, typer.Option(help="classify, regress, pair or choose.")],
+    task: Annotated[str, typer.Option(help="classify, regress, pair, choose, tag or span.")],
     train_files: Annotated[
-        list[Path], typer.Option("--train", metavar="FILE", help="To learn from: .jsonl, .csv or .tsv.")
+        list[Path],
+        typer.Option(
+            "--train",
+            metavar="FILE",
+            help="To learn from: .jsonl, .csv or .tsv; for tag columns of CoNLL, for span SQuAD's JSON, too.",
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
     valid: Annotated[
@@ -147,11 +152,15 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
-    from seqloom.errors import DataError
+    from seqloom.errors import DataError, UsageError
     from seqloom.files import write_bytes
     from seqloom.runs import predictor
     from seqloom.text.labelled import objects_of
 
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already: choose another file for --out")
+    if out is not None and not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}")
     loaded, *others = [predictor(each, device, language) for each in (run, *(beside or ()))]
     rows = (
         loaded.examples_of(objects_of(((line, None) for line in sys.stdin), "line "))

@@ -61,7 +61,8 @@ def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: st
     if head is None:
         wanted = " or ".join(repr(head.mark) for head in family.heads)
         raise ModelError(
-            f"{where} has no output layer that is known here, and nothing could be done with it (no {wanted})"
+            f"{where} has no output layer of those that are imported (no {wanted}): a body alone, or one with a layer for a "
+            f"task, is not"
         )
     values = read_values(family, config, names, f"{where}: config.json")
     if values["num_layers"] > len(shapes):

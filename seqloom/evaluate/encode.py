@@ -49,6 +49,7 @@ class Encoder:
     ) -> np.ndarray | list[np.ndarray]:
         """As `encode`; with pool "none" a list, one array a text. table: how words are spelt, for models that read letters;
         backward: texts are read from their end, and what they become is in the order of the text."""
+        texts = [texts] if isinstance(texts, str) else texts
         turn = slice(None, None, -1 if backward else 1)
         encoded, strange = tokenizer.encode_batch_with_unknown(list(texts))
         unknown = [word for words in strange for word in words[turn]]

@@ -25,6 +25,8 @@ from seqloom.text.read import form_of
 from seqloom.text.spans import Question, question_of, read_questions, read_rows
 from seqloom.tokens.tokenizer import Tokenizer
 
+AROUND = 80  # characters that are shown on both sides of an answer
+
 
 class PickSpan(Transfer):
     headline = "f1"
@@ -143,7 +145,7 @@ class PickSpan(Transfer):
 
     def answer(self, asked: Question, found: list[tuple[float, int, int]], nothing: float) -> dict[str, Any]:
         """The best stretches, each once, without blanks around them; probabilities are among them and no answer, if that may
-        be."""
+        be. score: that of what is answered; context: what stands around it."""
         once: dict[tuple[int, int], float] = {}
         for score, begin, end in sorted(found, reverse=True):
             text = asked.context[begin:end]
@@ -160,9 +162,14 @@ class PickSpan(Transfer):
         ]
         none = likely[-1] if self.unanswered else float(not listed)
         silent = not listed or none > self.threshold
-        chosen = (
-            {"answer": "", "begin": 0, "end": 0} if silent else {k: listed[0][k] for k in ("answer", "begin", "end")}
-        )
+        chosen = {"answer": "", "begin": 0, "end": 0, "score": round(none, 6), "context": ""}
+        if not silent:
+            begin, end = listed[0]["begin"], listed[0]["end"]
+            chosen |= {key: listed[0][key] for key in ("answer", "begin", "end")}
+            chosen |= {
+                "score": listed[0]["probability"],
+                "context": asked.context[max(begin - AROUND, 0) : end + AROUND],
+            }
         return chosen | {"no_answer": round(none, 6), "n_best": listed}
 
     @classmethod

@@ -40,6 +40,7 @@ class BadRow(NamedTuple):
 
     place: str
     reason: str
+    id: str | None = None  # where it has one
 
 
 @overload
@@ -84,7 +85,7 @@ def each_row(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iter
                 if example.id is not None and seen.setdefault(example.id, place) != place:
                     raise ValueError(f"the id {example.id!r} is that of {seen[example.id]}, too: ids are given once")
             except ValueError as wrong:
-                yield BadRow(place, str(wrong))
+                yield BadRow(place, str(wrong), known_id(row))
             else:
                 yield example
 
@@ -237,6 +238,14 @@ def id_of(row: Mapping[str, Any]) -> str | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
         raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
     return None if value is None else str(value)
+
+
+def known_id(row: Mapping[str, Any] | str) -> str | None:
+    """Of a row that may be wrong in every way."""
+    try:
+        return None if isinstance(row, str) else id_of(row)
+    except ValueError:
+        return None
 
 
 def _choices(value: Any) -> tuple[str, ...]:

@@ -150,6 +150,15 @@ class Tokenizer:
 
     def encode_batch_with_unknown(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
         """Ids of each text, and the strings in it that became the unknown token."""
+        try:
+            return self._encode_batch(texts)
+        except (TypeError, UnicodeEncodeError):
+            for text in texts:
+                if any("\ud800" <= c <= "\udfff" for c in text):
+                    raise DataError(f"{text[:60]!a} holds half a character: this is no text") from None
+            raise
+
+    def _encode_batch(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
         if self._bytes is not None:
             return [self._bytes[np.frombuffer(text.encode(), np.uint8)] for text in texts], [[] for _ in texts]
         if self._code_points is not None:

@@ -1,0 +1,118 @@
+"""The library as it is called from Python: what the interface promises, and what people try first."""
+
+import gc
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import seqloom
+from seqloom.cli import run as command
+from seqloom.errors import DataError, ModelError
+from tests.convert.material import save
+from tests.tasks.labelled import examples, write
+from tests.test_finetune import QUICK, SIZES
+from tests.train.material import prepared
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("python")
+    data = prepared(folder / "data", 120)
+    settings = [
+        *SIZES["bert"],
+        "budget={steps=2}",
+        "valid.limit=200",
+        "objective={name='masked'}",
+        "model.pooler=false",
+    ]
+    seqloom.pretrain("bert-tiny", data, folder / "bert", settings=settings, device="cpu")
+    for task, ending in (("classify", "jsonl"), ("span", "json")):
+        for seed, split in enumerate(("train", "valid")):
+            write(folder / f"{task}.{split}.{ending}", task, examples(task, 24, seed))
+    save("bert", folder / "theirs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(place):
+    return seqloom.finetune(
+        seqloom.load(place / "bert", "cpu"), "classify", place / "classify.train.jsonl", place / "classify.valid.jsonl",
+        place / "told", settings=QUICK, device="cpu",
+    )  # fmt: skip
+
+
+def test_finetune_takes_a_run_and_single_files(place, told):
+    assert json.loads((place / "told/config.json").read_text())["from"]["run"] == str(place / "bert")
+    assert told.evaluate(place / "classify.valid.jsonl")["examples"] == 24
+
+
+def test_a_folder_of_transformers_is_loaded_and_learns_a_task(place, tmp_path):
+    theirs = seqloom.load(place / "theirs", "cpu")
+    folder = theirs.folder
+    assert folder.exists() and theirs.encode("a text").shape[0] == 1
+    files = place / "classify.train.jsonl", place / "classify.valid.jsonl"
+    seqloom.finetune(theirs, "classify", *files, tmp_path / "run", settings=QUICK, device="cpu")
+    del theirs
+    gc.collect()
+    assert not folder.exists(), "it lasts as long as the run"
+
+
+def test_the_program_names_the_command_for_such_a_folder(place, capsys):
+    assert command(["score", str(place / "theirs"), "--device", "cpu"]) == 4
+    assert f"seqloom import {place / 'theirs'} --out RUN" in capsys.readouterr().err
+
+
+def test_a_string_is_one_text(place, told):
+    run = seqloom.load(place / "bert", "cpu")
+    assert len(run.score("the cat sees a dog")) == len(run.encode("the cat")) == 1
+    assert told.predict("the film is good") == told.predict(["the film is good"])
+    assert told.predict({"text": "the film is good"}) == told.predict(["the film is good"])
+
+
+def test_rows_that_are_none_are_answered(told):
+    answers = told.predict([{"text": "good"}, 5, None, {"id": 7, "text": ""}, {"id": "x", "text": "bad"}])
+    assert ["error" in answer for answer in answers] == [False, True, True, True, False]
+    assert answers[1]["error"].startswith("row 2: no row") and answers[3]["id"] == "7" and answers[4]["id"] == "x"
+
+
+@pytest.mark.parametrize("kind", ["score", "fill", "encode"])
+def test_half_a_character_is_refused_in_words(place, kind):
+    run = seqloom.load(place / "bert", "cpu")
+    with pytest.raises(DataError, match="half a character"):
+        getattr(run, kind)("the \ud800 [MASK]")
+
+
+def test_weights_that_are_no_numbers_are_not_imported(place, tmp_path):
+    theirs = tmp_path / "theirs"
+    save("bert", theirs)
+    tensors = load_file(theirs / "model.safetensors")
+    tensors["bert.embeddings.LayerNorm.weight"][3] = torch.nan
+    save_file(tensors, theirs / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"no number"):
+        seqloom.load(theirs, "cpu")
+    assert command(["import", str(theirs), "--out", str(tmp_path / "run")]) == 4
+    assert not (tmp_path / "run").exists()
+
+
+def test_answers_have_a_score_and_what_stands_around(place, tmp_path):
+    files = place / "span.train.json", place / "span.valid.json"
+    run = seqloom.finetune(place / "bert", "span", *files, tmp_path / "run", settings=QUICK, device="cpu")
+    paragraph = json.loads(files[1].read_text())["data"][0]["paragraphs"][0]
+    (answer,) = run.predict([{"id": "q", "question": paragraph["qas"][0]["question"], "context": paragraph["context"]}])
+    assert answer["answer"] in answer["context"] and answer["context"] in paragraph["context"]
+    best = answer["no_answer"] if not answer["answer"] else answer["n_best"][0]["probability"]
+    assert answer["score"] == best and np.isfinite(best)
+
+
+def test_predict_overwrites_nothing(place, told, tmp_path, capsys):
+    mine = tmp_path / "mine.jsonl"
+    mine.write_bytes((place / "classify.valid.jsonl").read_bytes())
+    before = mine.read_bytes()
+    for out in (mine, tmp_path, tmp_path / "nowhere/a.jsonl"):
+        assert command(["predict", str(told.folder), str(mine), "--out", str(out)]) == 2
+        assert str(out) in capsys.readouterr().err
+    assert mine.read_bytes() == before and sorted(tmp_path.iterdir()) == [mine]
+    assert command(["predict", str(told.folder), str(mine), "--out", str(tmp_path / "new.jsonl"), "-q"]) == 0
