@@ -15,6 +15,7 @@ from seqloom.convert.family import Family, Head
 from seqloom.convert.hub import open_weights, read_config
 from seqloom.convert.names import find, give
 from seqloom.convert.read import Model, read_model, token_ids, told
+from seqloom.convert.tasks import check_plain, has_pooler, in_their_numbers, label_values, task_head
 from seqloom.convert.values import FAMILIES, family_of, write_values
 from seqloom.convert.vocabulary import names_of, take_tokenizer
 from seqloom.errors import ModelError, UsageError
@@ -218,13 +219,23 @@ def exported(run: Path, loaded: Any) -> Exported:
     if values.get("num_segments") == 0:
         table = ours["embedding.token.weight"]
         ours["embedding.segments.weight"] = table.new_zeros(1, table.shape[1])
-    head = head_of(family, recipe.learns, set(ours), str(run))
+    labels: dict[str, Any] = {}
+    if isinstance(loaded, Predictor) and recipe.task is not None and family.heads and "pooler" in family.table:
+        check_plain(recipe.task, str(run))
+        head = task_head(family, model_type, loaded.learner, recipe.task)
+        ours, labels = in_their_numbers(ours, loaded.learner, recipe.task), label_values(loaded.learner, recipe.task)
+        if "pooler" in values:
+            values["pooler"] = has_pooler(head, family, values)
+        if not has_pooler(head, family, values):
+            ours = {part: tensor for part, tensor in ours.items() if not part.startswith("pooler.")}
+    else:
+        head = head_of(family, recipe.learns, set(ours), str(run))
     ours = {part: tensor for part, tensor in ours.items() if not part.startswith(head.left_out or ("\0",))}
     tensors = give({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
     config = write_values(model_type, values, set(tensors), str(run))
     config["architectures"] = [head.architecture]
     config["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-    return Exported(config | tokens_of(tokenizer, family, loaded.learner), tensors, tokenizer)
+    return Exported(config | labels | tokens_of(tokenizer, family, loaded.learner), tensors, tokenizer)
 
 
 def raw(run: Path) -> dict[str, Tensor]:

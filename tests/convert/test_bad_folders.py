@@ -427,7 +427,7 @@ def test_wrong_calls(good, tmp_path, capsys):
         (4, "no config.json", "import", tmp_path, "--out", tmp_path / "run"),
         (2, "--out", "import", good / "bert"),
         (2, "is a file", "import", good / "bert", "--out", good / "gpt2" / "config.json"),
-        (4, "format None", "export", good / "bert", "--out", tmp_path / "out"),
+        (4, "is a folder of another project", "export", good / "bert", "--out", tmp_path / "out"),
         (4, "no run folder", "export", tmp_path, "--out", tmp_path / "out"),
         (4, "model_type None", "import", good / "gpt2-run", "--out", tmp_path / "out"),
     ):
@@ -445,7 +445,7 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
     streams = ["batches.streams=4", "batches.length=16"]
     packed = ["batches.budget=256", "batches.length=32"]
     for recipe, settings, words in (
-        ("lstm-tiny", streams, "no folder for the model lstm"),
+        ("lstm-tiny", streams, "the model lstm cannot be exported"),
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.tie=false"], "'softmax.weight' has no place"),
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.bias=true"], "'softmax.bias' has no place"),
         ("gpt-tiny", [*packed, "model.num_heads=4", "model.ffn_dim=20"], "model.ffn_dim = 20"),

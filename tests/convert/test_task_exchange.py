@@ -1,0 +1,122 @@
+"""Fine-tuned runs become folders whose heads tell the same: classes, numbers, choices, tags and answers, family by family."""
+
+import json
+
+import pytest
+import torch
+import transformers as hf
+
+from seqloom.batches.labelled import batch_of
+from seqloom.cli import run as command
+from seqloom.exchange import export_folder
+from seqloom.runs import pretrain
+from seqloom.supervise import finetune
+from tests.tasks.labelled import examples, write
+from tests.train.material import prepared
+
+SMALL = [
+    "model.dim=24",
+    "model.num_layers=2",
+    "model.num_heads=2",
+    "model.dropout=0",
+    "budget={steps=2}",
+    "valid.limit=200",
+]
+FAMILIES = ["bert", "roberta", "albert", "electra", "ernie", "xlm-r"]
+AUTO = {
+    "classify": hf.AutoModelForSequenceClassification,
+    "pair": hf.AutoModelForSequenceClassification,
+    "regress": hf.AutoModelForSequenceClassification,
+    "choose": hf.AutoModelForMultipleChoice,
+    "tag": hf.AutoModelForTokenClassification,
+    "span": hf.AutoModelForQuestionAnswering,
+}
+SENTENCES = [("Ada", "B-PER", "met", "O", "Bo", "B-PER"), ("in", "O", "Oslo", "B-LOC", "today", "O")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tasks")
+    data = prepared(folder / "data", 120)
+    for family in FAMILIES:
+        more = ["model.embedding_dim=24"] if family == "electra" else []
+        pretrain(f"{family}-tiny", data, folder / family, settings=[*SMALL, *more], device="cpu")
+    for task in AUTO:
+        if task == "tag":
+            rows = (
+                "\n".join(f"{word} {tag}" for word, tag in zip(s[::2], s[1::2], strict=True)) for s in SENTENCES * 4
+            )
+            (folder / "tag.conll").write_text("\n\n".join(rows) + "\n")
+        else:
+            write(folder / f"{task}.{'json' if task == 'span' else 'jsonl'}", task, examples(task, 12, 0))
+    return folder
+
+
+def exported(place, out, family, task, *settings):
+    file = next(place.glob(f"{task}.*"))
+    chosen = ["budget={steps=2}", "train.optim.lr=0.1", *settings]
+    run = finetune(place / family, task, file, file, out / "run", settings=chosen, device="cpu")
+    export_folder(out / "run", out / "theirs")
+    model, info = AUTO[task].from_pretrained(out / "theirs", output_loading_info=True, attn_implementation="eager")
+    assert not any(info.values()), info
+    hf.AutoTokenizer.from_pretrained(out / "theirs")
+    return run, model.eval(), list(run.learner.read([file]))
+
+
+def logits_of(model, row, task):
+    given = {"input_ids": torch.tensor(row.ids)[None]}
+    if row.segments is not None:
+        given["token_type_ids"] = torch.tensor(row.segments)[None]
+    if task == "choose":
+        given = {name: part[None] for name, part in given.items()}
+    found = model(**given)
+    return torch.stack((found.start_logits[0], found.end_logits[0]), 1) if task == "span" else found.logits[0]
+
+
+@pytest.mark.parametrize("task", AUTO)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_heads_tell_the_same(place, tmp_path, family, task):
+    run, model, asked = exported(place, tmp_path, family, task)
+    with torch.no_grad():
+        compare(run, model, asked, task)
+    config = json.loads((tmp_path / "theirs/config.json").read_text())
+    if task in ("classify", "pair", "tag"):
+        assert [config["id2label"][str(i)] for i in range(len(run.learner.labels))] == run.learner.labels
+
+
+def compare(run, model, asked, task):
+    rows, _ = run.learner.encode(asked, run.tokenizer, run.frame)
+    learner = run.learner.eval()
+    for each in rows:
+        batch = batch_of([each])
+        ours = learner.told(learner.features(batch.batch)[0], batch)
+        theirs = [logits_of(model, row, task) for row in each]
+        if task == "choose":
+            expected = torch.cat(theirs).log_softmax(0)
+        elif task == "span":
+            may = torch.isfinite(ours).all(1).split([len(row.ids) for row in each])  # answers lie in the paragraph
+            expected = torch.cat([scores[here].log_softmax(0) for scores, here in zip(theirs, may, strict=True)])
+            ours = ours[torch.cat(may)]
+        elif task == "tag":
+            expected = torch.cat([scores[row.places[:, 0]] for row, scores in zip(each, theirs, strict=True)])
+        else:
+            expected = torch.stack(theirs)
+        if task == "regress":
+            ours = ours * learner.spread + learner.mean
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("task", "setting"),
+    [
+        ("tag", "task.crf=true"),
+        ("classify", "task.reader=lstm"),
+        ("classify", "task.pool=mean"),
+        ("classify", "task.layers=mix"),
+    ],
+)
+def test_what_heads_elsewhere_do_not_compute_is_refused(place, tmp_path, capsys, task, setting):
+    file = next(place.glob(f"{task}.*"))
+    finetune(place / "bert", task, file, file, tmp_path / "run", settings=["budget={steps=1}", setting], device="cpu")
+    assert command(["export", str(tmp_path / "run"), "--out", str(tmp_path / "theirs")]) == 4
+    assert setting.partition("=")[0] in capsys.readouterr().err and not (tmp_path / "theirs").exists()
