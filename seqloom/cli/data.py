@@ -66,7 +66,8 @@ def prepare(
     out: Annotated[Path, typer.Option(help="The folder to write.", show_default=False)],
     tokenizer: Annotated[str, typer.Option(help="bpe, wordpiece, unigram, word, char or byte.")] = "bpe",
     vocab_size: Annotated[
-        int | None, typer.Option(help="Entries of the vocabulary (bpe, wordpiece, unigram: 8192 unless given).")
+        int | None,
+        typer.Option(help="Entries of the vocabulary (bpe, wordpiece, unigram: 8192, or what a small text has)."),
     ] = None,
     min_count: Annotated[
         int | None, typer.Option(help="How often a word must occur to get an entry (word: 2).")
