@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.errors import Interrupted, UsageError
+from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.progress import human
 
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ def check(
                 raise UsageError(f"--{name} {value}: give a file: examples are not divided here")
         report = survey_examples(task, {"train": files} | {name: [Path(str(value))] for name, value in held.items()})
         print(json.dumps(report, ensure_ascii=False)) if as_json else _print_examples(report)
+        if report["refused"] is not None:
+            raise DataError(f"training would refuse these files: {report['refused']}")
         return
     from seqloom.text.survey import Corpus, Request, survey
 
@@ -195,6 +197,8 @@ def _print_examples(report: dict[str, Any]) -> None:
             print(f"  {kind}: {found['count']:,}")
             for place in found["places"]:
                 print(f"    {place}")
+            if found["count"] > len(found["places"]):
+                print(f"    … and {found['count'] - len(found['places']):,} more")
 
 
 def _print_pairs(report: dict[str, Any], as_json: bool) -> None:
@@ -206,7 +210,7 @@ def _print_pairs(report: dict[str, Any], as_json: bool) -> None:
         found = report[side]
         print(f"{side}   {found['words']:,} words, {found['mean']:.1f} a line, {found['longest']:,} at most")
     for kind, found in report["problems"].items():
-        print(f"{found['count']:,} lines: {kind} ({', '.join(found['places'])})")
+        print(f"{found['count']:,} lines: {kind} ({_places(found['places'], found['count'])})")
 
 
 @contextmanager
@@ -272,7 +276,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _places(places: list[str], count: int) -> str:
-    return ", ".join(places) + (", …" if count > len(places) else "")
+    return ", ".join(places) + (f" and {count - len(places):,} more" if count > len(places) else "")
 
 
 def _print_splits(manifest: "Manifest", out: Path) -> None:
