@@ -112,14 +112,13 @@ def pretrain(
 def show_rate(
     recipe: str, data: list[Path], out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
 ) -> None:
-    from seqloom.files import explained, write_bytes
+    from seqloom.files import make_folder, write_bytes
     from seqloom.folder import RATE_PAGE
     from seqloom.report import rate_page
     from seqloom.runs import find_lr
 
     found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
-    with explained(out):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     again = f"seqloom pretrain {recipe} --data {' '.join(map(str, data))} --out {out} --set train.optim.lr={found.suggestion:g}"
     write_bytes(out / RATE_PAGE, rate_page(recipe, found, again).encode())
     print(f"suggested rate     {found.suggestion:g}")

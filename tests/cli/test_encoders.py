@@ -168,7 +168,9 @@ def test_embed_of_bad_input(runs, tmp_path, capsys):
     refused(capsys, 2, ".npz or .jsonl", "embed", bert, runs["lines"], "--out", tmp_path / "a.txt")
     refused(capsys, 2, "--out", "embed", bert, runs["lines"])
     refused(capsys, 5, "no such file", "embed", bert, tmp_path / "none.txt", "--out", out)
-    refused(capsys, 5, "no such file", "embed", bert, runs["lines"], "--out", tmp_path / "none" / "a.npz")
+    there = tmp_path / "none"
+    missing = f"{there / 'a.npz'}: no such file or folder: there is no folder {there}"
+    refused(capsys, 5, missing, "embed", bert, runs["lines"], "--out", there / "a.npz")
     (tmp_path / "empty.txt").write_bytes(b"")
     refused(capsys, 3, "the file is empty", "embed", bert, tmp_path / "empty.txt", "--out", out)
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\xfe\n")
