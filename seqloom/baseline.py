@@ -58,6 +58,8 @@ def baseline(
     cls: Any = task_class(task)
     read = {name: list(cls.read([Path(file) for file in files])) for name, files in names.items() if files}
     about = cls.survey(read["train"])
+    for examples in read.values():
+        cls.check_against(examples, about)
     work = Words(read["train"], about, groups) if task == "tag" else Texts(groups)
     hasher, regression = machine()
     rows = {

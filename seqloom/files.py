@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from seqloom.errors import BusyError, FileError
+from seqloom.errors import BusyError, FileError, UsageError
 
 TEMPORARY = ".tmp"  # what a killed writer leaves behind ends so, and is collected at the next start
 
@@ -79,14 +79,24 @@ def explained(path: Path) -> Iterator[None]:
             errno.ENOTDIR: "a part of this path is a file, a folder was expected",
             errno.EIO: "the disk reports an input/output error",
         }.get(error.errno or 0, error.strerror or str(error))
+        if error.errno == errno.ENOENT and not path.parent.exists():
+            raise FileError(f"{path}: {remedy}: there is no folder {path.parent}") from error
         raise FileError(f"{error.filename or path}: {remedy}") from error
+
+
+def make_folder(folder: Path) -> None:
+    """With those above it; one that is there stays as it is."""
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file, and a folder is wanted: choose another --out")
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
     """One folder, one process. The kernel drops the lock with its owner, so a killed one blocks nobody."""
+    make_folder(folder)
     with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:

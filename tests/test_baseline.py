@@ -54,6 +54,16 @@ def test_texts_are_learnt(files):
     assert again == result
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_labels_that_are_not_in_the_training_files_are_refused(files, split, capsys):
+    (files / f"{split}.jsonl").write_text('{"text": "a", "label": "strange"}\n')
+    (files / f"{split}.conll").write_text("a O\nb B-CON\n")
+    for task, ending, what in (("classify", "jsonl:1", "label 'strange'"), ("tag", "conll:2", "tag 'B-CON'")):
+        options = [f"--{name}={files / name}.{ending.split(':')[0]}" for name in ("train", "valid", "test")]
+        assert call(["baseline", "--task", task, *options]) == 3
+        assert f"{files / split}.{ending}: the {what} is not in the training files" in capsys.readouterr().err
+
+
 def test_the_probability_of_a_beginning_is_counted():
     sentences = [Sentence(["so", "because", "it", "is"], ["O", "O", "B-PRO", "I-PRO"], "a:1") for _ in range(4)]
     sentences.append(Sentence(["so", "because", "it", "is"], ["O"] * 4, "a:9"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seqloom import files
-from seqloom.errors import BusyError, FileError
+from seqloom.errors import BusyError, FileError, UsageError
 from seqloom.files import TEMPORARY, explained, read_json, replace_file, sole_owner, sync, write_bytes, write_json
 
 Replace = Callable[[Path, Callable[[Path], None]], None]
@@ -246,9 +246,10 @@ def test_a_failure_inside_frees_the_folder(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_a_file_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for folder in (tmp_path / "file", tmp_path / "file/run"):
-        with pytest.raises(FileError), sole_owner(folder):
-            pass
+    with pytest.raises(FileError), sole_owner(tmp_path / "file/run"):
+        pass
+    with pytest.raises(UsageError, match="is a file, and a folder is wanted"), sole_owner(tmp_path / "file"):
+        pass
 
 
 def test_json_that_is_none_raises_what_callers_catch(tmp_path: Path) -> None:

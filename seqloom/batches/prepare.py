@@ -67,7 +67,8 @@ def prepare(
 ) -> Manifest:
     """Prepares a corpus and returns its manifest (with the data report).
 
-    vocab_size: 8192 for bpe, wordpiece and unigram unless given; for word and char a limit, for byte nothing.
+    vocab_size: for bpe, wordpiece and unigram 8192 unless given, or what a small text has; for word and char a limit, for byte
+    nothing.
     workers: processes that encode, None for one a core; the result does not depend on it.
     keep_spelling: unknown words, all of which are one token, are kept for models that read characters.
     backward: documents are read from their end, for language models that go the other way (ELMo, ULMFiT).

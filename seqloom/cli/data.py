@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.errors import Interrupted, UsageError
+from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.progress import human
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def prepare(
     out: Annotated[Path, typer.Option(help="The folder to write.", show_default=False)],
     tokenizer: Annotated[str, typer.Option(help="bpe, wordpiece, unigram, word, char or byte.")] = "bpe",
     vocab_size: Annotated[
-        int | None, typer.Option(help="Entries of the vocabulary (bpe, wordpiece, unigram: 8192 unless given).")
+        int | None,
+        typer.Option(help="Entries of the vocabulary (bpe, wordpiece, unigram: 8192, or what a small text has)."),
     ] = None,
     min_count: Annotated[
         int | None, typer.Option(help="How often a word must occur to get an entry (word: 2).")
@@ -162,6 +163,8 @@ def check(
                 raise UsageError(f"--{name} {value}: give a file: examples are not divided here")
         report = survey_examples(task, {"train": files} | {name: [Path(str(value))] for name, value in held.items()})
         print(json.dumps(report, ensure_ascii=False)) if as_json else _print_examples(report)
+        if report["refused"] is not None:
+            raise DataError(f"training would refuse these files: {report['refused']}")
         return
     from seqloom.text.survey import Corpus, Request, survey
 
@@ -194,6 +197,8 @@ def _print_examples(report: dict[str, Any]) -> None:
             print(f"  {kind}: {found['count']:,}")
             for place in found["places"]:
                 print(f"    {place}")
+            if found["count"] > len(found["places"]):
+                print(f"    … and {found['count'] - len(found['places']):,} more")
 
 
 def _print_pairs(report: dict[str, Any], as_json: bool) -> None:
@@ -205,7 +210,7 @@ def _print_pairs(report: dict[str, Any], as_json: bool) -> None:
         found = report[side]
         print(f"{side}   {found['words']:,} words, {found['mean']:.1f} a line, {found['longest']:,} at most")
     for kind, found in report["problems"].items():
-        print(f"{found['count']:,} lines: {kind} ({', '.join(found['places'])})")
+        print(f"{found['count']:,} lines: {kind} ({_places(found['places'], found['count'])})")
 
 
 @contextmanager
@@ -271,7 +276,7 @@ def _print_report(report: dict[str, Any]) -> None:
 
 
 def _places(places: list[str], count: int) -> str:
-    return ", ".join(places) + (", …" if count > len(places) else "")
+    return ", ".join(places) + (f" and {count - len(places):,} more" if count > len(places) else "")
 
 
 def _print_splits(manifest: "Manifest", out: Path) -> None:

@@ -1,5 +1,6 @@
 """Options that several commands have, in one wording."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,16 @@ Language = Annotated[
     typer.Option(help="That the texts are in, for a model that was told languages in training (XLM): a folder's name."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def refuse_idle(asked: str, options: Mapping[str, tuple[object, Sequence[str]]]) -> None:
+    """UsageError where an option was given that what is asked for would leave aside. options: the value of each (None or False:
+    not given), and what it belongs to."""
+    from seqloom.errors import UsageError
+
+    for name, (value, users) in options.items():
+        if value is not None and value is not False and asked not in users:
+            raise UsageError(f"{name} belongs to {' and '.join(users)}, not to {asked}: leave it out")
 
 
 def with_budget(settings: list[str] | None, **budgets: float | None) -> list[str]:

@@ -23,6 +23,7 @@ from seqloom.cli.options import (
     Seed,
     Seeds,
     Settings,
+    refuse_idle,
     with_budget,
 )
 from seqloom.cli.training import show
@@ -249,15 +250,17 @@ def metric(
     predicted: Annotated[
         Path, typer.Argument(help="What was predicted: the same rows; of questions {id: answer}; or a label a line.")
     ],
-    tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
+    tokenize: Annotated[
+        str | None, typer.Option(help="Of translations: BLEU's tokens, 13a (unless given), char, intl, zh or none.")
+    ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Of translations: case does not count.")] = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Of tags: only well-formed entities count, as with seqeval; else conlleval."),
     ] = False,
     threshold: Annotated[
-        float, typer.Option(help="Of questions: above this probability of no answer none is given.")
-    ] = 1.0,
+        float | None, typer.Option(help="Of questions: above this probability of no answer none is given (1).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Score predictions, made anywhere, by the official rules."""
@@ -266,7 +269,9 @@ def metric(
     from seqloom.evaluate import files
 
     scores: dict[str, Callable[[], dict[str, Any]]] = {
-        "translate": lambda: files.translation_files(gold, predicted, tokenize, lowercase),
+        "translate": lambda: files.translation_files(
+            gold, predicted, "13a" if tokenize is None else tokenize, lowercase
+        ),
         "tag": lambda: files.tag_files(gold, predicted, strict),
         "span": lambda: files.span_files(gold, predicted, threshold),
         "classify": lambda: files.label_files(gold, predicted),
@@ -274,4 +279,9 @@ def metric(
     }
     if task not in scores:
         raise UsageError(unknown_name("metric", task, task, list(scores)))
+    options = {
+        "--tokenize": (tokenize, ["translate"]), "--lowercase": (lowercase, ["translate"]),
+        "--strict": (strict, ["tag"]), "--threshold": (threshold, ["span"]),
+    }  # fmt: skip
+    refuse_idle(task, options)
     show(scores[task](), as_json)

@@ -20,6 +20,7 @@ from seqloom.cli.options import (
     Resume,
     Seed,
     Settings,
+    refuse_idle,
     with_budget,
 )
 
@@ -111,14 +112,13 @@ def pretrain(
 def show_rate(
     recipe: str, data: list[Path], out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
 ) -> None:
-    from seqloom.files import explained, write_bytes
+    from seqloom.files import make_folder, write_bytes
     from seqloom.folder import RATE_PAGE
     from seqloom.report import rate_page
     from seqloom.runs import find_lr
 
     found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
-    with explained(out):
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     again = f"seqloom pretrain {recipe} --data {' '.join(map(str, data))} --out {out} --set train.optim.lr={found.suggestion:g}"
     write_bytes(out / RATE_PAGE, rate_page(recipe, found, again).encode())
     print(f"suggested rate     {found.suggestion:g}")
@@ -180,8 +180,12 @@ def evaluate(
             ".jsonl.",
         ),
     ] = None,
-    beam: Annotated[int, typer.Option(help="Of a translator: hypotheses that are kept; 1: greedy.")] = 4,
-    tokenize: Annotated[str, typer.Option(help="BLEU's tokens: 13a, char, intl, zh or none.")] = "13a",
+    beam: Annotated[
+        int | None, typer.Option(help="Of a translator: hypotheses that are kept (4 unless given); 1: greedy.")
+    ] = None,
+    tokenize: Annotated[
+        str | None, typer.Option(help="Of a translator: BLEU's tokens, 13a (unless given), char, intl, zh or none.")
+    ] = None,
     mix: Annotated[
         Path | None,
         typer.Option(
@@ -206,7 +210,9 @@ def evaluate(
         typer.Option(help="Tokens that a window moves on; smaller: more context, slower. Default: half of it."),
     ] = None,
     max_len: Annotated[int | None, typer.Option(help="Length of a window; default: the model's context.")] = None,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens computed at once; changes no figure.")] = 16384,
+    batch_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Tokens computed at once (16384 unless given); changes no figure.")
+    ] = None,
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
@@ -216,22 +222,33 @@ def evaluate(
     from seqloom.errors import UsageError
     from seqloom.runs import language_model, load
     from seqloom.speaking import spoken_in
+    from seqloom.translator import Translator
 
     if (data is not None) + bool(test) + (suite is not None) != 1:
         raise UsageError(
             "give --data DIR for a language model, --test FILE… for a translator or a task, or --suite blimp --suite-data PATH"
         )
-    if (suite is None) != (suite_data is None) or (suite is None and (pll is not None or items is not None)):
-        raise UsageError("--suite, --suite-data, --pll and --items belong together: --suite blimp --suite-data PATH")
+    if (suite is None) != (suite_data is None):
+        raise UsageError("--suite and --suite-data belong together: --suite blimp --suite-data PATH")
+    refuse_idle(
+        "--suite" if suite is not None else "--test" if test else "--data",
+        {
+            "--pll": (pll, ["--suite"]), "--items": (items, ["--suite"]),
+            "--beam": (beam, ["--test"]), "--tokenize": (tokenize, ["--test"]),
+            "--mix": (mix, ["--data"]), "--cache": (cache, ["--data"]), "--cache-theta": (cache_theta, ["--data"]),
+            "--cache-lambda": (cache_lambda, ["--data"]), "--split": (split, ["--data"]),
+            "--stride": (stride, ["--data"]), "--max-len": (max_len, ["--data"]),
+            "--batch-tokens": (batch_tokens, ["--data", "--suite"]), "--language": (language, ["--suite", "--test"]),
+        },
+    )  # fmt: skip
+    at_once = 16384 if batch_tokens is None else batch_tokens
     if suite is not None and suite_data is not None:
-        if mix is not None or cache is not None:
-            raise UsageError("--mix and --cache are for --data: a suite is scored by one run alone")
         from seqloom.evaluate.suites import find_suite, items_file, write_items
 
         find_suite(suite)
         items = None if items is None else items_file(items)
         loaded = language_model(run, device, plugin, language)
-        result = loaded.evaluate_suite(suite, suite_data, pll, batch_tokens, items=True)
+        result = loaded.evaluate_suite(suite, suite_data, pll, at_once, items=True)
         counted = result.pop("items")
         if items is not None:
             write_items(items, counted)
@@ -240,27 +257,31 @@ def evaluate(
     if test:
         from seqloom.supervise import evaluate_files
 
-        show(evaluate_files(spoken_in(load(run, device), language), test, tokenize, beam), as_json)
+        found = spoken_in(load(run, device, plugin), language)
+        who = "translators" if isinstance(found, Translator) else str(run)
+        refuse_idle(who, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
+        show(evaluate_files(found, test, "13a" if tokenize is None else tokenize, 4 if beam is None else beam), as_json)
         return
-    if language is not None:
-        raise UsageError("--language belongs to --suite and --test: a folder's language is told by its name")
     assert data is not None
     if cache is None and (cache_theta is not None or cache_lambda is not None):
         raise UsageError("--cache-theta and --cache-lambda belong to a cache: add --cache SIZE")
     if cache is not None and mix is not None:
         raise UsageError("--cache and --mix are two mixtures: choose one of them")
+    if cache is not None:  # it reads the text once, from its start to its end
+        windows = {"--stride": stride, "--max-len": max_len, "--batch-tokens": batch_tokens}
+        refuse_idle("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
     loaded = language_model(run, device, plugin)
     if cache is not None:
         show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
         return
     if mix is not None:
-        options = {"stride": stride, "max_len": max_len, "batch_tokens": batch_tokens}
+        options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once}
         show(loaded.mix(language_model(mix, device, plugin), data, split, **options), as_json)
         return
     context = max_len or loaded.learner.backbone.max_len
     if stride is None and context is not None:
         stride = max(1, context // 2)
-    show(loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=batch_tokens), as_json)
+    show(loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=at_once), as_json)
 
 
 WIDEST = 12  # labels of a confusion matrix that is printed; --json has it always

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any
 
 import typer
@@ -99,6 +101,8 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
+IN_MEMORY = 1 << 26  # bytes of an object before it is printed; more go to a file
+
 SCORE_EXAMPLES = """Examples:
 
 seqloom score runs/gpt sentences.txt
@@ -140,28 +144,36 @@ def score(
     definition = loaded.definition(pll)
     if cells is not None:
         dump_cells(loaded, file, cells)
-    total, count, first = 0.0, 0, True
     if as_json:
-        write(f'{{"definition": {json.dumps(definition)}, "lines": [')
+        print_scores(loaded, definition, named(file), pll)
+        return
     for texts, names in named(file):
-        for text, scored in zip(texts, loaded.score(texts, pll, names), strict=True):
-            line = sum(scored.log_probs)
-            total, count = total + line, count + len(scored.log_probs)
-            if not as_json:
-                print(f"{line:.4f}")
-                continue
-            ids = loaded.tokenizer.encode(text)
-            row: dict[str, Any] = {
-                "text": text,
-                "log_prob": line,
-                **({} if scored.end is None else {"end": scored.end}),
-                "tokens": [loaded.tokenizer.token(i) for i in ids],
-                "log_probs": scored.log_probs,
-            }
-            write(("" if first else ",\n") + json.dumps(row))
-            first = False
-    if as_json:
-        print(f'], "log_prob": {json.dumps(total)}, "tokens": {count}}}')
+        for scored in loaded.score(texts, pll, names):
+            print(f"{sum(scored.log_probs):.4f}")
+
+
+def print_scores(loaded: Any, definition: str, batches: Iterator[tuple[list[str], list[str]]], pll: str | None) -> None:
+    """One JSON object. It is put together in a file, where it is large, and printed once the last line has been scored: a line
+    that is refused leaves no half of it."""
+    total, count, between = 0.0, 0, ""
+    with SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as whole:
+        whole.write(f'{{"definition": {json.dumps(definition)}, "lines": [')
+        for texts, names in batches:
+            for text, scored in zip(texts, loaded.score(texts, pll, names), strict=True):
+                line = sum(scored.log_probs)
+                total, count = total + line, count + len(scored.log_probs)
+                row: dict[str, Any] = {
+                    "text": text,
+                    "log_prob": line,
+                    **({} if scored.end is None else {"end": scored.end}),
+                    "tokens": [loaded.tokenizer.token(i) for i in loaded.tokenizer.encode(text)],
+                    "log_probs": scored.log_probs,
+                }
+                whole.write(between + json.dumps(row))
+                between = ",\n"
+        whole.seek(0)
+        copyfileobj(whole, sys.stdout)
+    print(f'], "log_prob": {json.dumps(total)}, "tokens": {count}}}')
 
 
 def dump_cells(loaded: Any, file: Path | None, out: Path) -> None:

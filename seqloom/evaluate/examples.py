@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from seqloom.errors import DataError
-from seqloom.metrics.entities import entities, illegal_moves, nearest_scheme
+from seqloom.metrics.entities import entities, nearest_scheme, told_moves
+from seqloom.tasks import task_class
 from seqloom.text.labelled import TASKS, BadRow, Example, each_row
 from seqloom.text.read import Problems
 from seqloom.text.spans import Question, each_question
@@ -23,21 +24,28 @@ READERS: dict[str, Callable[[Sequence[Path]], Iterator[Any]]] = {
 
 
 def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
-    """Of each split, train first: examples, words, labels with their counts, and problems with the places of the first few.
-    Nothing is changed, and a bad row does not end it."""
+    """Of each split, train first: examples, words, labels with their counts, and problems with the places of the first few;
+    `refused`: why training would not take the files, or None. Nothing is changed, and a bad row does not end it."""
     found: dict[str, Any] = {}
     known: dict[tuple[str, ...], str] = {}  # the texts of the training examples
     learnt: set[str] = set()
+    scheme: str | None = None
+    bad: BadRow | None = None
+    read: dict[str, list[Any]] = {}
     for name, paths in files.items():
         problems, examples = Problems(), []
         for row in READERS[task](paths):
             if isinstance(row, BadRow):
                 problems.add("cannot be read", f"{row.place}: {row.reason}")
+                bad = bad or row
+            elif isinstance(row, Sentence) and not row.words:
+                problems.add("no words: left out", row.place)
             else:
                 examples.append(row)
         if not examples:
             why = next((places[0] for places in problems.places.values()), "the files are empty")
             raise DataError(f"{', '.join(map(str, paths))}: no example: {why}")
+        read[name] = examples
         seen: dict[tuple[str, ...], tuple[str, Any]] = {}
         for example in examples:
             texts, label = texts_of(example), label_of(example)
@@ -47,11 +55,12 @@ def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str,
                 problems.add(again, f"{example.place} as {first}")
             elif texts in known:
                 problems.add("in the training files, too", f"{example.place} as {known[texts]}")
-        labels, scheme = counted(task, examples, problems)
+        labels, own_scheme = counted(task, examples, problems, scheme)
         for label in sorted(labels.keys() - learnt) if found and task in ("classify", "pair", "tag") else ():
             problems.add("a label that the training files have not", label)
         if not found:
             known, learnt = {texts: first for texts, (first, _) in seen.items()}, set(labels)
+            scheme = own_scheme
         sizes = np.array([sum(len(text.split()) for text in texts_of(example)) for example in examples])
         found[name] = {
             "examples": len(examples),
@@ -61,10 +70,22 @@ def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str,
             },
             "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
             **({"numbers": spread(examples)} if task == "regress" else {}),
-            **({"scheme": scheme} if task == "tag" else {}),
+            **({"scheme": own_scheme} if task == "tag" else {}),
             "problems": problems.as_json(),
         }  # fmt: skip
-    return {"task": task, "splits": found}
+    return {"task": task, "refused": f"{bad.place}: {bad.reason}" if bad else refusal(task, read), "splits": found}
+
+
+def refusal(task: str, examples: Mapping[str, Sequence[Any]]) -> str | None:
+    """Why training would not take the examples, in its own words."""
+    cls: Any = task_class(task)
+    try:
+        about = cls.survey(examples["train"])
+        for each in examples.values():
+            cls.check_against(each, about)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def texts_of(example: Example | Sentence | Question) -> tuple[str, ...]:
@@ -79,9 +100,11 @@ def label_of(example: Example | Sentence | Question) -> Any:
     return sorted(example.answers) if isinstance(example, Question) else example.label
 
 
-def counted(task: str, examples: Sequence[Any], problems: Problems) -> tuple[Counter[str], str | None]:
+def counted(
+    task: str, examples: Sequence[Any], problems: Problems, learnt: str | None = None
+) -> tuple[Counter[str], str | None]:
     """How often each label occurs: classes; numbers of right choices; kinds of entities, or plain tags; answered or not. Of
-    tags the scheme, too, with moves that it does not allow as problems."""
+    tags the scheme, too, with moves as problems that it, or the learnt one of the training files, does not allow."""
     if task == "regress":
         return Counter(), None
     if task == "span":
@@ -96,8 +119,8 @@ def counted(task: str, examples: Sequence[Any], problems: Problems) -> tuple[Cou
         scheme = None
     if scheme is None:
         return Counter(tag for each in tags for tag in each), None
-    for i, j in illegal_moves(tags, scheme):
-        problems.add(f"an illegal move in {scheme}", examples[i].place_of(min(j, len(tags[i]) - 1)))
+    for move in told_moves(tags, learnt or scheme, lambda i, j: examples[i].place_of(j)):
+        problems.add(f"an illegal move in {learnt or scheme}", move)
     return Counter(kind for each in tags for kind, _, _ in entities(each)), scheme
 
 

@@ -1,9 +1,10 @@
 """Predictions in files, made anywhere, scored against files of what is right."""
 
+import math
 from pathlib import Path
 from typing import Any
 
-from seqloom.errors import DataError
+from seqloom.errors import DataError, UsageError
 from seqloom.metrics.entities import SCHEMES, entity_scores, marks_of, scheme_of
 from seqloom.metrics.labels import label_scores, number_scores
 from seqloom.metrics.spans import span_scores
@@ -31,6 +32,8 @@ def tag_files(gold: Path, predicted: Path, strict: bool = False) -> dict[str, An
                 )
     tags, guessed = ([sentence.tags for sentence in side] for side in (right, found))
     if len(tags) == len(guessed) and marks_of(tags, lambda i, j: right[i].place_of(j)) is None:
+        if strict:
+            raise UsageError(f"--strict: it is about entities, and the tags of {gold} are plain labels: leave it out")
         return label_scores([tag for each in tags for tag in each], [tag for each in guessed for tag in each])
     scheme = scheme_of(tags, lambda i, j: right[i].place_of(j)) if strict else None
     for sentence in found if scheme else ():
@@ -40,10 +43,18 @@ def tag_files(gold: Path, predicted: Path, strict: bool = False) -> dict[str, An
     return entity_scores(tags, guessed, strict, scheme)
 
 
-def span_files(gold: Path, predicted: Path, threshold: float = 1.0) -> dict[str, Any]:
+def span_files(gold: Path, predicted: Path, threshold: float | None = None) -> dict[str, Any]:
+    """threshold: 1 unless given."""
+    if threshold is not None and math.isnan(threshold):
+        raise UsageError(f"--threshold {threshold}: give a number")
     answers, no_answer = read_answers(predicted)
+    if threshold is not None and no_answer is None:
+        raise UsageError(
+            f'--threshold {threshold:g}: {predicted} does not say how likely no answer is: give "no_answer" in rows of jsonl, or '
+            "leave the option out"
+        )
     questions = {each.id: [text for text, _ in each.answers] for each in read_questions([gold])}
-    return span_scores(questions, answers, no_answer, threshold)
+    return span_scores(questions, answers, no_answer, 1.0 if threshold is None else threshold)
 
 
 def label_files(gold: Path, predicted: Path) -> dict[str, Any]:

@@ -216,13 +216,19 @@ def nearest_scheme(sentences: Sequence[Sequence[str]], place: Callable[[int, int
 
 def check_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place) -> None:
     """DataError with its place where a tag follows another that it cannot follow."""
-    for i, j in illegal_moves(sentences, scheme)[:1]:
+    for found in told_moves(sentences, scheme, place)[:1]:
+        raise DataError(f"{found} in {scheme}, to which the tags keep else: correct it")
+
+
+def told_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place) -> list[str]:
+    """The illegal moves in words, each place once."""
+    told: dict[str, str] = {}
+    for i, j in illegal_moves(sentences, scheme):
         tags = sentences[i]
         before, tag = ["O", *tags, "O"][j : j + 2]
         there = f"{tag!r} cannot follow {before!r}" if j < len(tags) else f"a sentence cannot end with {before!r}"
-        raise DataError(
-            f"{place(i, min(j, len(tags) - 1))}: {there} in {scheme}, to which the tags keep else: correct it"
-        )
+        told.setdefault(place(i, min(j, len(tags) - 1)), there)
+    return [f"{where}: {there}" for where, there in told.items()]
 
 
 def illegal_moves(sentences: Sequence[Sequence[str]], scheme: str) -> list[tuple[int, int]]:

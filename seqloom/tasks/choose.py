@@ -1,7 +1,7 @@
 """Which of several texts goes on with a text. Zellers et al., 2018 (SWAG); read as in Devlin et al., 2018: a sequence for each
 choice, a score for each sequence, one softmax over the choices of a question."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ class Choose(Classify):
     def survey(cls, examples: Sequence[Example]) -> dict[str, Any]:
         return {}
 
-    def check(self, examples: Sequence[Example]) -> None:
+    @classmethod
+    def check_against(cls, examples: Sequence[Example], about: Mapping[str, Any]) -> None:
         """Every question brings its own choices."""
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, frame: Frame) -> Encoded:

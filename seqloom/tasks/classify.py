@@ -1,6 +1,6 @@
 """Which class a text is of: one layer over one vector for the whole text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -55,10 +55,12 @@ class Classify(Transfer):
             )
         return {"labels": labels}
 
-    def check(self, examples: Sequence[Example]) -> None:
+    @classmethod
+    def check_against(cls, examples: Sequence[Example], about: Mapping[str, Any]) -> None:
+        labels = about["labels"]
         for example in examples:
-            if example.label not in self.labels:
-                known = ", ".join(self.labels[:10]) + (" …" if len(self.labels) > 10 else "")
+            if example.label not in labels:
+                known = ", ".join(labels[:10]) + (" …" if len(labels) > 10 else "")
                 raise DataError(f"{example.place}: the label {example.label!r} is not in the training files ({known})")
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, frame: Frame) -> Encoded:

@@ -1,6 +1,6 @@
 """A number for a text, or for two: how good, how alike. Learnt by the squared error of numbers with mean 0 and spread 1."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,8 @@ class Regress(Classify):
             )
         return {"mean": float(numbers.mean()), "spread": float(numbers.std())}
 
-    def check(self, examples: Sequence[Example]) -> None:
+    @classmethod
+    def check_against(cls, examples: Sequence[Example], about: Mapping[str, Any]) -> None:
         """Any number may come."""
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, frame: Frame) -> Encoded:

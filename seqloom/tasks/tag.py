@@ -10,7 +10,7 @@ words into pieces of about one size, a sequence each; its tags are still those o
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,10 +64,7 @@ class TagWords(Transfer):
         self.scheme, self.align = config.scheme, config.align
         self.learns = config.scheme if config.learns == "as-given" or config.scheme is None else config.learns
         self.headline = "accuracy" if self.scheme is None else "f1"
-        # of every kind all tags of the scheme: a held-out entity may have more words than any of the training ones
-        kinds = sorted({parted(label)[1] for label in config.labels if label != "O"})
-        self.known = list(config.labels) if self.scheme is None else labels_of(kinds, self.scheme)
-        self.labels = self.known if self.learns is None else labels_of(kinds, self.learns)
+        self.labels = known_tags(config.labels, self.learns)
         self.head = label_layer(self.width, len(self.labels))
         self.crf = None
         if config.crf:
@@ -94,15 +91,17 @@ class TagWords(Transfer):
             raise DataError(f"{examples[0].place}: every word has the tag {labels[0]!r}: there is nothing to tell")
         return {"labels": labels, "scheme": scheme}
 
-    def check(self, examples: Sequence[Sentence]) -> None:
-        known = set(self.known)
+    @classmethod
+    def check_against(cls, examples: Sequence[Sentence], about: Mapping[str, Any]) -> None:
+        scheme = about["scheme"]
+        known = dict.fromkeys(known_tags(about["labels"], scheme))
         for example in examples:
             for i, tag in enumerate(example.tags):
                 if tag not in known:
-                    shown = ", ".join(self.known[:10]) + (" …" if len(self.known) > 10 else "")
+                    shown = ", ".join(list(known)[:10]) + (" …" if len(known) > 10 else "")
                     raise DataError(f"{example.place_of(i)}: the tag {tag!r} is not in the training files ({shown})")
-        if self.scheme is not None:
-            check_moves([each.tags for each in examples], self.scheme, lambda i, j: examples[i].place_of(j))
+        if scheme is not None:
+            check_moves([each.tags for each in examples], scheme, lambda i, j: examples[i].place_of(j))
 
     def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, frame: Frame) -> Encoded:
         """cut: where a single word has more tokens than the model reads."""
@@ -185,6 +184,12 @@ class TagWords(Transfer):
         if answers and "entities" in answers[0]:
             return entity_scores(gold, told)
         return label_scores([tag for tags in gold for tag in tags], [tag for tags in told for tag in tags])
+
+
+def known_tags(labels: Sequence[str], scheme: str | None) -> list[str]:
+    """The tags themselves; in a scheme all tags of every kind: a held-out entity may have more words than any training one."""
+    kinds = sorted({parted(label)[1] for label in labels if label != "O"})
+    return list(labels) if scheme is None else labels_of(kinds, scheme)
 
 
 def as_written(sentence: Sentence) -> list[str]:

@@ -7,7 +7,7 @@ al., 2017), CoVe (McCann et al., 2017) and ELMo. `frozen` leaves the backbone as
 Left-to-right models may go on with their language modelling beside the task: H = F + λ G (Radford et al., 2018).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,6 +56,7 @@ class Transfer(Task):
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
         self.backbone, self.layers, self.frozen, self.lm = backbone, config.layers, config.frozen, config.lm
+        self.about = config.model_dump()  # with what `survey` found
         stack: Any = getattr(backbone, "stack", None)
         self.is_top = (
             config.layers == "last" and config.reader == "none"
@@ -164,8 +165,12 @@ class Transfer(Task):
         """Values of its Config that follow from the training examples. DataError where nothing can be learnt from them."""
         raise NotImplementedError
 
+    @classmethod
+    def check_against(cls, examples: Sequence[Any], about: Mapping[str, Any]) -> None:
+        """DataError where held-out examples have what the training ones, whose `survey` is given, have not."""
+
     def check(self, examples: Sequence[Any]) -> None:
-        """DataError where held-out examples have what the training ones have not."""
+        self.check_against(examples, self.about)
 
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, frame: Frame) -> Encoded:
         raise NotImplementedError

@@ -87,11 +87,15 @@ def read_tagged(paths: Sequence[Path], need_tags: Literal[True]) -> Iterator[Sen
 def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | BadRow]: ...
 def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
     """The sentences of all files in their order. Without need_tags: tags are not looked at, and bad rows are given as such."""
-    return each_sentence(paths, False) if not need_tags else refused(each_sentence(paths), paths, "sentence")
+    if not need_tags:
+        return each_sentence(paths, False)
+    rows = (row for row in each_sentence(paths) if isinstance(row, BadRow) or row.words)
+    return refused(rows, paths, "sentence")
 
 
 def each_sentence(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
-    """Every sentence, bad rows as such, whether tags are needed or not."""
+    """Every sentence, bad rows as such, whether tags are needed or not. With tags a sentence may have no words: nothing is
+    learnt from it."""
     seen: dict[str, str] = {}
     for path in paths:
         for found in _objects(path, need_tags) if form_of(path) == "jsonl" else _columns(path, need_tags):
@@ -132,9 +136,7 @@ def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
 def _objects(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
     for place, row in read_objects(path):
         try:
-            fields = fields_of(row)
-            if not need_tags or fields.get("words") != []:
-                yield _sentence(fields, place, need_tags)
+            yield _sentence(fields_of(row), place, need_tags)
         except ValueError as wrong:
             yield BadRow(place, str(wrong))
 
@@ -157,7 +159,7 @@ def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
     tags = _strings(row, "tags") if need_tags else []
     if need_tags and len(words) != len(tags):
         raise ValueError(f"{len(words)} words and {len(tags)} tags")
-    if not words:
+    if not words and not need_tags:
         raise ValueError('"words" is empty')
     return Sentence(words, tags, place, id=id_of(row))
 

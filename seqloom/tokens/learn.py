@@ -23,6 +23,7 @@ import numpy as np
 
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
+from seqloom.progress import say
 from seqloom.tokens.chunks import chunks, pieces
 from seqloom.tokens.tokenizer import EACH_CHARACTER, END, KINDS, MASK, UNKNOWN, Tokenizer, byte_alphabet
 
@@ -31,6 +32,7 @@ LEARNT = ("bpe", "wordpiece", "unigram")  # kinds whose vocabulary size is chose
 DEFAULT_SIZE = 8192
 LARGEST = 1 << 22
 ALPHABET = 1000  # different characters in word pieces; rarer ones make a word unknown
+_NO_TEXT = "there is no text to learn a tokenizer from"
 _PIECE = 1 << 14  # characters that the Rust trainer gets at once: small enough to share between threads
 _COUNTED_AT_ONCE = 1 << 20
 
@@ -46,12 +48,12 @@ def learn(
         return _learn_char(texts, vocab_size, min_count or 1, lowercase)
     if kind == "word":
         return _learn_word(texts, vocab_size, 2 if min_count is None else min_count, lowercase, words)
-    size = vocab_size or DEFAULT_SIZE
-    return _learn_pieces(kind, texts, size, min_count or 0, lowercase)
+    return _learn_pieces(kind, texts, vocab_size, min_count or 0, lowercase)
 
 
 def check_options(kind: str, vocab_size: int | None, min_count: int | None, words: str = "punctuation") -> None:
-    """Everything about the options that can be known before any text is read."""
+    """Everything about the options that can be known before any text is read. Sizes are called vocab_size in messages: they
+    may be given as an option, or as a key of a plan."""
     if kind not in KINDS:
         raise UsageError(unknown_name("tokenizer", kind, kind, list(KINDS)))
     if words not in ("punctuation", "space"):
@@ -60,14 +62,14 @@ def check_options(kind: str, vocab_size: int | None, min_count: int | None, word
         raise UsageError(f"--min-count {min_count}: choose 1 or more")
     if vocab_size is None:
         return
-    least = {"bpe": 258, "unigram": 258, "wordpiece": 32, "byte": 258, "word": 4, "char": 4}[kind]
+    least = {"bpe": 258, "unigram": 258, "wordpiece": 7, "byte": 258, "word": 4, "char": 4}[kind]
     if vocab_size < least:
-        what = "256 bytes and 2 special tokens" if least == 258 else "the special tokens"
-        raise UsageError(f"--vocab-size {vocab_size}: {kind} needs at least {least} ({what})")
+        what = "256 bytes and 2 special tokens" if least == 258 else "the special tokens and one more"
+        raise UsageError(f"vocab_size {vocab_size}: {kind} needs at least {least} ({what})")
     if vocab_size > LARGEST:
-        raise UsageError(f"--vocab-size {vocab_size}: the largest is {LARGEST}")
+        raise UsageError(f"vocab_size {vocab_size}: the largest is {LARGEST}")
     if kind == "byte" and vocab_size != 258:
-        raise UsageError(f"--vocab-size {vocab_size}: the byte tokenizer always has 258 entries; leave the option out")
+        raise UsageError(f"vocab_size {vocab_size}: the byte tokenizer always has 258 entries; leave it out")
 
 
 def _special(content: str, number: int) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def _learn_char(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
     for text in texts:
         counts.update(lower(text) if lower else text)
     if not counts:
-        raise DataError("there is no text to learn a tokenizer from")
+        raise DataError(_NO_TEXT)
     room = None if vocab_size is None else vocab_size - 3
     vocabulary = {UNKNOWN: 0} | {c: i + 1 for i, c in enumerate(_most_frequent(counts, min_count, room))}
     return _assemble(
@@ -136,7 +138,7 @@ def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
         for word, _ in before.pre_tokenize_str(lower(chunk) if lower else chunk):
             counts[word] += count
     if not counts:
-        raise DataError("there is no text to learn a tokenizer from")
+        raise DataError(_NO_TEXT)
     for name in (UNKNOWN, END, MASK):
         counts.pop(name, None)  # a word that looks like a special token stays an unknown word
     room = None if vocab_size is None else vocab_size - 3
@@ -150,10 +152,13 @@ def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
     )
 
 
-def _learn_pieces(kind: str, texts: Iterable[str], size: int, min_count: int, lowercase: bool) -> Tokenizer:
+def _learn_pieces(
+    kind: str, texts: Iterable[str], vocab_size: int | None, min_count: int, lowercase: bool
+) -> Tokenizer:
     from tokenizers import Tokenizer as Rust
     from tokenizers import models, normalizers, pre_tokenizers, trainers
 
+    size = vocab_size or DEFAULT_SIZE
     alphabet = sorted(byte_alphabet())
     quiet: Any = {"show_progress": False}
     own = 1 if kind == "wordpiece" else 2  # special tokens that are added behind the learnt ones
@@ -181,6 +186,8 @@ def _learn_pieces(kind: str, texts: Iterable[str], size: int, min_count: int, lo
     if kind == "wordpiece":
         texts = list(texts)
         first, inside = _alphabet(rust, texts)
+        if not first:
+            raise DataError(_NO_TEXT)
         trainer.initial_alphabet, trainer.limit_alphabet = first, len(first)
         # the trainer numbers "##a" in the order of a random hash; named here they come in ours, and learning is repeatable
         trainer.special_tokens = [*WORDPIECE_SPECIALS, *(f"##{c}" for c in inside)]
@@ -194,14 +201,16 @@ def _learn_pieces(kind: str, texts: Iterable[str], size: int, min_count: int, lo
 
     rust.train_from_iterator(feed(), trainer)
     if not seen:
-        raise DataError("there is no text to learn a tokenizer from")
+        raise DataError(_NO_TEXT)
     data = json.loads(rust.to_str())
     model = data["model"]
     count = len(model["vocab"]) + own
-    if count < size:
-        raise UsageError(f"--vocab-size {size}: the data supports only {count}; use --vocab-size {count} or less")
     if count > size:
-        raise UsageError(f"--vocab-size {size}: this text needs at least {count}; use --vocab-size {count} or more")
+        raise UsageError(f"vocab_size {size}: this text needs at least {count}: give {count} or more")
+    if count < size and vocab_size is not None:
+        raise UsageError(f"vocab_size {size}: the data supports only {count}: give {count} or less, or leave it out")
+    if count < size:
+        say(f"the {kind} vocabulary has {count:,} entries, not {size:,}: the text is too small for more")
     if kind != "wordpiece":
         return _byte_level(model, lowercase)
     specials = [(name, i) for i, name in enumerate(WORDPIECE_SPECIALS)] + _at_end(count - own, END)

@@ -46,9 +46,10 @@ class Tokenizer:
     token for unknown words; --lowercase lowers the case first. bpe, unigram and byte work on bytes and lose nothing.
     """
 
-    def __init__(self, data: dict[str, Any], where: str = "tokenizer"):
+    def __init__(self, data: dict[str, Any], where: str = "this tokenizer"):
         from tokenizers import Tokenizer as Rust
 
+        self.where = where  # the file that it is from, for messages
         self._canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         try:
             self._rust: tokenizers.Tokenizer = Rust.from_str(self._canonical)

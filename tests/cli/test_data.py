@@ -49,6 +49,13 @@ def test_prepare_prints_a_report(corpus: Path, tmp_path: Path, capsys: pytest.Ca
     assert (tmp_path / "o/manifest.json").exists()
 
 
+def test_a_small_text_has_a_small_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.txt").write_text("the cat sat on the mat\n" * 5)
+    code, out, err = call(capsys, "prepare", tmp_path / "c.txt", "--out", tmp_path / "o", "--keep-duplicates")
+    assert (code, err.count("the text is too small for more")) == (0, 1)
+    assert "vocabulary 270" in out
+
+
 def test_check_prints_a_report(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open(corpus, "ab") as file:
         file.write(b"b\xffd\n" + corpus.read_bytes().splitlines()[0] + b"\n")

@@ -168,7 +168,9 @@ def test_embed_of_bad_input(runs, tmp_path, capsys):
     refused(capsys, 2, ".npz or .jsonl", "embed", bert, runs["lines"], "--out", tmp_path / "a.txt")
     refused(capsys, 2, "--out", "embed", bert, runs["lines"])
     refused(capsys, 5, "no such file", "embed", bert, tmp_path / "none.txt", "--out", out)
-    refused(capsys, 5, "no such file", "embed", bert, runs["lines"], "--out", tmp_path / "none" / "a.npz")
+    there = tmp_path / "none"
+    missing = f"{there / 'a.npz'}: no such file or folder: there is no folder {there}"
+    refused(capsys, 5, missing, "embed", bert, runs["lines"], "--out", there / "a.npz")
     (tmp_path / "empty.txt").write_bytes(b"")
     refused(capsys, 3, "the file is empty", "embed", bert, tmp_path / "empty.txt", "--out", out)
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\xfe\n")
@@ -211,8 +213,8 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     refused(capsys, 2, "belong together", "evaluate", bert, *blimp)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, "--suite-data", tmp_path)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--data", tmp_path)
-    refused(capsys, 2, "belong together", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
-    refused(capsys, 2, "--mix and --cache", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
+    refused(capsys, 2, "--pll belongs to --suite", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
+    refused(capsys, 2, "--cache belongs to --data", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
     refused(
         capsys,
         2,
@@ -278,7 +280,9 @@ def test_suites_of_bad_input(runs, tmp_path, capsys):
     refused(capsys, 2, "ends in .npz or .jsonl", *asked("lambada", tmp_path / "a.txt", "--items", tmp_path / "a.csv"))
     (tmp_path / "items.npz").write_bytes(b"mine")
     refused(capsys, 2, "exists already", *asked("lambada", tmp_path / "a.txt", "--items", tmp_path / "items.npz"))
-    refused(capsys, 2, "belong together", "evaluate", lstm, "--data", tmp_path, "--items", tmp_path / "b.npz")
+    refused(
+        capsys, 2, "--items belongs to --suite", "evaluate", lstm, "--data", tmp_path, "--items", tmp_path / "b.npz"
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "a.txt", "items.npz"]
 
 

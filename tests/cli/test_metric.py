@@ -114,6 +114,30 @@ def test_answers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "task", "gold", "predicted", "options"),
+    [
+        ("--strict belongs to tag, not to classify", "classify", "gold.jsonl", "labels.txt", ["--strict"]),
+        ("--strict: it is about entities", "tag", "pos.conll", "pos.conll", ["--strict"]),
+        ("--threshold belongs to span, not to tag", "tag", "gold.conll", "pred.conll", ["--threshold", 0]),
+        ("--threshold nan: give a number", "span", "squad.json", "answers.jsonl", ["--threshold", "nan"]),
+        ("answers.json does not say how likely", "span", "squad.json", "answers.json", ["--threshold", 0.5]),
+        ("--tokenize belongs to translate", "regress", "numbers.tsv", "numbers.tsv", ["--tokenize", "char"]),
+        ("--lowercase belongs to translate", "classify", "gold.jsonl", "labels.txt", ["--lowercase"]),
+    ],
+)
+def test_options_that_would_be_left_aside(
+    words: str,
+    task: str,
+    gold: str,
+    predicted: str,
+    options: list[object],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fails(capsys, 2, words, "metric", task, folder / gold, folder / predicted, *options)
+
+
+@pytest.mark.parametrize(
     ("code", "words", "task", "gold", "predicted"),
     [
         (2, "did you mean 'classify'", "clasify", "gold.jsonl", "labels.txt"),

@@ -99,6 +99,22 @@ def test_a_prefix_for_every_line(folder: Path, capsys: pytest.CaptureFixture[str
         (2, "unknown metric", ["metric", "transalte", "THREE", "TWO"]),
         (2, "--tokenize", ["metric", "translate", "THREE", "THREE", "--tokenize", "words"]),
         (3, "has 2 lines", ["evaluate", "RUN", "--test", "THREE", "TWO"]),
+        *(
+            (2, f"{option} belongs to --data", ["evaluate", "RUN", "--test", "THREE", "THREE", option, value])
+            for option, value in {
+                "--stride": "4",
+                "--cache": "30",
+                "--cache-theta": "0",
+                "--cache-lambda": "0",
+                "--mix": "RUN",
+                "--split": "test",
+                "--max-len": "8",
+                "--batch-tokens": "16384",
+            }.items()
+        ),
+        (2, "--pll belongs to --suite", ["evaluate", "RUN", "--test", "THREE", "THREE", "--pll", "plain"]),
+        (2, "--beam belongs to --test", ["evaluate", "RUN", "--data", "RUN", "--beam", "4"]),
+        (2, "--stride belongs to windows", ["evaluate", "RUN", "--data", "RUN", "--cache", "30", "--stride", "4"]),
         (5, "NOWHERE", ["translate", "RUN", "NOWHERE"]),
         (3, "line 2 has", ["translate", "RUN", "LONG"]),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqloom.batches.prepare import prepare
-from seqloom.cli import run
+from seqloom.cli import run, using
 from seqloom.runs import load, pretrain
 from tests.train.material import write_text
 
@@ -136,6 +136,18 @@ def test_score_of_a_file_and_of_standard_input(runs, recipe, tmp_path, capsys, m
     assert first["text"] == lines[0] and len(first["tokens"]) == len(first["log_probs"]) == len(lines[0])
     direct = load(runs[recipe]).score(lines)
     assert [sum(s.log_probs) for s in direct] == pytest.approx(values, abs=1e-3)
+
+
+@pytest.mark.parametrize("in_memory", [1 << 26, 100])
+def test_a_json_object_is_printed_whole_or_not_at_all(runs, in_memory, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(using, "IN_MEMORY", in_memory)
+    lines = ["the cat"] * 300  # more than one batch
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    code, out, _ = call(capsys, "score", runs["lstm-tiny"], tmp_path / "a.txt", "--json")
+    assert code == 0 and [row["text"] for row in json.loads(out)["lines"]] == lines
+    (tmp_path / "a.txt").write_bytes("\n".join(lines).encode() + b"\n\xff\n")
+    code, out, err = call(capsys, "score", runs["lstm-tiny"], tmp_path / "a.txt", "--json")
+    assert (code, out) == (3, "") and "a.txt:301: no valid UTF-8" in err
 
 
 def test_score_of_bad_input(runs, tmp_path, capsys):

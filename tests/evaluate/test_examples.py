@@ -7,6 +7,10 @@ import pytest
 from seqloom.errors import DataError
 from seqloom.evaluate import examples as module
 from seqloom.evaluate.examples import READERS, survey_examples
+from seqloom.materials import LabelledTexts
+from seqloom.recipes import find_recipe
+from seqloom.text.tagged import read_tagged
+from seqloom.tokens.tokenizer import Tokenizer
 from tests.cli.test_data import call
 from tests.cli.test_data import fails as refuses
 from tests.tasks.labelled import VALUES, examples, write
@@ -67,12 +71,68 @@ def test_tags(tmp_path):
     path.write_text("Anna B-PER\nsees O\n\nin O\nKöln I-LOC\n\nNew B-LOC\nYork I-LOC\n\nalone\n")
     found = survey_examples("tag", {"train": [path]})["splits"]["train"]
     assert (found["examples"], found["scheme"], found["labels"]) == (3, "iob2", {"LOC": 2, "PER": 1})
-    assert found["problems"]["an illegal move in iob2"]["places"] == [f"{path}:5"]
+    assert found["problems"]["an illegal move in iob2"]["places"] == [f"{path}:5: 'I-LOC' cannot follow 'O'"]
     assert found["problems"]["cannot be read"]["places"][0].startswith(f"{path}:10: one column")
     path.write_text("Anna NNP\nsees VB\n")
     assert survey_examples("tag", {"train": [path]})["splits"]["train"]["labels"] == {"NNP": 1, "VB": 1}
     path.write_text("Anna NNP\nsees B-PER\n")
     assert "tags of two sorts" in survey_examples("tag", {"train": [path]})["splits"]["train"]["problems"]
+
+
+def test_a_place_is_named_once_and_the_scheme_is_that_of_the_training_files(tmp_path):
+    train, valid = tmp_path / "a.conll", tmp_path / "b.conll"
+    train.write_text("Anna S-PER\n\nKöln I-LOC\n\nNew B-LOC\nYork E-LOC\n")
+    found = survey_examples("tag", {"train": [train]})
+    assert found["splits"]["train"]["problems"] == {
+        "an illegal move in iobes": {"count": 1, "places": [f"{train}:3: 'I-LOC' cannot follow 'O'"]}
+    }
+    train.write_text("Anna B-PER\n\nin O\n\nNew B-LOC\nYork I-LOC\n")
+    valid.write_text("Anna I-PER\n\nin O\nKöln I-LOC\n")
+    found = survey_examples("tag", {"train": [train], "valid": [valid]})
+    assert found["splits"]["valid"]["problems"]["an illegal move in iob2"]["count"] == 2
+    assert found["refused"].startswith(f"{valid}:1: 'I-PER' cannot follow 'O' in iob2")
+
+
+def test_rows_without_words_are_named(tmp_path, capsys):
+    row = {"words": ["Anna", "sees"], "tags": ["B-PER", "O"]}
+    path = rows(tmp_path / "a.jsonl", row, {"words": [], "tags": []})
+    found = survey_examples("tag", {"train": [path]})
+    assert found["splits"]["train"]["problems"] == {"no words: left out": {"count": 1, "places": [f"{path}:2"]}}
+    assert found["refused"] is None and len(list(read_tagged([path]))) == 1
+    rows(path, row, {"words": [], "tags": ["O"]})
+    assert survey_examples("tag", {"train": [path]})["refused"] == f"{path}:2: 0 words and 1 tags"
+
+
+REFUSED = {
+    "bad row": ("classify", [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}, "{"], []),
+    "one class": ("classify", [{"text": "a", "label": "x"}, {"text": "b", "label": "x"}], []),
+    "one number": ("regress", [{"text": "a", "label": 1}, {"text": "b", "label": 1}], []),
+    "unseen": ("classify", [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], [{"text": "c", "label": "z"}]),
+    "move": ("tag", [{"words": ["a", "b", "c"], "tags": ["B-X", "O", "I-X"]}], []),
+    "mark": ("tag", [{"words": ["a", "b"], "tags": ["B-X", "O"]}], [{"words": ["a"], "tags": ["S-X"]}]),
+    "two sorts": ("tag", [{"words": ["a", "b"], "tags": ["B-X", "NN"]}], []),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_training_refuses_is_refused_behind_the_report(why, form, tmp_path, capsys):
+    task, train, valid = REFUSED[why]
+    given = {"train": [rows(tmp_path / "train.jsonl", *train)]}
+    given |= {"valid": [rows(tmp_path / "valid.jsonl", *valid)]} if valid else {}
+    held = ["--valid", given["valid"][0]] if valid else []
+    code, out, err = call(capsys, "check", *given["train"], "--task", task, *held, *form)
+    assert code == 3 and len(err.splitlines()) == 1
+    with pytest.raises(DataError) as refused:
+        LabelledTexts(find_recipe("bert-tiny", None, None, task), given, Tokenizer.train("byte", []))
+    assert err == f"seqloom: error: training would refuse these files: {refused.value}\n"
+    assert json.loads(out)["refused"] == str(refused.value) if form else out.startswith("train  ")
+
+
+def test_places_that_are_not_shown_are_counted(tmp_path, capsys):
+    path = rows(tmp_path / "a.jsonl", {"text": "a", "label": "x"}, {"text": "b", "label": "y"}, *["{"] * 7)
+    _, out, _ = call(capsys, "check", path, "--task", "classify")
+    assert out.count(f"{path}:") == 5 and out.endswith("    … and 2 more\n")
 
 
 @pytest.mark.parametrize("task", VALUES)

@@ -292,6 +292,7 @@ def test_a_tokenizer_without_a_mask_is_refused():
 
     class Tokenizer:
         mask_id = None
+        where = "data/tokenizer.json"
 
-    with pytest.raises(ModelError, match="no mask token"):
+    with pytest.raises(ModelError, match=r"data/tokenizer\.json has no mask token"):
         PreparedVocabulary(Tokenizer()).mask()

@@ -229,10 +229,28 @@ def test_min_count_and_size_limit_words() -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
 def test_a_vocabulary_larger_than_the_data_allows(kind: str) -> None:
-    with pytest.raises(
-        UsageError, match=r"--vocab-size 50000: the data supports only (\d+); use --vocab-size \1 or less"
-    ):
+    with pytest.raises(UsageError, match=r"vocab_size 50000: the data supports only (\d+): give \1 or less"):
         Tokenizer.train(kind, some_text(), vocab_size=50000)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+@pytest.mark.parametrize("text", ["x", "a b c d a b", "the cat sat on the mat " * 5])
+def test_a_size_that_nobody_gave_is_what_a_small_text_has(
+    kind: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = Tokenizer.train(kind, [text]).vocab_size
+    assert capsys.readouterr().err == (
+        f"the {kind} vocabulary has {size} entries, not 8,192: the text is too small for more\n"
+    )
+    with pytest.raises(UsageError, match=f"vocab_size {size + 1}: the data supports only {size}: give {size} or less"):
+        Tokenizer.train(kind, [text], vocab_size=size + 1)
+    assert Tokenizer.train(kind, [text], vocab_size=size).vocab_size == size  # what the message says works
+    assert capsys.readouterr().err == ""
+
+
+def test_blanks_are_no_text_for_word_pieces() -> None:
+    with pytest.raises(DataError, match="no text to learn"):
+        Tokenizer.train("wordpiece", [" \n"])
 
 
 @pytest.mark.parametrize(
