@@ -16,8 +16,9 @@ import pytest
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.comparison import plan as plan_module
+from seqloom.comparison.job import log_of
 from seqloom.comparison.plan import PlanConfig, read_plan
-from seqloom.comparison.run import JobsFailed, compare
+from seqloom.comparison.run import Job, Jobs, JobsFailed, compare
 from seqloom.comparison.table import Comparison
 from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
@@ -211,6 +212,29 @@ def test_a_job_that_fails_is_told_and_harms_no_other(text, tmp_path):
     assert failed.value.exit_code == 7 and "wild, seed 0" in str(failed.value)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "wild, seed 0 failed" in page and "LSTM" in page
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_reason_is_told_once_with_its_exit_code(jobs, text, tmp_path, capfd):
+    """Of what nobody has foreseen, too: such a model takes terabytes."""
+    huge = LSTM | {"name": "huge", "settings": ["model.dim=1048576", "batches.streams=4"]}
+    (tmp_path / "plan.toml").write_text(to_toml(values(text, rows=[huge, NGRAM], seeds=1, pairs=0)))
+    call = ["compare", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert run([*call, "--jobs", str(jobs)]) == 6
+    said = capfd.readouterr().err
+    assert said.count("error:") == 1 and "Traceback" not in said, said
+    assert "1 of 2 jobs failed, the first (huge, seed 0) with: out of memory: choose a" in said.splitlines()[-1]
+    assert "huge, seed 0 failed with exit code 6: out of memory" in said, "at once, not in the end only"
+
+
+def test_a_job_that_is_killed_has_a_reason(tmp_path):
+    jobs, job = Jobs(tmp_path, 1), Job("LSTM", "LSTM", 0)
+    log = log_of(tmp_path, "LSTM", 0)
+    log.write_text("LSTM: 3 parameters\n")
+    assert "memory is short" in jobs.reason(job, -signal.SIGKILL)
+    assert jobs.reason(job, -signal.SIGSEGV) == "it ended without a word (SIGSEGV)"
+    log.write_text("failed: no such thing\na warning that comes later\n")
+    assert jobs.reason(job, 3) == "no such thing"
 
 
 def test_stopped_after_some_time_it_goes_on(text, tmp_path):
