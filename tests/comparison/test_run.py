@@ -23,6 +23,7 @@ from seqloom.comparison.table import Comparison
 from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.runs import language_model
+from seqloom.tasks.classify import Classify
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 from tests.tasks.labelled import examples, write
 from tests.test_quickstart import check_page
@@ -310,7 +311,62 @@ def test_a_task_that_cannot_be_is_refused_before_anything_is_trained(setting, wo
     assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path):
+GOOD, BAD = '{"text": "good", "label": "a"}', '{"text": "bad", "label": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"train": [GOOD, GOOD]}, r"train.jsonl:1: all 2 examples are of the class 'a'"),
+        ({"test": [GOOD, GOOD.replace('"a"', '"c"')]}, r"test.jsonl:2: the label 'c' is not in the training files"),
+        ({"valid": [BAD.replace('"b"', '"c"')]}, r"valid.jsonl:1: the label 'c' is not in the training files"),
+        ({"train": [GOOD, BAD, '{"text": ']}, r"train.jsonl:3: "),
+        ({"test": ["good\ta"]}, r"test.jsonl:1: "),
+        ({"suite": ['{"sentence_good": "The cat is."}']}, r"suite.jsonl:1: "),
+        ({"suite": []}, r"suite.jsonl: no pair of sentences"),
+    ],
+)
+def test_files_of_tasks_and_suites_are_read_before_anything_is_trained(files, words, text, tmp_path):
+    right = {name: [GOOD, BAD] for name in ("train", "valid", "test")}
+    right["suite"] = ['{"sentence_good": "The cat is.", "sentence_bad": "The cat are."}']
+    paths = {name: tmp_path / f"{name}.jsonl" for name in right}
+    for name, lines in (right | files).items():
+        paths[name].write_text("\n".join(lines) + "\n")
+    task = {"task": "classify"} | {name: [str(paths[name])] for name in ("train", "valid", "test")}
+    suites = {"blimp": str(paths["suite"])}
+    given = plan_of(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=[task], suites=suites)
+    with pytest.raises(DataError, match=words):
+        compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_the_files_of_a_task_are_read_once(text, tmp_path, monkeypatch):
+    """Rows of one tokenizer share them; whether a task is for a row's model is asked of every row."""
+    read = []
+    whole = Classify.read
+    monkeypatch.setattr(Classify, "read", lambda files: read.append(files) or whole(files))
+    task_files(tmp_path)
+    task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
+    given = plan_of(text, rows=[GPT, LSTM, BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])
+    with pytest.raises(UsageError, match=r"^row 'BERT': 'task.lm': only a model that reads from left to right"):
+        compare(given, tmp_path / "out", device="cpu")
+    assert len(read) == 2 and not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_text_without_pairs_of_sentences_is_refused_before_other_rows_are_trained(tmp_path):
+    write_text(tmp_path / "text.txt")
+    lines = (tmp_path / "text.txt").read_text().replace(". ", ".\n")
+    (tmp_path / "text.txt").write_text(lines)
+    pairs = BERT | {"settings": [*BERT["settings"], "model.pooler=true", 'objective={name="next-sentence"}']}
+    given = plan_of(tmp_path / "text.txt", rows=[NGRAM, pairs], seeds=1, pairs=0)
+    with pytest.raises(DataError, match=r"row 'BERT': .*no document has two sentences"):
+        compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path, monkeypatch):
+    """One that is made once the plan was checked: jobs meet it."""
+    monkeypatch.setattr(plan_module, "check_task", lambda *_: None)
     task_files(tmp_path)
     task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
     given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])
