@@ -52,6 +52,9 @@ from seqloom.tasks import TASKS, task_class
 from seqloom.tokens.learn import check_options
 
 ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
+MOST = {"tokens": 1e15, "words": 1e15, "epochs": 1e6, "minutes": 1e7, "flops": 1e30}  # of a budget: more is a slip
+MOST_SEEDS = 1000
+MOST_PARAMETERS = 1e12
 
 
 class TextConfig(Config):
@@ -111,7 +114,7 @@ class PlanConfig(Config):
     budget: BudgetConfig
     rows: tuple[RowConfig, ...] = Field(min_length=1)
     seeds: int | tuple[int, ...] = Field(3, description="how many, or which")
-    parameters: float | None = Field(None, gt=0)
+    parameters: float | None = Field(None, gt=0, le=MOST_PARAMETERS)
     tolerance: float = Field(0.05, gt=0, lt=1, description="by which solved sizes may miss what they should be")
     settings: tuple[str, ...] = ()
     suites: dict[str, str] = {}  # noqa: RUF012
@@ -136,6 +139,14 @@ class PlanConfig(Config):
             )
         if len(given) == 2 and self.parameters is not None:
             raise ValueError("sizes are solved for equal parameters or for equal flops: leave one of them out")
+        for end, value in given.items():
+            if value > MOST[end]:
+                raise ValueError(
+                    f"budget.{end} = {value:g} is more than {MOST[end]:g}, which no run will end: lower it"
+                )
+        many = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+        if many > MOST_SEEDS:  # before they are written out
+            raise ValueError(f"seeds: {many:,} of them are more than {MOST_SEEDS:,}: give fewer")
         chosen = self.chosen_seeds()
         if not chosen or len(set(chosen)) != len(chosen) or min(chosen) < 0:
             raise ValueError("seeds: a number of them, or different numbers of 0 and more")

@@ -37,6 +37,7 @@ from seqloom.folder import clear, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
 from seqloom.train.interrupt import Interruption
+from seqloom.train.precision import choose_device
 
 BUSY = 8  # the exit code of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
@@ -67,6 +68,7 @@ def compare(
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one")
+    choose_device(device)  # refuses one that is not there
     if isinstance(plan, PlanConfig):
         check(plan, plan.name)
     else:

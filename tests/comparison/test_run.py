@@ -253,6 +253,14 @@ def test_missing_files_are_named_before_anything_is_trained(text, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_unknown_device_is_refused_before_anything_is_written(text, tmp_path, capsys):
+    (tmp_path / "plan.toml").write_text(to_toml(values(text)))
+    call = ["compare", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out")]
+    assert run([*call, "--device", "tpu"]) == 2
+    assert "--device tpu: give auto, cpu or cuda" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_another_folder_is_not_written_over(overwrite, text, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
