@@ -58,6 +58,7 @@ def size(row, data):
         ({"text": {"files": ["a"], "built_in": True}}, ["one of files, built_in and prepared"]),
         ({"text": {"built_in": True, "tokenizer": "sylables"}}, ["sylables"]),
         ({"milestones": ["pairs", "blimp"], "pairs": 5}, ["no suite 'blimp' in this plan (pairs)"]),
+        ({"rows": [LSTM | {"bar": 1}]}, ["'rows.0.bar' (known: grow, name, recipe, settings, tokenizer, vocab_size)"]),
         ({"rwos": [LSTM]}, ["rwos", "did you mean 'rows'"]),
     ],
 )
