@@ -44,7 +44,8 @@ from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
 from seqloom.materials import LabelledTexts, watched
 from seqloom.models import model_class
-from seqloom.prepared import Prepared
+from seqloom.objectives import objective_class
+from seqloom.prepared import Prepared, held_out_passages
 from seqloom.recipe import BudgetConfig, Recipe, build_recipe
 from seqloom.recipes import find_recipe
 from seqloom.supervise import HOWS, files_of, recipe_with
@@ -327,6 +328,7 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path, read: Examples) -> Ro
         )
     try:
         text.batches(budget.tokens / text.num_tokens)
+        check_held_out(text)
     except DataError as error:
         raise DataError(f"row {row_name(row)!r}: {error}") from error
     for task in plan.tasks:
@@ -337,6 +339,21 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path, read: Examples) -> Ro
     elif plan.budget.flops is not None and budget.tokens != float("inf"):
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, flops=plan.budget.flops, tokens=budget.tokens)
     return Row(row_name(row), recipe.model_dump(), str(data), text.fingerprint, told)
+
+
+def check_held_out(text: Prepared) -> None:
+    """Objectives over pairs of sentences refuse text that has none, in what they are measured on, too."""
+    if text.recipe.batches.kind != "passages":
+        return
+    form = objective_class(text.recipe.learns).form
+    for name in text.first.splits:
+        split = text.first.split(name)
+        if name == "train" or not split.num_documents:
+            continue
+        try:
+            held_out_passages(text.recipe, form, split, text.tokenizer, None)
+        except DataError as error:
+            raise DataError(f"{text.first.folder}, its {name} split: {error}") from error
 
 
 def check_task(task: TaskConfig, row: Recipe, text: Prepared, read: Examples) -> None:

@@ -361,13 +361,20 @@ def test_the_files_of_a_task_are_read_once(text, tmp_path, monkeypatch):
     assert len(read) == 2 and not (tmp_path / "out" / "runs").exists()
 
 
-def test_a_text_without_pairs_of_sentences_is_refused_before_other_rows_are_trained(tmp_path):
-    write_text(tmp_path / "text.txt")
-    lines = (tmp_path / "text.txt").read_text().replace(". ", ".\n")
-    (tmp_path / "text.txt").write_text(lines)
+@pytest.mark.parametrize(
+    ("part", "words"), [("train", "data/bpe-300: no"), ("test", "data/bpe-300, its test split: no")]
+)
+def test_text_without_pairs_of_sentences_is_refused_before_other_rows_are_trained(part, words, text, tmp_path):
+    documents = text.read_text().splitlines()
+    rows = [{"text": line, "part": ("train", "valid", "test")[i % 3]} for i, line in enumerate(documents)]
+    for row in rows:
+        if row["part"] == part:
+            row["text"] = row["text"].partition(". ")[0] + "."
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pairs = BERT | {"settings": [*BERT["settings"], "model.pooler=true", 'objective={name="next-sentence"}']}
-    given = plan_of(tmp_path / "text.txt", rows=[NGRAM, pairs], seeds=1, pairs=0)
-    with pytest.raises(DataError, match=r"row 'BERT': .*no document has two sentences"):
+    source = {"files": [str(tmp_path / "text.jsonl")], "vocab_size": 300, "split_field": "part"}
+    given = plan_of(text, text=source, rows=[NGRAM, pairs], seeds=1, pairs=0, budget={"tokens": 200})
+    with pytest.raises(DataError, match=rf"^row 'BERT': .*{words} document has two sentences"):
         compare(given, tmp_path / "out", device="cpu")
     assert not (tmp_path / "out" / "runs").exists()
 
