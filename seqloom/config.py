@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -28,7 +28,7 @@ def problems(cls: type[Config], values: Any, where: str = "") -> list[str]:
     try:
         cls.model_validate(values)
     except ValidationError as error:
-        return [_explain(cls, item, where) for item in error.errors()]
+        return [_explain(cls, item, where) for item in error.errors() if not _seems_short(item)]
     return []
 
 
@@ -39,6 +39,11 @@ def build(cls: type[C], values: Any, where: str = "", source: str = "config") ->
     return cls.model_validate(values)
 
 
+def _seems_short(item: Any) -> bool:
+    """A list of which only wrong items were left out: they are told about, and there are enough."""
+    return item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"]
+
+
 def _explain(cls: type[Config], item: Any, where: str) -> str:
     path = [str(part) for part in item["loc"]]
     place = ".".join(([where] if where else []) + path)
@@ -47,8 +52,13 @@ def _explain(cls: type[Config], item: Any, where: str) -> str:
         return unknown_name("key", place, path[-1], known)
     if item["type"] == "missing":
         return f"'{place}' is missing"
+    message = item["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    if item["type"] == "value_error" and isinstance(item["input"], Mapping):  # a rule of a section, which has no value
+        return f"'{place}': {message}" if place else message
     shown = json.dumps(item["input"], default=str)
-    return f"'{place}' = {shown if len(shown) < 60 else shown[:57] + '…'}: {item['msg'][0].lower()}{item['msg'][1:]}"
+    shown = shown if len(shown) < 60 else shown[:57] + "…"
+    return f"'{place}' = {shown}: {message}" if place else f"{shown}: {message}"
 
 
 def unknown_name(kind: str, place: str, name: str, known: list[str]) -> str:
@@ -66,13 +76,18 @@ def named_class(kind: str, name: str, table: Mapping[str, str], package: str) ->
 
 
 def _keys_at(cls: type[Config], path: list[str]) -> list[str]:
+    """The names in the section at a path, in which places in lists and keys of tables may stand: they have one kind of items."""
     for part in path:
-        field = cls.model_fields.get(part)
-        inner = getattr(field, "annotation", None)
-        if not (isinstance(inner, type) and issubclass(inner, Config)):
-            return []
-        cls = inner
+        if part in cls.model_fields:
+            cls = _config_in(cls.model_fields[part].annotation) or cls
     return list(cls.model_fields)
+
+
+def _config_in(kind: Any) -> type[Config] | None:
+    """Of `Inner`, `Inner | None`, `tuple[Inner, ...]`, `dict[str, Inner]`: Inner."""
+    if isinstance(kind, type) and issubclass(kind, Config):
+        return kind
+    return next((found for part in get_args(kind) if (found := _config_in(part)) is not None), None)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -3,6 +3,11 @@
 A message names the value, the place and the remedy, in one line.
 """
 
+import sys
+
+DEBUG = False  # set once by the command line: tracebacks are shown
+LONGEST = 1200  # characters of what is said about a failure
+
 
 class SeqloomError(Exception):
     """Failed while running."""
@@ -54,3 +59,44 @@ class Interrupted(SeqloomError):
     """SIGTERM or Ctrl-C; the state is saved and the same command with --resume goes on."""
 
     exit_code = 75
+
+
+def explain(error: BaseException) -> tuple[str, int]:
+    """Any failure as one line, and its exit code."""
+    if isinstance(error, SeqloomError):
+        return one_line(str(error)), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped by Ctrl-C", Interrupted.exit_code
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return one_line(f"{where}{error.strerror or error}"), FileError.exit_code
+    if is_out_of_memory(error):
+        line = "out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model"
+        return line, OutOfMemory.exit_code
+    if "seqloom.plugins" in sys.modules and (blamed := sys.modules["seqloom.plugins"].blame(error)) is not None:
+        return one_line(blamed), UsageError.exit_code
+    # a bug of ours; it still gets one line and a way to see more
+    return one_line(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)"), 1
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Told by name, because torch may not have been imported."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
+
+
+def one_line(message: str) -> str:
+    line = " ".join(message.split())
+    if len(line) > LONGEST:  # it quotes a file with much to quote; what to do stands at its end
+        line = f"{line[: LONGEST - 300]} … {line[-300:]}"
+    return line
+
+
+def show_traceback(error: BaseException) -> None:
+    if DEBUG:
+        import traceback
+
+        traceback.print_exception(error)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from seqloom.config import Config, build, override, problems, read_toml, to_toml, unknown_name
 from seqloom.errors import FileError, UsageError
@@ -62,6 +62,44 @@ def test_a_place_is_named_from_the_top() -> None:
 @pytest.mark.parametrize("values", [None, 5, "text", [], [{}]])
 def test_what_is_no_table_is_refused(values: Any) -> None:
     refused(values)
+
+
+class Lists(Config):
+    several: tuple[Inner, ...] = Field(min_length=1)
+    named: dict[str, Inner] = {}  # noqa: RUF012
+    perhaps: Inner | None = None
+
+    @model_validator(mode="after")
+    def enough(self) -> "Lists":
+        if len(self.several) > 2:
+            raise ValueError("Two are enough")
+        return self
+
+
+class Whole(Config):
+    lists: Lists
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({"several": [{"foo": 1}]}, "unknown key 'several.0.foo' (known: layers, rate)"),
+        ({"several": [{}], "named": {"rate": {"foo": 1}}}, "unknown key 'named.rate.foo' (known: layers, rate)"),
+        ({"several": [{}], "perhaps": {"lyaers": 1}}, "unknown key 'perhaps.lyaers' (did you mean 'layers'?)"),
+        ({"several": []}, "'several' = []: tuple should have at least 1 item after validation, not 0"),
+    ],
+)
+def test_keys_in_lists_and_tables(values: Any, found: str) -> None:
+    """And a list whose items are wrong is not called too short."""
+    assert problems(Lists, values) == [found]
+
+
+def test_a_rule_of_a_section_is_told_with_its_name() -> None:
+    wrong = {"several": [{}, {}, {}]}
+    assert problems(Whole, {"lists": wrong}) == ["'lists': two are enough"]
+    assert problems(Lists, wrong, "model") == ["'model': two are enough"]
+    assert problems(Lists, wrong) == ["two are enough"], "the source stands before it"
+    assert problems(Lists, 5)[0].startswith("5: input should be")
 
 
 def test_a_name_like_none_gets_the_list() -> None:

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqloom import __version__, progress
-from seqloom.errors import SeqloomError
+from seqloom import __version__, errors, progress
 
 app = typer.Typer(
     name="seqloom",
@@ -16,8 +15,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-DEBUG = False
-LONGEST = 1200  # characters of what is said about a failure
 CTRL_C = 130  # what typer makes of KeyboardInterrupt
 
 # what typer raises for unknown options and missing arguments; releases differ in which module it lives in
@@ -38,8 +35,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    global DEBUG
-    DEBUG = debug
+    errors.DEBUG = debug
     progress.QUIET = quiet
 
 
@@ -95,50 +91,24 @@ def run(arguments: list[str]) -> int:
         result = app(args=[*everywhere, *spread(rest)] or ["--help"], prog_name="seqloom", standalone_mode=False)
         sys.stdout.flush()
         if result == CTRL_C:
-            return fail("stopped by Ctrl-C", 75)
+            raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
-    except SeqloomError as error:
-        return fail(str(error), error.exit_code, error)
     except WrongCall as error:
         return fail(f"{error.format_message()} (see 'seqloom --help')", 2, error)
     except typer.Abort:
         return fail("stopped", 75)
-    except KeyboardInterrupt:
-        return fail("stopped by Ctrl-C", 75)
     except (BrokenPipeError, SystemExit) as error:  # typer exits when it meets a broken pipe
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
         # the reader (head, less) has gone: nothing is wrong, and nothing more can be said to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return fail(f"{where}{error.strerror or error}", 5, error)
-    except Exception as error:
-        if is_out_of_memory(error):
-            return fail("out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model", 6, error)
-        if "seqloom.plugins" in sys.modules and (blamed := sys.modules["seqloom.plugins"].blame(error)) is not None:
-            return fail(blamed, 2, error)
-        # a bug of ours; it still gets one line and a way to see more
-        return fail(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)", 1, error)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Told by name, because torch may not have been imported."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(error)
-    )
+    except (Exception, KeyboardInterrupt) as error:
+        return fail(*errors.explain(error), error)
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> int:
-    if DEBUG and error is not None:
-        import traceback
-
-        traceback.print_exception(error)
-    line = " ".join(message.split())
-    if len(line) > LONGEST:  # it quotes a file with much to quote; what to do stands at its end
-        line = f"{line[: LONGEST - 300]} … {line[-300:]}"
-    print(f"seqloom: error: {line}", file=sys.stderr, flush=True)
+    if error is not None:
+        errors.show_traceback(error)
+    print(f"seqloom: error: {errors.one_line(message)}", file=sys.stderr, flush=True)
     return code

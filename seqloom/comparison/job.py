@@ -1,10 +1,12 @@
 """One row with one seed: trained, measured, transferred. A process of its own, so that rows neither wait for nor harm each other.
 
-Called as `python -m seqloom.comparison.job OUT ROW SEED HOW`; everything else stands in OUT/plan.json. Killed, it goes on.
+Called as `python -m seqloom.comparison.job OUT ROW SEED [--quiet] [--debug]`; everything else stands in OUT/plan.json. Killed, it
+goes on. Why it failed is the last line of its log: who called it says that, once for all jobs.
 What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it. It says what it
 was measured by: a plan that asks for something else must not take it for its own.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -15,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from seqloom import progress
-from seqloom.errors import SeqloomError, UsageError
+from seqloom import errors, progress
+from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import read_json, write_json
 from seqloom.models import model_class
@@ -27,6 +29,7 @@ from seqloom.supervise import finetune
 from seqloom.tasks import task_class
 
 SAMPLE_TOKENS = 80
+FAILED = "failed: "  # what the last line of a log begins with
 
 
 def result_of(out: Path, place: str, seed: int) -> Path:
@@ -35,6 +38,10 @@ def result_of(out: Path, place: str, seed: int) -> Path:
 
 def run_of(out: Path, place: str, seed: int) -> Path:
     return out / "runs" / place / f"seed-{seed}"
+
+
+def log_of(out: Path, place: str, seed: int) -> Path:
+    return out / "logs" / f"{place}-{seed}.log"
 
 
 def work(out: Path, place: str, seed: int) -> None:
@@ -140,14 +147,17 @@ def stop_with(parent: int) -> None:
 
 
 def main() -> int:
-    out, place, seed, quiet = sys.argv[1:5]
+    out, place, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     stop_with(os.getppid())
-    progress.QUIET = quiet == "quiet"
+    progress.QUIET, errors.DEBUG = "--quiet" in sys.argv, "--debug" in sys.argv
     try:
-        work(Path(out), place, int(seed))
-    except SeqloomError as error:
-        print(f"seqloom: error: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
+        work(out, place, seed)
+    except (Exception, KeyboardInterrupt) as error:
+        errors.show_traceback(error)
+        reason, code = errors.explain(error)
+        with contextlib.suppress(OSError), log_of(out, place, seed).open("a", encoding="utf-8") as log:  # a full disk
+            log.write(f"{FAILED}{reason}\n")
+        return code
     return 0
 
 

@@ -35,22 +35,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from pydantic import Field, model_validator
 
 from seqloom.comparison.solve import solved
 from seqloom.config import Config, build, read_toml
-from seqloom.errors import SeqloomError, UsageError
+from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
-from seqloom.materials import watched
+from seqloom.materials import LabelledTexts, watched
 from seqloom.models import model_class
-from seqloom.prepared import Prepared
+from seqloom.objectives import objective_class
+from seqloom.prepared import Prepared, held_out_passages
 from seqloom.recipe import BudgetConfig, Recipe, build_recipe
 from seqloom.recipes import find_recipe
-from seqloom.supervise import HOWS, recipe_with
+from seqloom.supervise import HOWS, files_of, recipe_with
 from seqloom.tasks import TASKS, task_class
 from seqloom.tokens.learn import check_options
 
 ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
+MOST = {"tokens": 1e15, "words": 1e15, "epochs": 1e6, "minutes": 1e7, "flops": 1e30}  # of a budget: more is a slip
+MOST_SEEDS = 1000
+MOST_PARAMETERS = 1e12
 
 
 class TextConfig(Config):
@@ -110,7 +115,7 @@ class PlanConfig(Config):
     budget: BudgetConfig
     rows: tuple[RowConfig, ...] = Field(min_length=1)
     seeds: int | tuple[int, ...] = Field(3, description="how many, or which")
-    parameters: float | None = Field(None, gt=0)
+    parameters: float | None = Field(None, gt=0, le=MOST_PARAMETERS)
     tolerance: float = Field(0.05, gt=0, lt=1, description="by which solved sizes may miss what they should be")
     settings: tuple[str, ...] = ()
     suites: dict[str, str] = {}  # noqa: RUF012
@@ -135,6 +140,14 @@ class PlanConfig(Config):
             )
         if len(given) == 2 and self.parameters is not None:
             raise ValueError("sizes are solved for equal parameters or for equal flops: leave one of them out")
+        for end, value in given.items():
+            if value > MOST[end]:
+                raise ValueError(
+                    f"budget.{end} = {value:g} is more than {MOST[end]:g}, which no run will end: lower it"
+                )
+        many = self.seeds if isinstance(self.seeds, int) else len(self.seeds)
+        if many > MOST_SEEDS:  # before they are written out
+            raise ValueError(f"seeds: {many:,} of them are more than {MOST_SEEDS:,}: give fewer")
         chosen = self.chosen_seeds()
         if not chosen or len(set(chosen)) != len(chosen) or min(chosen) < 0:
             raise ValueError("seeds: a number of them, or different numbers of 0 and more")
@@ -249,7 +262,7 @@ def check(plan: PlanConfig, source: str) -> None:
 
 
 def check_files(plan: PlanConfig) -> None:
-    """What a plan names must be there before anything is trained."""
+    """What a plan names must be there, and suites must be what they should be, before anything is trained."""
     named = {f"suites.{name}": [where] for name, where in plan.suites.items()}
     named |= {f"text.files[{i}]": [name] for i, name in enumerate(plan.text.files)}
     for task in plan.tasks:
@@ -257,6 +270,8 @@ def check_files(plan: PlanConfig) -> None:
     missing = [f"{place}: {name}" for place, names in named.items() for name in names if not Path(name).exists()]
     if missing:
         raise UsageError(f"no such file: {'; '.join(missing)} (files are named from where the plan is)")
+    for name, where in plan.suites.items():
+        SUITES[name].read(Path(where))
 
 
 def row_name(row: RowConfig) -> str:
@@ -280,13 +295,17 @@ def budget_of(plan: PlanConfig) -> BudgetConfig:
     return plan.budget if len(given) == 1 else plan.budget.model_copy(update={"flops": None})
 
 
+Examples = dict[tuple[str, str], list[Any]]  # that a task is learnt from, by its name and the hash of a tokenizer
+
+
 def resolve(plan: PlanConfig, folders: dict[tuple[str, int | None], Path]) -> list[Row]:
     """Rows with whole recipes, their sizes solved where that is asked for. folders: the prepared text of each vocabulary."""
     found, wrong = [], []
+    read: Examples = {}
     for row in plan.rows:
         data = folders[tokens_of(plan, row)]
         try:
-            found.append(resolved(plan, row, data))
+            found.append(resolved(plan, row, data, read))
         except UsageError as error:
             wrong.append(f"row {row_name(row)!r}: {error}")
     if wrong:
@@ -294,7 +313,7 @@ def resolve(plan: PlanConfig, folders: dict[tuple[str, int | None], Path]) -> li
     return found
 
 
-def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
+def resolved(plan: PlanConfig, row: RowConfig, data: Path, read: Examples) -> Row:
     recipe = find_recipe(row.recipe, [*plan.settings, *row.settings])
     values = recipe.model_dump() | {"budget": budget_of(plan).model_dump()}
     values["train"]["milestones"] = bool(plan.milestones)
@@ -307,8 +326,13 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
             f"the budget of {budget.tokens:,.0f} tokens is smaller than one batch of {least:,}: raise it, or lower "
             f"batches.budget or batches.streams"
         )
+    try:
+        text.batches(budget.tokens / text.num_tokens)
+        check_held_out(text)
+    except DataError as error:
+        raise DataError(f"row {row_name(row)!r}: {error}") from error
     for task in plan.tasks:
-        check_task(task, recipe, text.first.backward)
+        check_task(task, recipe, text, read)
     told = ""
     if plan.parameters is not None:
         recipe, told = solved(recipe, text, row.grow, plan.tolerance, parameters=plan.parameters)
@@ -317,8 +341,34 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path) -> Row:
     return Row(row_name(row), recipe.model_dump(), str(data), text.fingerprint, told)
 
 
-def check_task(task: TaskConfig, row: Recipe, backward: bool) -> None:
-    """What is wrong with a task is found before its row is trained. A model that it is not for has no figure of it."""
-    if task_class(task.task).fits(model_class(row.model["name"])):
-        source = f"task {task_name(task)!r}"
-        watched(recipe_with(row, task.task, task.how, task.settings, source, backward), bool(task.valid))
+def check_held_out(text: Prepared) -> None:
+    """Objectives over pairs of sentences refuse text that has none, in what they are measured on, too."""
+    if text.recipe.batches.kind != "passages":
+        return
+    form = objective_class(text.recipe.learns).form
+    for name in text.first.splits:
+        split = text.first.split(name)
+        if name == "train" or not split.num_documents:
+            continue
+        try:
+            held_out_passages(text.recipe, form, split, text.tokenizer, None)
+        except DataError as error:
+            raise DataError(f"{text.first.folder}, its {name} split: {error}") from error
+
+
+def check_task(task: TaskConfig, row: Recipe, text: Prepared, read: Examples) -> None:
+    """What is wrong with a task is found before any row is trained. A model that it is not for has no figure of it. read: what
+    was read for rows before, for files are the same for all that have one tokenizer."""
+    cls: Any = task_class(task.task)
+    if not cls.fits(model_class(row.model["name"])):
+        return
+    source = f"task {task_name(task)!r}"
+    recipe = recipe_with(row, task.task, task.how, task.settings, source, text.first.backward)
+    watched(recipe, bool(task.valid))
+    key = task_name(task), text.tokenizer.hash
+    if key not in read:
+        files = files_of(train=task.train, valid=task.valid, test=task.test)
+        read[key] = LabelledTexts(recipe, files, text.tokenizer).examples["train"]
+    with torch.device("meta"):
+        whole = cls.survey(read[key]) | recipe.task
+        recipe.model_copy(update={"task": whole}).learner(text.vocab_size)

@@ -2,7 +2,7 @@
 
 OUT/plan.json   what the plan resolved to        OUT/data/       the prepared text of each vocabulary
 OUT/runs/       a run folder for each row and seed          OUT/results/    what was measured of each
-OUT/logs/       what jobs said, where several ran at a time
+OUT/logs/       what jobs said, where several ran at a time, and why they failed
 OUT/report.html  table.csv  comparison.json  *.svg
 
 Called again it goes on: what is finished stays, what was killed is resumed. Rows, seeds, suites and tasks may be added to a plan
@@ -12,6 +12,7 @@ off: weights are kept while a row is trained, or never.
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,11 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom import __version__, progress
+from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.begun import check_same, check_text
-from seqloom.comparison.job import result_of
+from seqloom.comparison.job import FAILED, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
@@ -36,6 +37,7 @@ from seqloom.folder import clear, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
 from seqloom.train.interrupt import Interruption
+from seqloom.train.precision import choose_device
 
 BUSY = 8  # the exit code of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
@@ -66,6 +68,7 @@ def compare(
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one")
+    choose_device(device)  # refuses one that is not there
     if isinstance(plan, PlanConfig):
         check(plan, plan.name)
     else:
@@ -78,11 +81,8 @@ def compare(
         failures = run_jobs(folder, record, jobs, until)
         found = collect(folder, record, failures)
         write_report(found, folder)
-    for name, (code, reason) in failures.items():
-        say(f"{name} failed with exit code {code}: {reason}")
     if failures:
-        (code, _), *_ = failures.values()
-        first, (_, reason) = next(iter(failures.items()))
+        first, (code, reason) = next(iter(failures.items()))
         raise JobsFailed(
             f"{len(failures)} of {len(record['rows']) * len(record['seeds'])} jobs failed, the first ({first}) with: {reason}; "
             f"{folder / 'report.html'} has the others",
@@ -227,9 +227,11 @@ class Jobs:
         return self.failed
 
     def start(self, job: Job) -> None:
-        quiet = "quiet" if progress.QUIET else "loud"
-        call = [sys.executable, "-m", "seqloom.comparison.job", str(self.folder), job.place, str(job.seed), quiet]
-        with self.log(job).open("wb") as log:
+        call = [sys.executable, "-m", "seqloom.comparison.job", str(self.folder), job.place, str(job.seed)]
+        call += ["--quiet"] * progress.QUIET + ["--debug"] * errors.DEBUG
+        path = log_of(self.folder, job.place, job.seed)
+        path.unlink(missing_ok=True)
+        with path.open("ab") as log:  # its last line is written by the job itself
             # one at a time it speaks for itself; what it says is kept only where several would speak at once
             target = None if self.most == 1 and not progress.QUIET else log
             if self.most == 1:
@@ -237,9 +239,6 @@ class Jobs:
             process = subprocess.Popen(call, stdout=target, stderr=target, env=self.environment)
         self.running[job] = process
         self.begun.setdefault(job, time.monotonic())
-
-    def log(self, job: Job) -> Path:
-        return self.folder / "logs" / f"{job.place}-{job.seed}.log"
 
     def ended(self) -> list[Job]:
         found = []
@@ -254,12 +253,21 @@ class Jobs:
                 continue
             found.append(job)
             if code:
-                lines = self.log(job).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                reason = lines[-1].removeprefix("seqloom: error: ") if lines else "it said so above"
-                self.failed[str(job)] = (code if 0 < code < 128 else 1), reason
+                self.failed[str(job)] = failure = (code if 0 < code < 128 else 1), self.reason(job, code)
+                say("{} failed with exit code {}: {}".format(job, *failure))
             elif self.most > 1:
                 say(f"{job}: done in {clock(seconds)}")
         return found
+
+    def reason(self, job: Job, code: int) -> str:
+        """Why it failed, as its log has it; one that was killed could not say."""
+        lines = log_of(self.folder, job.place, job.seed).read_text(encoding="utf-8", errors="replace").splitlines()
+        said = [line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)]
+        if said:
+            return said[-1]
+        if code == -signal.SIGKILL:
+            return "it was killed, as happens where memory is short: choose a smaller batch or model, or fewer --jobs"
+        return f"it ended without a word ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
 
     def stop(self) -> None:
         until = time.monotonic() + GRACE

@@ -12,6 +12,7 @@ from seqloom.prepared import Prepared
 from seqloom.recipe import LARGEST, Recipe, build_recipe
 from seqloom.runs import begin_learner
 
+DEEPEST = 1024  # layers are objects: more than anybody trains would fill the memory while they are counted
 BATCHES = 8  # whose sizes speak for all
 ROUND = 8  # GPUs multiply widths of which this is a factor several times faster: taken where it costs little equality
 
@@ -43,9 +44,10 @@ def solved(
         return cost.of_training(learner)(sample) * tokens / sample.tokens
 
     wanted, step = parameters or flops, step_of(recipe, field)
-    value = nearest(measured, wanted, ROUND * step)
+    most = DEEPEST if field == "num_layers" else LARGEST
+    value = nearest(measured, wanted, ROUND * step, most)
     if abs(measured(value) / wanted - 1) > tolerance / 2:
-        value = nearest(measured, wanted, step)
+        value = nearest(measured, wanted, step, most)
     reached, what = measured(value), "parameters" if parameters else "operations"
     if abs(reached / wanted - 1) > tolerance:
         raise UsageError(
@@ -70,13 +72,13 @@ def step_of(recipe: Recipe, field: str) -> int:
     return getattr(config, "num_heads", 1) if field == "dim" else 1
 
 
-def nearest(measured: Callable[[int], float], wanted: float, step: int) -> int:
-    """Of the multiples of step the one whose measure is the nearest; the measure grows with it."""
+def nearest(measured: Callable[[int], float], wanted: float, step: int, most: int = LARGEST) -> int:
+    """Of the multiples of step the one whose measure is the nearest; the measure grows with it. most: where it is given up."""
     low, high = 1, 1
     while measured(step * high) < wanted:
         low, high = high, 2 * high
-        if step * high > LARGEST:
-            raise UsageError(f"no size reaches {wanted:.4g}: it is too much for this model")
+        if step * high > most:
+            raise UsageError(f"no size up to {most:,} reaches {wanted:.4g}: ask for less, or grow another size")
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if measured(step * middle) < wanted else (low, middle)

@@ -24,13 +24,14 @@ Asks = Literal["sentences", "words", "continuations"]
 
 class Suite(NamedTuple):
     asks: Asks  # the scores of whole sentences; of words in their place; what comes next, which some models cannot tell
-    measure: Callable[[Path, Any], dict[str, Any]]  # its files, and whoever is asked
+    read: Callable[[Path], Any]  # its files
+    measure: Callable[[Any, Any], dict[str, Any]]  # what was read, and whoever is asked
 
 
 SUITES = {
-    "blimp": Suite("sentences", lambda path, ask: minimal_pairs(read_minimal(path), ask)),
-    "agreement": Suite("words", lambda path, ask: agreement(*read_agreement(path), ask)),
-    "lambada": Suite("continuations", lambda path, ask: lambada(read_lambada(path), ask)),
+    "blimp": Suite("sentences", read_minimal, minimal_pairs),
+    "agreement": Suite("words", read_agreement, lambda read, ask: agreement(read[0], read[1], ask)),
+    "lambada": Suite("continuations", read_lambada, lambada),
 }
 
 

@@ -21,7 +21,7 @@ from seqloom import cost
 from seqloom.batch import Learner, State, to_device
 from seqloom.batches.loader import Cursor, Item, Loader, mix
 from seqloom.config import Config
-from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory
+from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory, is_out_of_memory
 from seqloom.progress import Progress, human, say
 from seqloom.train import checkpoint as checkpoints
 from seqloom.train.average import Averages, is_time
@@ -467,7 +467,3 @@ class Fit:
 
 def restored(after: State, before: State | None, broken: Tensor) -> State:
     return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-import seqloom.cli
-from seqloom import files
+from seqloom import errors, files
 from seqloom.batch import Loss
 from seqloom.cli import fail, run
 from seqloom.objectives.next_token import NextToken
@@ -410,7 +409,7 @@ def test_a_bug_of_ours_is_one_line_too(
         raise ZeroDivisionError("one\nof ours")
 
     monkeypatch.setattr(NextToken, "__init__", wrong)
-    monkeypatch.setattr(seqloom.cli, "DEBUG", False)  # and put back in the end
+    monkeypatch.setattr(errors, "DEBUG", False)  # and put back in the end
     assert run([str(argument) for argument in pretrain(data, tmp_path / "run")]) == 1
     err = capsys.readouterr().err
     assert (

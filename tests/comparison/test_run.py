@@ -16,12 +16,14 @@ import pytest
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.comparison import plan as plan_module
+from seqloom.comparison.job import log_of
 from seqloom.comparison.plan import PlanConfig, read_plan
-from seqloom.comparison.run import JobsFailed, compare
+from seqloom.comparison.run import Job, Jobs, JobsFailed, compare
 from seqloom.comparison.table import Comparison
 from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.runs import language_model
+from seqloom.tasks.classify import Classify
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 from tests.tasks.labelled import examples, write
 from tests.test_quickstart import check_page
@@ -213,6 +215,29 @@ def test_a_job_that_fails_is_told_and_harms_no_other(text, tmp_path):
     assert "wild, seed 0 failed" in page and "LSTM" in page
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_reason_is_told_once_with_its_exit_code(jobs, text, tmp_path, capfd):
+    """Of what nobody has foreseen, too: such a model takes terabytes."""
+    huge = LSTM | {"name": "huge", "settings": ["model.dim=1048576", "batches.streams=4"]}
+    (tmp_path / "plan.toml").write_text(to_toml(values(text, rows=[huge, NGRAM], seeds=1, pairs=0)))
+    call = ["compare", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    assert run([*call, "--jobs", str(jobs)]) == 6
+    said = capfd.readouterr().err
+    assert said.count("error:") == 1 and "Traceback" not in said, said
+    assert "1 of 2 jobs failed, the first (huge, seed 0) with: out of memory: choose a" in said.splitlines()[-1]
+    assert "huge, seed 0 failed with exit code 6: out of memory" in said, "at once, not in the end only"
+
+
+def test_a_job_that_is_killed_has_a_reason(tmp_path):
+    jobs, job = Jobs(tmp_path, 1), Job("LSTM", "LSTM", 0)
+    log = log_of(tmp_path, "LSTM", 0)
+    log.write_text("LSTM: 3 parameters\n")
+    assert "memory is short" in jobs.reason(job, -signal.SIGKILL)
+    assert jobs.reason(job, -signal.SIGSEGV) == "it ended without a word (SIGSEGV)"
+    log.write_text("failed: no such thing\na warning that comes later\n")
+    assert jobs.reason(job, 3) == "no such thing"
+
+
 def test_stopped_after_some_time_it_goes_on(text, tmp_path):
     given = plan_of(text, rows=[LSTM], seeds=1, pairs=0, budget={"tokens": 20_000})
     with pytest.raises(Interrupted, match="call it again"):
@@ -225,6 +250,14 @@ def test_missing_files_are_named_before_anything_is_trained(text, tmp_path):
     given = plan_of(text, suites={"blimp": "none.jsonl"}, tasks=[task])
     with pytest.raises(UsageError, match=r"suites.blimp: none.jsonl; the task 'classify': no.jsonl"):
         compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_device_is_refused_before_anything_is_written(text, tmp_path, capsys):
+    (tmp_path / "plan.toml").write_text(to_toml(values(text)))
+    call = ["compare", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out")]
+    assert run([*call, "--device", "tpu"]) == 2
+    assert "--device tpu: give auto, cpu or cuda" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -286,7 +319,69 @@ def test_a_task_that_cannot_be_is_refused_before_anything_is_trained(setting, wo
     assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path):
+GOOD, BAD = '{"text": "good", "label": "a"}', '{"text": "bad", "label": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"train": [GOOD, GOOD]}, r"train.jsonl:1: all 2 examples are of the class 'a'"),
+        ({"test": [GOOD, GOOD.replace('"a"', '"c"')]}, r"test.jsonl:2: the label 'c' is not in the training files"),
+        ({"valid": [BAD.replace('"b"', '"c"')]}, r"valid.jsonl:1: the label 'c' is not in the training files"),
+        ({"train": [GOOD, BAD, '{"text": ']}, r"train.jsonl:3: "),
+        ({"test": ["good\ta"]}, r"test.jsonl:1: "),
+        ({"suite": ['{"sentence_good": "The cat is."}']}, r"suite.jsonl:1: "),
+        ({"suite": []}, r"suite.jsonl: no pair of sentences"),
+    ],
+)
+def test_files_of_tasks_and_suites_are_read_before_anything_is_trained(files, words, text, tmp_path):
+    right = {name: [GOOD, BAD] for name in ("train", "valid", "test")}
+    right["suite"] = ['{"sentence_good": "The cat is.", "sentence_bad": "The cat are."}']
+    paths = {name: tmp_path / f"{name}.jsonl" for name in right}
+    for name, lines in (right | files).items():
+        paths[name].write_text("\n".join(lines) + "\n")
+    task = {"task": "classify"} | {name: [str(paths[name])] for name in ("train", "valid", "test")}
+    suites = {"blimp": str(paths["suite"])}
+    given = plan_of(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=[task], suites=suites)
+    with pytest.raises(DataError, match=words):
+        compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_the_files_of_a_task_are_read_once(text, tmp_path, monkeypatch):
+    """Rows of one tokenizer share them; whether a task is for a row's model is asked of every row."""
+    read = []
+    whole = Classify.read
+    monkeypatch.setattr(Classify, "read", lambda files: read.append(files) or whole(files))
+    task_files(tmp_path)
+    task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
+    given = plan_of(text, rows=[GPT, LSTM, BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])
+    with pytest.raises(UsageError, match=r"^row 'BERT': 'task.lm': only a model that reads from left to right"):
+        compare(given, tmp_path / "out", device="cpu")
+    assert len(read) == 2 and not (tmp_path / "out" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "words"), [("train", "data/bpe-300: no"), ("test", "data/bpe-300, its test split: no")]
+)
+def test_text_without_pairs_of_sentences_is_refused_before_other_rows_are_trained(part, words, text, tmp_path):
+    documents = text.read_text().splitlines()
+    rows = [{"text": line, "part": ("train", "valid", "test")[i % 3]} for i, line in enumerate(documents)]
+    for row in rows:
+        if row["part"] == part:
+            row["text"] = row["text"].partition(". ")[0] + "."
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pairs = BERT | {"settings": [*BERT["settings"], "model.pooler=true", 'objective={name="next-sentence"}']}
+    source = {"files": [str(tmp_path / "text.jsonl")], "vocab_size": 300, "split_field": "part"}
+    given = plan_of(text, text=source, rows=[NGRAM, pairs], seeds=1, pairs=0, budget={"tokens": 200})
+    with pytest.raises(DataError, match=rf"^row 'BERT': .*{words} document has two sentences"):
+        compare(given, tmp_path / "out", device="cpu")
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path, monkeypatch):
+    """One that is made once the plan was checked: jobs meet it."""
+    monkeypatch.setattr(plan_module, "check_task", lambda *_: None)
     task_files(tmp_path)
     task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
     given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])
