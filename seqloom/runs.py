@@ -81,6 +81,8 @@ def pretrain(
         check_order(recipe.model_config_of(1).order, chosen)
     with torch.device("meta"):
         shape = recipe.learner(text.vocab_size, own)
+    if isinstance(shape, MaskedLM):
+        PreparedVocabulary(text.tokenizer).mask()
     text.spell(shape.backbone.characters)
     source = None if start is None else Path(start)
     first = None if source is None else first_weights(source, recipe, text.first, folder, own)

@@ -76,6 +76,7 @@ def test_a_tokenizer_without_a_mask_is_named(data: Path, tmp_path: Path, capsys:
     capsys.readouterr()
     words = f"{out / 'tokenizer.json'} has no mask token"
     fails(capsys, 4, words, "pretrain", "roberta-tiny", "--data", out, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 # ---- recipes
