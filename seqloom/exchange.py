@@ -19,12 +19,12 @@ from seqloom.convert.tasks import check_plain, has_pooler, in_their_numbers, lab
 from seqloom.convert.values import FAMILIES, family_of, write_values
 from seqloom.convert.vocabulary import names_of, take_tokenizer
 from seqloom.errors import ModelError, UsageError
-from seqloom.files import read_json, sha256, sole_owner, write_bytes, write_json
+from seqloom.files import sha256, sole_owner, write_bytes, write_json
 from seqloom.folder import BOUND, WEIGHTS, clear, describe
 from seqloom.plugins import Plugin
 from seqloom.predictor import Predictor
 from seqloom.recipe import Recipe, build_recipe
-from seqloom.runs import Run
+from seqloom.runs import FolderOfOthers, Run
 from seqloom.runs import load as load_run
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.translator import Translator
@@ -65,10 +65,10 @@ def load(
 ) -> Run | Translator | Predictor:
     """A run folder, or a folder of `transformers`: that one becomes a run in a temporary folder, which lasts as long as what is
     returned."""
-    path = Path(folder) / "config.json"
-    if not path.is_file() or "format" in (config := read_json(path)) or "model_type" not in config:
+    try:
         return load_run(folder, device, plugin)
-    place = Path(tempfile.mkdtemp(prefix="seqloom-"))
+    except FolderOfOthers:
+        place = Path(tempfile.mkdtemp(prefix="seqloom-"))
     try:
         found = load_run(import_folder(folder, place / Path(folder).resolve().name), device, plugin)
     except BaseException:
@@ -224,9 +224,10 @@ def exported(run: Path, loaded: Any) -> Exported:
         check_plain(recipe.task, str(run))
         head = task_head(family, model_type, loaded.learner, recipe.task)
         ours, labels = in_their_numbers(ours, loaded.learner, recipe.task), label_values(loaded.learner, recipe.task)
+        pooled = has_pooler(head, family, values)
         if "pooler" in values:
-            values["pooler"] = has_pooler(head, family, values)
-        if not has_pooler(head, family, values):
+            values["pooler"] = pooled
+        if not pooled:
             ours = {part: tensor for part, tensor in ours.items() if not part.startswith("pooler.")}
     else:
         head = head_of(family, recipe.learns, set(ours), str(run))

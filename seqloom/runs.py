@@ -432,6 +432,10 @@ def predictor(folder: str | Path, device: str = "auto", language: str | None = N
     return spoken_in(found, language)
 
 
+class FolderOfOthers(ModelError):
+    """No run, but what can become one."""
+
+
 def load(
     folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None
 ) -> Run | Translator | Predictor:
@@ -446,7 +450,7 @@ def load(
     try:
         config = read_json(path)
         if "model_type" in config and "format" not in config:
-            raise ModelError(
+            raise FolderOfOthers(
                 f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
             )
         if config.get("format") != FORMAT:

@@ -65,6 +65,13 @@ def test_the_program_names_the_command_for_such_a_folder(place, capsys):
     assert f"seqloom import {place / 'theirs'} --out RUN" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["5", "{", '["format"]', "null"])
+def test_a_damaged_config_is_refused_in_words(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ModelError, match="damaged"):
+        seqloom.load(tmp_path, "cpu")
+
+
 def test_a_string_is_one_text(place, told):
     run = seqloom.load(place / "bert", "cpu")
     assert len(run.score("the cat sees a dog")) == len(run.encode("the cat")) == 1

@@ -37,11 +37,9 @@ def check_plain(section: dict[str, Any], where: str) -> None:
 
 def task_head(family: Family, model_type: str, learner: Any, section: dict[str, Any]) -> Head:
     name = ARCHITECTURES[section["name"]]
+    place = "classifier.out_proj" if in_head(model_type, name) else "classifier"
     if name == "QuestionAnswering":
         place = "qa_outputs"
-    else:
-        own = model_type in OWN_LAYER and name == "SequenceClassification"
-        place = "classifier.out_proj" if own else "classifier"
     table: dict[str, Any] = {"head": kept(place)}
     if getattr(getattr(learner, "summary", None), "dense", None) is not None:
         table["summary.dense"] = between(family, model_type, name)
@@ -52,11 +50,12 @@ def task_head(family: Family, model_type: str, learner: Any, section: dict[str, 
 def between(family: Family, model_type: str, name: str) -> Any:
     if model_type == "electra" and name == "MultipleChoice":
         return kept("sequence_summary.summary")
-    return (
-        kept("classifier.dense")
-        if model_type in OWN_LAYER and name == "SequenceClassification"
-        else family.table["pooler"]
-    )
+    return kept("classifier.dense") if in_head(model_type, name) else family.table["pooler"]
+
+
+def in_head(model_type: str, name: str) -> bool:
+    """Whether the layer between is a part of the head."""
+    return model_type in OWN_LAYER and name == "SequenceClassification"
 
 
 def has_pooler(head: Head, family: Family, values: dict[str, Any]) -> bool:
