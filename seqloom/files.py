@@ -20,6 +20,17 @@ from seqloom.errors import BusyError, FileError, UsageError
 TEMPORARY = ".tmp"  # what a killed writer leaves behind ends so, and is collected at the next start
 
 
+def new_file(path: Path, option: str, *endings: str) -> Path:
+    """Where a result may be written; asked before anything is computed, and nothing is overwritten."""
+    if endings and path.suffix not in endings:
+        raise UsageError(f"{option} {path}: name a file that ends in {' or '.join(endings)}")
+    if path.exists():
+        raise UsageError(f"{path} exists already: choose another file for {option}")
+    if not path.parent.is_dir():
+        raise FileError(f"{path}: no such file or folder: there is no folder {path.parent}")
+    return path
+
+
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     """Lets `write` fill a temporary file beside `path`, then puts it in place durably."""
     temporary = path.with_name(path.name + TEMPORARY)

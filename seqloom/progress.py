@@ -81,7 +81,7 @@ class Progress:
                 parts.append("━" * full + "╺" * (24 - full))
             parts.append(f"{share:4.0%}")
         if rate > 0 and self.unit:
-            parts.append(f"{human(rate)} {self.unit}/s")
+            parts.append(f"{human(rate, small='.0f' if rate >= 10 else '.2g')} {self.unit}/s")
         if self.note:
             parts.append(self.note)
         if self.total and rate > 0:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from seqloom.batch import Backbone, Ragged, State, ragged, to_device
 from seqloom.errors import DataError, FileError, UsageError
-from seqloom.files import TEMPORARY, explained, replace_file
+from seqloom.files import TEMPORARY, explained, new_file, replace_file
 from seqloom.progress import Progress, human
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -35,8 +35,7 @@ def write_cells(backbone: Backbone, tokenizer: Tokenizer, lines: Lines, out: Pat
     """Returns how many tokens there are."""
     if not any(backbone.gates):
         raise UsageError("--cells shows the units of recurrent models, and this model has none")
-    if out.exists():
-        raise UsageError(f"{out} exists already: choose another file for --cells")
+    new_file(out, "--cells")
     sizes = [len(tokenizer.encode(line)) for line in lines()]
     total = sum(sizes)
     widths = {name: values.shape[1] for name, values in activations(backbone, [[tokenizer.end_id]], device).items()}

@@ -29,12 +29,10 @@ def inspect(
     """Gradients through time: how much of a word's loss reaches the states before it, and the eigenvalues behind that."""
     from seqloom.analyse.flow import cut_windows, gradient_flow, report
     from seqloom.cli.using import read_lines
-    from seqloom.errors import UsageError
-    from seqloom.files import write_bytes
+    from seqloom.files import new_file, write_bytes
     from seqloom.runs import language_model
 
-    if out.exists():
-        raise UsageError(f"{out} exists already: choose another --out")
+    new_file(out, "--out")
     names = [str(run) for run in runs] if len({run.name for run in runs}) < len(runs) else [run.name for run in runs]
     flows = []
     for name, folder in zip(names, runs, strict=True):

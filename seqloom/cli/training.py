@@ -243,10 +243,11 @@ def evaluate(
     )  # fmt: skip
     at_once = 16384 if batch_tokens is None else batch_tokens
     if suite is not None and suite_data is not None:
-        from seqloom.evaluate.suites import find_suite, items_file, write_items
+        from seqloom.evaluate.suites import find_suite, write_items
+        from seqloom.files import new_file
 
         find_suite(suite)
-        items = None if items is None else items_file(items)
+        items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
         loaded = language_model(run, device, plugin, language)
         result = loaded.evaluate_suite(suite, suite_data, pll, at_once, items=True)
         counted = result.pop("items")

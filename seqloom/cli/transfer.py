@@ -152,15 +152,13 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
-    from seqloom.errors import DataError, UsageError
-    from seqloom.files import write_bytes
+    from seqloom.errors import DataError
+    from seqloom.files import new_file, write_bytes
     from seqloom.runs import predictor
     from seqloom.text.labelled import objects_of
 
-    if out is not None and out.exists():
-        raise UsageError(f"{out} exists already: choose another file for --out")
-    if out is not None and not out.parent.is_dir():
-        raise UsageError(f"--out {out}: there is no folder {out.parent}")
+    if out is not None:
+        new_file(out, "--out")
     loaded, *others = [predictor(each, device, language) for each in (run, *(beside or ()))]
     rows = (
         loaded.examples_of(objects_of(((line, None) for line in sys.stdin), "line "))

@@ -41,15 +41,6 @@ def find_suite(name: str) -> Suite:
     return SUITES[name]
 
 
-def items_file(path: Path) -> Path:
-    """Where items may be written, asked before anything is computed."""
-    if path.suffix not in (".npz", ".jsonl"):
-        raise UsageError(f"--items {path}: name a file that ends in .npz or .jsonl")
-    if path.exists():
-        raise UsageError(f"{path} exists already: choose another file for --items")
-    return path
-
-
 def write_items(path: Path, items: Sequence[float]) -> None:
     if path.suffix == ".jsonl":
         write_bytes(path, "".join(json.dumps({"item": i, "score": x}) + "\n" for i, x in enumerate(items)).encode())

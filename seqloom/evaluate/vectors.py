@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.errors import DataError, UsageError
-from seqloom.files import TEMPORARY, explained, replace_file
+from seqloom.errors import DataError
+from seqloom.files import TEMPORARY, explained, new_file, replace_file
 from seqloom.tokens.tokenizer import Tokenizer
 
 Encode = Callable[[Sequence[str], Sequence[str]], Iterable[np.ndarray]]  # texts, and where they are from, for messages
@@ -37,10 +37,7 @@ def write_vectors(
     each_token: bool,
 ) -> Written:
     """batches: some texts at a time, and where each is from."""
-    if out.suffix not in (".npz", ".jsonl"):
-        raise UsageError(f"--out {out}: name a file that ends in .npz or .jsonl")
-    if out.exists():
-        raise UsageError(f"{out} exists already: choose another file for --out")
+    new_file(out, "--out", ".npz", ".jsonl")
     sizes: list[int] = []
     empty: list[str] = []
     shape: tuple[int, ...] = ()

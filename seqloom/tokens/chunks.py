@@ -20,8 +20,8 @@ _BLANK = r" \t\n\r"
 # white space to a Unicode regular expression, yet not a place to cut: some normalisers remove or keep it differently
 _RARE = r"\x0b\x0c\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHUNK = re.compile(rf"[{_BLANK}]*[^{_BLANK}]+(?:(?<=[{_RARE}])[{_BLANK}]+[^{_BLANK}]*)*|[{_BLANK}]+")
-# a tokenizer that parts words from punctuation may be cut there too: "word" and "word," then share an entry
-_FINE = re.compile(rf"[{_BLANK}]*[A-Za-z]+(?=[,.;:!?)\"])|" + _CHUNK.pattern)
+# a tokenizer that parts words from punctuation may be cut there too: word, "word and word," then share an entry
+_FINE = re.compile(rf"[{_BLANK}]*(?:[A-Za-z]+(?=[,.;:!?)\"])|[\"(]+(?=[A-Za-z]))|" + _CHUNK.pattern)
 
 LONGEST = 1 << 20  # characters; text without any blank is cut here, whatever stands there
 _MAX_ENTRIES = 400_000
@@ -29,7 +29,7 @@ _MAX_CHARACTERS = 16 << 20
 
 
 def chunks(text: str, fine: bool = False) -> list[str]:
-    """The text cut before the blanks that follow a word (and, if `fine`, before punctuation); joined they are the text."""
+    """The text cut before the blanks that follow a word (and, if `fine`, beside punctuation); joined they are the text."""
     found: list[str] = (_FINE if fine else _CHUNK).findall(text)
     if len(text) > LONGEST and max(map(len, found)) > LONGEST:
         return [chunk[i : i + LONGEST] for chunk in found for i in range(0, len(chunk), LONGEST)]
@@ -89,12 +89,16 @@ class ChunkTable:
         self._index.update(zip(missing, range(first, first + count), strict=True))
         self._characters += sum(map(len, missing))
 
+    def cut(self, text: str) -> list[str]:
+        """Pieces that can be encoded each for itself."""
+        return chunks(text, self._fine)
+
     def encode(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
         """For each text its ids, and those of its chunks that hold an unknown token."""
         with self._lock:
             if len(self._index) > _MAX_ENTRIES or self._characters > _MAX_CHARACTERS:
                 self._clear()
-            cut = [chunks(text, self._fine) for text in texts]
+            cut = [self.cut(text) for text in texts]
             parts = list(chain.from_iterable(cut))
             # one call for all new chunks: the Rust side works on them in parallel
             missing = set(parts).difference(self._index)

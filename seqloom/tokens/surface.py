@@ -115,7 +115,8 @@ class Surface:
     def places(self, text: str) -> Iterator[Place]:
         """The chunks of a text, with all that what they cost depends on: few kinds, each met often."""
         left, waiting = _START, ""
-        for chunk in chunks(text):
+        # words stay whole either way; where they are forms of their own, what stands beside them belongs to them
+        for chunk in self.tokenizer.cut(text) if self.forgets_gaps else chunks(text):
             place = (left, waiting, chunk)
             yield place
             _, left, waiting = self._steps.get(place) or self._step(place)

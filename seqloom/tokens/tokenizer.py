@@ -205,6 +205,10 @@ class Tokenizer:
         """Whether the text can be encoded in pieces that end before a blank."""
         return self._table is not None
 
+    def cut(self, text: str) -> list[str]:
+        """The text in pieces that can be encoded each for itself."""
+        return [text] if self._table is None else self._table.cut(text)
+
     def _encode_new(self, texts: Sequence[str]) -> list[list[int]]:
         with self._every_word_known(texts):
             return [encoding.ids for encoding in self._rust.encode_batch_fast(list(texts), add_special_tokens=False)]

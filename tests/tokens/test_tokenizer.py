@@ -88,6 +88,8 @@ AWKWARD += [
     "''",
     "...",
     ',"',
+    '"',
+    '("',
     "ﬁ",
     "\U0001f468\u200d\U0001f469",
 ]
@@ -158,6 +160,17 @@ def test_planted_bug_a_cut_inside_white_space_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(chunks_module, "_FINE", re.compile(r"[ \n][^ \n]*|[^ \n]+"))
     with pytest.raises(AssertionError):
         offsets_fit(t, "x    b\n\n\n\ny")
+
+
+def test_planted_bug_a_cut_inside_punctuation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quotation mark may be parted from the word behind it, not from punctuation: that is one word to byte-level BPE."""
+    import re
+
+    t = Tokenizer.train("bpe", ['("cat") ' * 50], vocab_size=270)
+    offsets_fit(t, 'a ("cat") "dog"')
+    monkeypatch.setattr(chunks_module, "_FINE", re.compile(r' *["(]|[^ ]+'))
+    with pytest.raises(AssertionError):
+        offsets_fit(t, 'a ("cat") "dog"')
 
 
 def test_planted_bug_a_lost_character_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
