@@ -39,11 +39,11 @@ class Encoder:
     def __call__(self, texts: list[str]) -> EncodedBatch:
         rows, unknown = self.tokenizer.encode_batch_with_unknown(texts)
         records = np.zeros(len(texts), DOCUMENT)
+        lost = self.surface.bits(texts) if self.surface else np.zeros(len(texts))
         for i, (text, ids, strange) in enumerate(zip(texts, rows, unknown, strict=True)):
             size = len(text) if text.isascii() else len(text.encode())
             bits = sum(map(self.unknown.bits, strange))
-            lost = self.surface.bits(text) if self.surface else 0.0
-            records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(strange), bits, lost)
+            records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(strange), bits, lost[i])
         end = np.array([self.tokenizer.end_id], np.uint32)
         flat = np.concatenate([part for ids in rows for part in (ids[::-1] if self.backward else ids, end)])
         return EncodedBatch(flat, records, [self.tokenizer.lowered(word) for strange in unknown for word in strange])

@@ -12,15 +12,21 @@ Unknown words are spelled by `ByteNgram` and have no form to pay for.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from seqloom.tokens.chunks import chunks
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 
-_REMEMBERED = 300_000  # places
-_LONGEST = 1000  # characters of a place that is remembered
+_CHUNKS, _PLACES, _CHARACTERS = 300_000, 1_000_000, 16 << 20  # remembered at most
+_NUMBER = 0xFFFFFFFF  # of a place, the part that is its chunk's
+_AT_ONCE = 1 << 20  # characters learnt from at once
+_PASSED_ON = -1  # the state behind a chunk without a word
 _START, _FINISH, _UNKNOWN = "^", "$", "?"
 _SAME, _CAPITAL, _UPPER, _SPELLED = "=", "C", "U", "*"
 
@@ -31,15 +37,15 @@ class Unit(NamedTuple):
     word: str | None  # as the ids have it; None: unknown
 
 
-Place = tuple[str, str, str | None]  # the kind of word to the left, the gap not yet paid for, a chunk; None: the end
+class Chunk(NamedTuple):
+    """A piece of text between two places where it may be cut."""
+
+    text: str
+    units: list[Unit]
+    rest: str  # blanks that it leaves to the gap of the next unit
 
 
-class Step(NamedTuple):
-    """What a chunk is at its place, and what it leaves to the next one."""
-
-    units: list[tuple[str, Unit, str]]  # between the kinds of word left and right of it
-    left: str
-    waiting: str
+State = tuple[str, str]  # between two chunks: the kind of word to the left, the gap not yet paid for
 
 
 class Choice:
@@ -102,103 +108,146 @@ class Surface:
         return {"gaps": self.gaps.as_json(), "forms": self.forms.as_json(), "spelled": self.spelled.words}
 
     def _clear(self) -> None:
-        self._steps: dict[Place, Step] = {}
-        self._costs: dict[Place, float] = {}
+        """Forgets the chunks and what stands between them; they are numbered, so that texts are arrays."""
+        self._chunks = [Chunk("", [], "")]  # the first is the end of a text
+        self._numbers: dict[str | None, int] = {None: 0}
+        self._after = np.zeros(1 << 10, np.int64)  # the state that a chunk leaves
+        self._states: list[State] = []
+        self._state_numbers: dict[State, int] = {}
+        self._characters = 0
+        self._costs: dict[int, float] = {}
+        self._after[0] = self._state(_START, "")  # behind the end of a text the next one begins
 
-    # ---- a text as units
+    def _chunks_of(self, text: str) -> list[str]:
+        # words stay whole either way; where they are forms of their own, what stands beside them belongs to them
+        return self.tokenizer.cut(text) if self.forgets_gaps else chunks(text)
+
+    # ---- texts as places: a chunk and the state before it, of which there are few kinds, each met often
+
+    def _places(self, texts: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Of all texts, one after the other, each with its end."""
+        parts: list[str | None] = []
+        for text in texts:
+            parts += self._chunks_of(text)
+            parts.append(None)
+        self._add([part for part in set(parts).difference(self._numbers) if part is not None])
+        numbers = np.fromiter(map(self._numbers.__getitem__, parts), np.int64, len(parts))
+        after = self._after[numbers]
+        idle = np.flatnonzero(after == _PASSED_ON).tolist()
+        left, waiting = _START, ""
+        for here, following in pairwise([*idle, -1]):
+            if here == 0 or after[here - 1] != _PASSED_ON:
+                left, waiting = self._states[after[here - 1] if here else 0]
+            waiting += self._chunks[numbers[here]].rest
+            if following != here + 1:  # gaps that still grow are no states: together they would fill the memory
+                after[here] = self._state(left, waiting)
+        before = np.concatenate([[0], after])[:-1]
+        return (before + 1) << 32 | numbers
+
+    def _add(self, texts: list[str]) -> None:
+        first = len(self._chunks)
+        if first + len(texts) > self._after.size:
+            self._after = np.concatenate([self._after, np.zeros(first + len(texts), np.int64)])
+        for number, (text, (units, rest)) in enumerate(zip(texts, self._split(texts), strict=True), first):
+            self._chunks.append(Chunk(text, units, rest))
+            self._after[number] = self._state(_kind(units[-1].word), rest) if units else _PASSED_ON
+        self._numbers.update(zip(texts, range(first, first + len(texts)), strict=True))
+        self._characters += sum(map(len, texts))
+
+    def _state(self, left: str, waiting: str) -> int:
+        number = self._state_numbers.setdefault((left, waiting), len(self._states))
+        if number == len(self._states):
+            self._states.append((left, waiting))
+            self._characters += len(waiting)
+        return number
+
+    def _split(self, texts: list[str]) -> Iterator[tuple[list[Unit], str]]:
+        if not self.forgets_gaps:
+            for text in texts:
+                form = text.lstrip(" \t\n\r")
+                yield ([Unit("", form, self.tokenizer.lowered(form))] if form else []), ""
+            return
+        for text, words in zip(texts, self.tokenizer.words_with_offsets(texts), strict=True):
+            units, place = [], 0
+            for start, stop, word in words:
+                units.append(Unit(text[place:start], text[start:stop], word))
+                place = stop
+            yield units, text[place:]
+
+    def _units(self, place: int) -> Iterator[tuple[str, Unit, str]]:
+        """Those of a place, between the kinds of word left and right of each."""
+        number = place & _NUMBER
+        units = self._chunks[number].units
+        if number and not units:
+            return
+        left, waiting = self._states[(place >> 32) - 1]
+        if not number:
+            yield left, Unit(waiting, "", ""), _FINISH
+        for gap, form, word in units:
+            right = _kind(word)
+            yield left, Unit(waiting + gap, form, word), right
+            left, waiting = right, ""
+
+    def _full(self, places: int) -> bool:
+        return len(self._chunks) > _CHUNKS or places > _PLACES or self._characters > _CHARACTERS
 
     def units(self, text: str) -> Iterator[Unit]:
         """The units of a text and a last empty one; the gaps and forms, joined, are the text (but for blanks in the ids)."""
-        for place in self.places(text):
-            yield from (unit for _, unit, _ in self._step(place).units)
-
-    def places(self, text: str) -> Iterator[Place]:
-        """The chunks of a text, with all that what they cost depends on: few kinds, each met often."""
-        left, waiting = _START, ""
-        # words stay whole either way; where they are forms of their own, what stands beside them belongs to them
-        for chunk in self.tokenizer.cut(text) if self.forgets_gaps else chunks(text):
-            place = (left, waiting, chunk)
-            yield place
-            _, left, waiting = self._steps.get(place) or self._step(place)
-        yield left, waiting, None
-
-    def _step(self, place: Place) -> Step:
-        found = self._steps.get(place)
-        if found is None:
-            if len(self._steps) > _REMEMBERED:
-                self._clear()
-            found = self._read(*place)
-            if _is_short(place):
-                self._steps[place] = found
-        return found
-
-    def _read(self, left: str, waiting: str, chunk: str | None) -> Step:
-        if chunk is None:
-            return Step([(left, Unit(waiting, "", ""), _FINISH)], _FINISH, "")
-        units, rest = self._split(chunk)
-        found = []
-        for gap, form, word in units:
-            right = _kind(word)
-            found.append((left, Unit(waiting + gap, form, word), right))
-            left, waiting = right, ""
-        return Step(found, left, waiting + rest)
-
-    def _split(self, chunk: str) -> tuple[list[Unit], str]:
-        if not self.forgets_gaps:
-            form = chunk.lstrip(" \t\n\r")
-            return ([Unit("", form, self.tokenizer.lowered(form))] if form else []), ""
-        units, place = [], 0
-        for start, stop, word in self.tokenizer.words_with_offsets(chunk):
-            units.append(Unit(chunk[place:start], chunk[start:stop], word))
-            place = stop
-        return units, chunk[place:]
+        for place in self._places([text]).tolist():
+            yield from (unit for _, unit, _ in self._units(place))
 
     # ---- learn and charge
 
     def learn(self, texts: Iterable[str]) -> "Surface":
         spelled: Counter[str] = Counter()
-        seen: Counter[Place] = Counter()
-        for text in texts:
-            seen.update(self._short(text, spelled))
-            if len(seen) > _REMEMBERED:
-                self._count(seen, spelled)
-                seen.clear()
-        self._count(seen, spelled)
+        seen: Counter[int] = Counter()
+
+        def count() -> None:
+            for place, times in seen.items():
+                self._count(place, times, spelled)
+            seen.clear()
+
+        for some in _gathered(texts):
+            kinds, times = np.unique(self._places(some), return_counts=True)
+            for place, number in zip(kinds.tolist(), times.tolist(), strict=True):
+                seen[place] += number
+            if self._full(len(seen)):
+                count()
+                self._clear()
+        count()
         self.spelled = ByteNgram(spelled)
         self.gaps.close()
         self.forms.close()
         self._clear()  # what it remembers is large, and would be sent to every worker
         return self
 
-    def _short(self, text: str, spelled: Counter[str]) -> Iterator[Place]:
-        """Long places, which hardly come again, are counted at once."""
-        for place in self.places(text):
-            if _is_short(place):
-                yield place
-            else:
-                self._count({place: 1}, spelled)
+    def _count(self, place: int, times: int, spelled: Counter[str]) -> None:
+        for left, (gap, form, word), right in self._units(place):
+            if self.forgets_gaps:
+                self.gaps.learn(gap, times, "\t" + right, left + "\t" + right)
+            if form and word is not None:
+                pattern = _pattern(form, word)
+                self.forms.learn(pattern, times, left, left + "\t" + word)
+                if pattern == _SPELLED:
+                    spelled[form] += times
 
-    def _count(self, seen: Mapping[Place, int], spelled: Counter[str]) -> None:
-        for place, times in seen.items():
-            for left, (gap, form, word), right in self._step(place).units:
-                if self.forgets_gaps:
-                    self.gaps.learn(gap, times, "\t" + right, left + "\t" + right)
-                if form and word is not None:
-                    pattern = _pattern(form, word)
-                    self.forms.learn(pattern, times, left, left + "\t" + word)
-                    if pattern == _SPELLED:
-                        spelled[form] += times
+    def bits(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        """Of each text."""
+        places = self._places(texts)
+        kinds, kind = np.unique(places, return_inverse=True)
+        costs = np.array([self._cost(place) for place in kinds.tolist()])
+        ends = places & _NUMBER == 0
+        owner = np.cumsum(ends) - ends
+        found: npt.NDArray[np.float64] = np.bincount(owner, costs[kind], len(texts)).astype(np.float64)
+        if self._full(len(self._costs)):
+            self._clear()
+        return found
 
-    def bits(self, text: str) -> float:
-        total = 0.0
-        for place in self.places(text):
-            cost = self._costs.get(place)
-            if cost is None:
-                cost = sum(self._unit_bits(*each) for each in self._step(place).units)
-                if _is_short(place):
-                    self._costs[place] = cost
-            total += cost
-        return total
+    def _cost(self, place: int) -> float:
+        cost = self._costs.get(place)
+        if cost is None:
+            cost = self._costs[place] = sum(self._unit_bits(*each) for each in self._units(place))
+        return cost
 
     def _unit_bits(self, left: str, unit: Unit, right: str) -> float:
         cost = 0.0
@@ -214,8 +263,17 @@ class Surface:
         return cost + (self.spelled.bits(form) if pattern == _SPELLED else 0.0)
 
 
-def _is_short(place: Place) -> bool:
-    return len(place[1]) + len(place[2] or "") <= _LONGEST
+def _gathered(texts: Iterable[str]) -> Iterator[list[str]]:
+    some: list[str] = []
+    size = 0
+    for text in texts:
+        some.append(text)
+        size += len(text)
+        if size >= _AT_ONCE:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _kind(word: str | None) -> str:

@@ -184,21 +184,22 @@ class Tokenizer:
             offsets.extend((a + start, b + start) for a, b in encoding.offsets)
         return ids, offsets
 
-    def words_with_offsets(self, text: str) -> list[tuple[int, int, str | None]]:
-        """For word and wordpiece: where each word stands in the text, and the word as the ids have it (None: unknown)."""
-        with self._every_word_known([text]):
-            encoding = self._rust.encode(text, add_special_tokens=False)
-        words: list[tuple[int, int, str | None]] = []
-        last = None
-        for number, token, owner, (start, stop) in zip(
-            encoding.ids, encoding.tokens, encoding.word_ids, encoding.offsets, strict=True
-        ):
-            if owner == last:  # a further piece of the same word
-                words[-1] = (words[-1][0], stop, (words[-1][2] or "") + token.removeprefix("##"))
-            else:
-                words.append((start, stop, None if number == self.unk_id else token))
-            last = owner
-        return words
+    def words_with_offsets(self, texts: Sequence[str]) -> Iterator[list[tuple[int, int, str | None]]]:
+        """For word and wordpiece: where each word stands in its text, and the word as the ids have it (None: unknown)."""
+        with self._every_word_known(texts):
+            encodings = self._rust.encode_batch(list(texts), add_special_tokens=False)
+        for encoding in encodings:
+            words: list[tuple[int, int, str | None]] = []
+            last = None
+            for number, token, owner, (start, stop) in zip(
+                encoding.ids, encoding.tokens, encoding.word_ids, encoding.offsets, strict=True
+            ):
+                if owner == last:  # a further piece of the same word
+                    words[-1] = (words[-1][0], stop, (words[-1][2] or "") + token.removeprefix("##"))
+                else:
+                    words.append((start, stop, None if number == self.unk_id else token))
+                last = owner
+            yield words
 
     @property
     def cuts_at_blanks(self) -> bool:

@@ -2,10 +2,12 @@
 
 import json
 import math
+import pickle
 import re
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from seqloom.tokens import chunks as chunking
 from seqloom.tokens import surface as surfaces
@@ -28,6 +30,10 @@ def surface_of(kind: str, lowercase: bool) -> Surface:
     return _MODELS[kind, lowercase]
 
 
+def bits(model: Surface, text: str) -> float:
+    return float(model.bits([text])[0])
+
+
 def everything_is_paid(model: Surface, text: str) -> None:
     """Gaps and forms give the text back, and the words are those that decode gives."""
     units = list(model.units(text))
@@ -39,7 +45,7 @@ def everything_is_paid(model: Surface, text: str) -> None:
         assert " ".join(words) == model.tokenizer.decode(model.tokenizer.encode(text))
     else:
         assert re.sub(r"[ \t\n\r]", "", rebuilt) == re.sub(r"[ \t\n\r]", "", text)
-    assert math.isfinite(model.bits(text)) and model.bits(text) >= 0
+    assert math.isfinite(bits(model, text)) and bits(model, text) >= 0
 
 
 @pytest.mark.parametrize(("kind", "lowercase"), LOSSY)
@@ -61,9 +67,37 @@ def test_planted_bug_a_lost_gap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_usual_is_cheap_and_the_odd_is_dear() -> None:
     model = surface("word", True)
-    assert model.bits("the cat sat") < 3
-    assert model.bits("the  cat sat") > model.bits("the cat sat") + 3
-    assert model.bits("the cAt sat") > model.bits("the Cat sat") > model.bits("the cat sat")
+    assert bits(model, "the cat sat") < 3
+    assert bits(model, "the  cat sat") > bits(model, "the cat sat") + 3
+    assert bits(model, "the cAt sat") > bits(model, "the Cat sat") > bits(model, "the cat sat")
+
+
+@pytest.mark.parametrize(("kind", "lowercase"), LOSSY)
+@given(texts=st.lists(TEXTS, max_size=6))
+@settings(max_examples=40)
+def test_texts_together_cost_what_each_costs(kind: str, lowercase: bool, texts: list[str]) -> None:
+    together_as_alone(surface_of(kind, lowercase), texts)
+
+
+def together_as_alone(model: Surface, texts: list[str]) -> None:
+    """And each costs the sum over its units, however they were remembered."""
+    assert model.bits(texts).tolist() == [bits(model, text) for text in texts]
+    for text in texts:
+        left, total = "^", 0.0
+        *units, last = model.units(text)
+        for unit in units:
+            right = surfaces._kind(unit.word)
+            total += model._unit_bits(left, unit, right)
+            left = right
+        assert bits(model, text) == pytest.approx(total + model._unit_bits(left, last, "$"))
+
+
+def test_planted_bug_a_text_that_begins_where_the_last_ended_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = surface("word", False)
+    together_as_alone(model, ["cat, ", "the cat"])
+    model._after[0] = model._state("a", " ")
+    with pytest.raises(AssertionError):
+        together_as_alone(model, ["cat, ", "the cat"])
 
 
 def test_a_choice_is_a_distribution() -> None:
@@ -81,7 +115,8 @@ def test_saved_and_loaded_it_costs_the_same() -> None:
     model = surface("wordpiece", True)
     again = Surface(model.tokenizer, json.loads(json.dumps(model.as_json())))
     text = "The cat,  WALKED over\n\nNaïve Zebra."
-    assert again.bits(text) == model.bits(text)
+    assert bits(again, text) == bits(model, text)
+    assert bits(pickle.loads(pickle.dumps(model)), text) == bits(model, text)  # as it is sent to workers
 
 
 def test_long_gaps_are_paid_and_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,11 +125,34 @@ def test_long_gaps_are_paid_and_not_remembered(monkeypatch: pytest.MonkeyPatch) 
     text = "the" + " " * 200_000 + "cat"
     model = Surface(tokenizer("word", False)).learn([*some_text(), text])
     everything_is_paid(model, text)
-    held = [*model._steps, *model._costs]
-    assert held and max(len(gap) + len(chunk or "") for _, gap, chunk in held) <= 1000
+    held = [chunk.text for chunk in model._chunks] + [waiting for _, waiting in model._states]
+    assert sum(map(len, held)) <= model._characters + 10 < 3 * len(text)
 
 
-def test_planted_memory_of_everything_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surfaces, "_is_short", lambda place: True)
+def test_planted_memory_of_every_growing_gap_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Surface._places
+
+    def remembering(self: Surface, texts: list[str]) -> object:
+        for text in texts:
+            waiting = ""
+            for chunk in self._chunks_of(text):
+                waiting = waiting + chunk if chunk.isspace() else ""
+                self._state("a", waiting)
+        return right(self, texts)
+
+    monkeypatch.setattr(Surface, "_places", remembering)
     with pytest.raises(AssertionError):
         test_long_gaps_are_paid_and_not_remembered(monkeypatch)
+
+
+@pytest.mark.parametrize("limit", ["_CHUNKS", "_PLACES", "_CHARACTERS"])
+def test_what_is_forgotten_costs_the_same(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = surface("wordpiece", True)
+    expected = whole.bits(some_text(7))
+    monkeypatch.setattr(surfaces, limit, 5)
+    monkeypatch.setattr(surfaces, "_AT_ONCE", 200)
+    forgetful = surface("wordpiece", True)
+    for part in ("gaps", "forms"):
+        assert sorted(forgetful.as_json()[part]) == sorted(whole.as_json()[part])
+    assert [bits(forgetful, text) for text in some_text(7)] == expected.tolist()
+    assert len(forgetful._chunks) == 1
