@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -108,6 +109,21 @@ def test_moved_and_called_from_elsewhere_it_goes_on(text, tmp_path, monkeypatch)
     again = compare(given, "../moved", device="cpu")
     assert again.figures[0].values["LSTM"] == first.figures[0].values["LSTM"]
     assert (tmp_path / "moved/runs/LSTM/seed-0/card.md").stat().st_mtime_ns == before
+
+
+def test_taken_elsewhere_without_its_weights_it_goes_on(text, tmp_path):
+    """What is finished needs no weights; what is not, and has lost them, begins anew."""
+    whole = compare(plan_of(text, rows=[LSTM], seeds=2, pairs=5), tmp_path / "out", device="cpu")
+    table = hard(tmp_path / "out")
+    shutil.copytree(tmp_path / "out", tmp_path / "there", ignore=shutil.ignore_patterns("*.safetensors", "checkpoints"))
+    for path in (tmp_path / "there").glob("results/LSTM/seed-1.*"):
+        path.unlink()
+    for name in ("card.md", "weights.json"):
+        (tmp_path / "there/runs/LSTM/seed-1" / name).unlink()
+    before = (tmp_path / "there/runs/LSTM/seed-0/card.md").stat().st_mtime_ns
+    again = compare(plan_of(text, rows=[LSTM], seeds=2, pairs=5), tmp_path / "there", device="cpu")
+    assert again.rows == whole.rows and hard(tmp_path / "there") == table
+    assert (tmp_path / "there/runs/LSTM/seed-0/card.md").stat().st_mtime_ns == before
 
 
 def test_where_nothing_succeeds_there_is_a_page_that_says_so(text, tmp_path):
