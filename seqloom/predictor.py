@@ -68,7 +68,7 @@ class Predictor(Speaking):
         while some := list(itertools.islice(rows, AT_ONCE)):
             answers = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
             for each in some:
-                named = {"id": each.id} if getattr(each, "id", None) else {}
+                named = {} if getattr(each, "id", None) is None else {"id": each.id}
                 wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
                 yield named | (next(answers) if wrong is None else wrong)
 

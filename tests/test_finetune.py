@@ -255,7 +255,7 @@ def line(capsys):
 @pytest.mark.parametrize(("rows", "told"), [
     (['{"text": "the film", "label": "good"}'] * 3, "all 3 examples are of the class 'good'"),
     (['{"text": "the film"}'], 'bad.jsonl:1: no "label"'),
-    (['{"text": "a", "label": "x", "id": 1}', '{"text": "b", "label": "y", "id": 1}'], "bad.jsonl:2: the id '1'"),
+    (['{"text": "a", "label": "x", "id": 1}', '{"text": "b", "label": "y", "id": 1}'], "bad.jsonl:2: the id 1"),
     (["no json"], "bad.jsonl:1: no valid JSON"),
     ([], "no example"),
 ])  # fmt: skip
@@ -304,12 +304,10 @@ def test_predict_answers_every_row(place, tmp_path, capsys):
     assert code == 3 and len(answers) == 6 and answers[0]["id"] == "a"
     assert ["error" in answer for answer in answers] == [False, True, True, True, True, False]
     assert "4 of 6 rows could not be read" in captured.err
-    call = ["predict", str(tmp_path / "run"), str(place / "classify.test.jsonl"), "--out"]
-    assert main([*call, str(tmp_path / "told.jsonl")]) == 0
-    told = (tmp_path / "told.jsonl").read_text()
-    assert len(told.splitlines()) == 16
-    assert main([*call, str(tmp_path / "told.jsonl")]) == 2 and (tmp_path / "told.jsonl").read_text() == told
-    assert main([*call, str(tmp_path / "none" / "told.jsonl")]) == 5
+    code = main(
+        ["predict", str(tmp_path / "run"), str(place / "classify.test.jsonl"), "--out", str(tmp_path / "told.jsonl")]
+    )
+    assert code == 0 and len((tmp_path / "told.jsonl").read_text().splitlines()) == 16
 
 
 @pytest.mark.parametrize("more", [[], ["--curve", "4"], ["--seeds", "1"]])

@@ -78,7 +78,7 @@ def _matched(gold: Path, predicted: Path) -> tuple[list[Label], list[Label]]:
     """Row for row; where both have ids they are the same."""
     right, found = read_labels(gold), read_labels(predicted)
     for a, b in zip(right, found, strict=False):
-        if a.id is not None and b.id is not None and a.id != b.id:
+        if a.id is not None and b.id is not None and str(a.id) != str(b.id):
             raise DataError(
                 f"{b.place}: the id {b.id!r}, {a.place} has {a.id!r}: predictions stand in the order of the examples"
             )

@@ -28,10 +28,13 @@ TASKS = ("classify", "regress", "pair", "choose")
 UNFIT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
 
 
+Id = str | int  # as the row has it, so that answers can be joined to it; 1 and "1" are the same one
+
+
 class Example(NamedTuple):
     texts: tuple[str, ...]  # one; two of a pair; of a choice what stands before, then the choices
     label: str | float | int | None  # a class, a number, the number of a choice; None where none is needed
-    id: str | None
+    id: Id | None
     place: str  # file:line
 
 
@@ -40,7 +43,7 @@ class BadRow(NamedTuple):
 
     place: str
     reason: str
-    id: str | None = None  # where it has one
+    id: Id | None = None  # where it has one
 
 
 @overload
@@ -82,8 +85,8 @@ def each_row(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iter
                     raise ValueError(
                         f'{len(example.texts)} texts, {first.place} has {len(first.texts)}: "text2" in all rows or none'
                     )
-                if example.id is not None and seen.setdefault(example.id, place) != place:
-                    raise ValueError(f"the id {example.id!r} is that of {seen[example.id]}, too: ids are given once")
+                if example.id is not None and (other := seen.setdefault(str(example.id), place)) != place:
+                    raise ValueError(f"the id {example.id!r} is that of {other}, too: ids are given once")
             except ValueError as wrong:
                 yield BadRow(place, str(wrong), known_id(row))
             else:
@@ -92,7 +95,7 @@ def each_row(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iter
 
 class Label(NamedTuple):
     label: str
-    id: str | None
+    id: Id | None
     place: str
 
 
@@ -232,15 +235,15 @@ def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -
     return Example(texts, label, id_of(row), place)
 
 
-def id_of(row: Mapping[str, Any]) -> str | None:
+def id_of(row: Mapping[str, Any]) -> Id | None:
     """ValueError where it is none."""
     value = row.get("id")
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
         raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
-    return None if value is None else str(value)
+    return value
 
 
-def known_id(row: Mapping[str, Any] | str) -> str | None:
+def known_id(row: Mapping[str, Any] | str) -> Id | None:
     """Of a row that may be wrong in every way."""
     try:
         return None if isinstance(row, str) else id_of(row)

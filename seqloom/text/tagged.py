@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
-from seqloom.text.labelled import UNFIT, BadRow, fields_of, id_of, read_objects, refused, text_of
+from seqloom.text.labelled import UNFIT, BadRow, Id, fields_of, id_of, read_objects, refused, text_of
 from seqloom.text.pairs import lines_with_errors
 from seqloom.text.read import form_of
 
@@ -26,7 +26,7 @@ class Sentence(NamedTuple):
     tags: list[str]  # none where they are not needed
     place: str  # file:line of its first word
     columns: bool = False  # each word has a line of its own
-    id: str | None = None
+    id: Id | None = None
     source: str | None = None  # the text that its words were cut out of, if they were
 
     def place_of(self, word: int) -> str:
@@ -100,7 +100,7 @@ def each_sentence(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sen
     for path in paths:
         for found in _objects(path, need_tags) if form_of(path) == "jsonl" else _columns(path, need_tags):
             if isinstance(found, Sentence) and found.id is not None:
-                first = seen.setdefault(found.id, found.place)
+                first = seen.setdefault(str(found.id), found.place)
                 if first != found.place:
                     found = BadRow(found.place, f"the id {found.id!r} is that of {first}, too: ids are given once")
             yield found

@@ -406,7 +406,7 @@ def test_predict_never_dies_on_a_row(crf_run, tmp_path, capsys):
     out, err = capsys.readouterr()
     answers = [json.loads(line) for line in out.splitlines()]
     assert ["error" in answer for answer in answers] == [False, True, True, True, True, False, True, True]
-    assert answers[5]["id"] == "1" and answers[0]["words"] == ["Mr", "anna", "sees"]
+    assert answers[5]["id"] == 1 and answers[0]["words"] == ["Mr", "anna", "sees"]
     assert "a.jsonl:3:" in answers[2]["error"] and "6 of 8 rows could not be read" in err
 
 
@@ -489,5 +489,5 @@ def test_a_tag_that_the_scheme_has_may_come_later():
 def test_ids_are_given_once(tmp_path):
     row = '{"id": 7, "words": ["a"], "tags": ["O"]}\n'
     (tmp_path / "a.jsonl").write_text(row + "\n" + row)
-    with pytest.raises(DataError, match=r"a.jsonl:3: the id '7' is that of .*a.jsonl:1"):
+    with pytest.raises(DataError, match=r"a.jsonl:3: the id 7 is that of .*a.jsonl:1"):
         list(read_tagged([tmp_path / "a.jsonl"]))

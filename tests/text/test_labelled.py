@@ -28,7 +28,7 @@ def test_every_task_from_jsonl(tmp_path):
     path = write(
         tmp_path, "a.jsonl", "\ufeff" + rows({"text": "good", "label": "pos", "id": 7}, {"text": "bad", "label": 0})
     )
-    assert read(path) == [(("good",), "pos", "7"), (("bad",), "0", None)]
+    assert read(path) == [(("good",), "pos", 7), (("bad",), "0", None)]
     path = write(tmp_path, "b.jsonl", "\n" + rows({"text": "a", "text2": "b", "label": True}))
     assert read(path, "pair") == [(("a", "b"), "true", None)]
     assert next(iter(read_labelled([path], "pair"))).place == f"{path}:2"
@@ -109,7 +109,7 @@ def test_a_bad_row_is_named_by_its_line(tmp_path, task, row, message):
         (
             "a.jsonl",
             rows(FINE | {"id": "1"}, FINE, FINE | {"id": 1}),
-            r"a\.jsonl:3: the id '1' is that of .*a\.jsonl:1",
+            r"a\.jsonl:3: the id 1 is that of .*a\.jsonl:1",
         ),
         ("a.jsonl", "\n", "no example"),
         ("a.csv", "text,labels\na,x\n", r'a\.csv:1: no column "label"'),
