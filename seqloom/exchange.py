@@ -15,7 +15,15 @@ from seqloom.convert.family import Family, Head
 from seqloom.convert.hub import open_weights, read_config
 from seqloom.convert.names import find, give
 from seqloom.convert.read import Model, read_model, token_ids, told
-from seqloom.convert.tasks import check_plain, has_pooler, in_their_numbers, label_values, task_head
+from seqloom.convert.tasks import (
+    check_plain,
+    has_pooler,
+    in_our_order,
+    in_their_numbers,
+    label_values,
+    stored_head,
+    task_head,
+)
 from seqloom.convert.values import FAMILIES, family_of, write_values
 from seqloom.convert.vocabulary import names_of, take_tokenizer
 from seqloom.errors import ModelError, UsageError
@@ -24,8 +32,10 @@ from seqloom.folder import BOUND, WEIGHTS, clear, describe
 from seqloom.plugins import Plugin
 from seqloom.predictor import Predictor
 from seqloom.recipe import Recipe, build_recipe
+from seqloom.recipes import labelled
 from seqloom.runs import FolderOfOthers, Run
 from seqloom.runs import load as load_run
+from seqloom.tasks import task_class
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.translator import Translator
 from seqloom.weights import load_tensors, save_tensors
@@ -35,19 +45,25 @@ MODEL_TYPES = {family.model: name for name, family in FAMILIES.items()}
 PADDING = 1  # behind this number a RoBERTa of theirs counts its positions: it must be no word
 
 
-def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False) -> Path:
-    """A folder with config.json, weights and tokenizer → a run folder."""
+def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, task: str | None = None) -> Path:
+    """A folder with config.json, weights and tokenizer → a run folder. task: of one that was fine-tuned, what it tells, where
+    that could be several."""
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
     family = family_of(config, f"{folder}: config.json")
     check_out(out, overwrite, folder)
+    tuned = stored_head(family, config, task, str(folder))
+    if task is not None and tuned is None:
+        raise UsageError(f"--task {task}: by its config.json {folder} was not fine-tuned for a task: leave it out")
     with open_weights(folder) as weights:
-        model = read_model(family, config, weights.shapes, str(folder))
+        model = read_model(family, config, weights.shapes, str(folder), tuned)
         tokenizer = take_tokenizer(folder, config["model_type"], model.values["vocab_size"])
         recipe = recipe_of(model, config, tokenizer)
         learner = recipe_shape(recipe, model)
         beside = told(learner, PreparedVocabulary(tokenizer))
         tensors, unused = model.take(weights.read())
+    if tuned is not None:
+        tensors = in_our_order(tensors, tuned.learns["task"])
     check_finite(tensors | unused, str(folder))
     own = {name for name in tensors if find(family.table, name) is not None}
     parts = (
@@ -98,7 +114,11 @@ def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Rec
     values = {key: value for key, value in model.values.items() if key != "vocab_size"}
     learns = {kind: dict(section) for kind, section in model.head.learns.items()}
     length, kind = values["max_len"], "passages"
-    if "task" in learns:
+    more: dict[str, Any] = {}
+    if "task" in learns and task_class(learns["task"]["name"]).reads == "labelled":
+        more = labelled(learns["task"]["name"], {"name": model.family.model, **values}, "finetune")
+        learns["task"] = more["task"] | learns["task"]
+    elif "task" in learns:
         start, end = token_ids(config, model.values["vocab_size"], "decoder_start_token_id", "eos_token_id")
         if end != tokenizer.end_id:
             raise ModelError(
@@ -112,9 +132,10 @@ def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Rec
     recipe = {
         "name": f"{model.family.model}-imported",
         "model": {"name": model.family.model, **values},
-        **learns,
         "batches": {"kind": kind, "length": length, "budget": 16 * length},
         "budget": {"epochs": 1},
+        **more,
+        **learns,
     }
     try:
         return build_recipe(recipe, f"{model.where}: config.json")
@@ -222,7 +243,8 @@ def exported(run: Path, loaded: Any) -> Exported:
     labels: dict[str, Any] = {}
     if isinstance(loaded, Predictor) and recipe.task is not None and family.heads and "pooler" in family.table:
         check_plain(recipe.task, str(run))
-        head = task_head(family, model_type, loaded.learner, recipe.task)
+        dense = getattr(getattr(loaded.learner, "summary", None), "dense", None)
+        head = task_head(family, model_type, recipe.task, dense is not None)
         ours, labels = in_their_numbers(ours, loaded.learner, recipe.task), label_values(loaded.learner, recipe.task)
         pooled = has_pooler(head, family, values)
         if "pooler" in values:

@@ -11,6 +11,8 @@ IMPORT_EXAMPLES = """Examples:
 
 seqloom import models/bert-base-uncased --out runs/bert
 
+seqloom import models/bert-tuned --out runs/tuned && seqloom predict runs/tuned texts.jsonl
+
 seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --prompt "Once upon a time"
 """
 
@@ -19,13 +21,16 @@ seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --promp
 def import_(
     folder: Annotated[Path, typer.Argument(help="A Hugging Face folder: config.json, weights, tokenizer.json.")],
     out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    task: Annotated[
+        str | None, typer.Option(help="Of a model that was fine-tuned for classes: classify (the default) or pair.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away what is in --out.")] = False,
 ) -> None:
     """Read a model of another project: BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2 or Marian."""
     from seqloom.exchange import import_folder
     from seqloom.progress import say
 
-    import_folder(folder, out, overwrite)
+    import_folder(folder, out, overwrite, task)
     say(f"{out}: imported from {folder}")
 
 

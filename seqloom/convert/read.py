@@ -54,15 +54,16 @@ def told(learner: Learner, vocabulary: Vocabulary) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in learner.state_dict().items() if name not in parameters}
 
 
-def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: str) -> Model:
+def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: str, tuned: Head | None = None) -> Model:
+    """tuned: the head that it has by its config.json, if it was fine-tuned."""
     known = {full_name(name, (), "") for name in shapes}
     names = known | {family.prefix + name for name in known}
-    head = next((head for head in family.heads if not head.mark or head.mark in names), None)
+    head = tuned or next((head for head in family.heads if not head.mark or head.mark in names), None)
     if head is None:
         wanted = " or ".join(repr(head.mark) for head in family.heads)
         raise ModelError(
-            f"{where} has no output layer of those that are imported (no {wanted}): a body alone, or one with a layer for a "
-            f"task, is not"
+            f"{where} has no output layer of those that are imported (no {wanted}), and its config.json names no head for a "
+            f"task: a body alone is not imported"
         )
     values = read_values(family, config, names, f"{where}: config.json")
     if values["num_layers"] > len(shapes):

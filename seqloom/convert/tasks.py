@@ -1,7 +1,8 @@
 """Tasks of ours as `transformers` has them: a layer for labels, and in some families another between it and the body.
 
 Only what its heads compute can be handed on: the last layer read as the family's paper reads it, nothing between that learnt
-something else (a BiLSTM, a CRF, a mix of layers).
+something else (a BiLSTM, a CRF, a mix of layers). What a folder's head is for, its config.json alone says: several have the
+same tensors.
 """
 
 from typing import Any
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from seqloom.convert.family import Family, Head
 from seqloom.convert.names import kept
-from seqloom.errors import ModelError
+from seqloom.errors import ModelError, UsageError
+from seqloom.tasks.tag import known_tags
 
 ARCHITECTURES = {
     "classify": "SequenceClassification",
@@ -35,16 +37,76 @@ def check_plain(section: dict[str, Any], where: str) -> None:
         )
 
 
-def task_head(family: Family, model_type: str, learner: Any, section: dict[str, Any]) -> Head:
+def task_head(family: Family, model_type: str, section: dict[str, Any], summarised: bool) -> Head:
+    """summarised: whether ours has a layer between of its own."""
     name = ARCHITECTURES[section["name"]]
     place = "classifier.out_proj" if in_head(model_type, name) else "classifier"
     if name == "QuestionAnswering":
         place = "qa_outputs"
     table: dict[str, Any] = {"head": kept(place)}
-    if getattr(getattr(learner, "summary", None), "dense", None) is not None:
+    if summarised:
         table["summary.dense"] = between(family, model_type, name)
-    stem = family.heads[0].architecture.split("For")[0]
-    return Head("", f"{stem}For{name}", {"task": section}, table)
+    return Head("", f"{stem_of(family)}For{name}", {"task": section}, table)
+
+
+def stem_of(family: Family) -> str:
+    return family.heads[0].architecture.split("For")[0]
+
+
+def stored_head(family: Family, config: dict[str, Any], task: str | None, where: str) -> Head | None:
+    """Of a folder that was fine-tuned; None: it does not say so. task: of those with the same head the one that is meant."""
+    named = config.get("architectures")
+    architecture = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+    name = architecture.removeprefix(f"{stem_of(family)}For")
+    if "pooler" not in family.table or name == architecture or name not in ARCHITECTURES.values():
+        return None
+    section = section_of(name, config, task, where)
+    model_type = config["model_type"]
+    own = in_head(model_type, name) or (model_type == "electra" and name == "MultipleChoice")
+    return task_head(family, model_type, section, own)
+
+
+def section_of(name: str, config: dict[str, Any], task: str | None, where: str) -> dict[str, Any]:
+    kinds = [kind for kind, architecture in ARCHITECTURES.items() if architecture == name]
+    if name == "SequenceClassification":
+        number = config.get("problem_type") == "regression" or len(labels_in(config, where)) == 1
+        kinds = ["regress"] if number else ["classify", "pair"]
+        if config.get("problem_type") == "multi_label_classification":
+            raise ModelError(f"{where}: its texts have several classes at a time, and here each has one")
+    if task is not None and task not in kinds:
+        raise UsageError(f"--task {task}: {where} has a head for {' or '.join(kinds)}")
+    chosen = task or kinds[0]
+    if chosen == "span":
+        return {"name": chosen, "unanswered": True}  # one that has learnt to answer all finds it unlikely
+    if chosen not in ("classify", "pair", "tag"):
+        return {"name": chosen}
+    labels = labels_in(config, where)
+    return {"name": chosen, "labels": labels} | ({"scheme": scheme_in(labels)} if chosen == "tag" else {})
+
+
+def labels_in(config: dict[str, Any], where: str) -> list[str]:
+    """In the order of the layer's rows."""
+    named = config.get("id2label", {"0": "LABEL_0", "1": "LABEL_1"})
+    numbers = {str(i) for i in range(len(named))} if isinstance(named, dict) else set()
+    if not numbers or set(named) != numbers or not all(isinstance(each, str) for each in named.values()):
+        raise ModelError(f"{where}: config.json: id2label must name the labels by their numbers from 0")
+    labels = [named[str(i)] for i in range(len(named))]
+    if len(set(labels)) < len(labels):
+        raise ModelError(f"{where}: config.json: id2label has the same label twice")
+    return labels
+
+
+def scheme_in(labels: list[str]) -> str | None:
+    """Of tags: one in which all of them stand, and no others; None: plain labels."""
+    return next((each for each in ("iob2", "iobes") if sorted(known_tags(labels, each)) == sorted(labels)), None)
+
+
+def in_our_order(tensors: dict[str, Tensor], section: dict[str, Any]) -> dict[str, Tensor]:
+    """The rows of a layer for tags, which ours has sorted."""
+    if section.get("scheme") is None:
+        return tensors
+    rows = [section["labels"].index(tag) for tag in known_tags(section["labels"], section["scheme"])]
+    return tensors | {name: tensors[name][rows] for name in ("head.weight", "head.bias")}
 
 
 def between(family: Family, model_type: str, name: str) -> Any:

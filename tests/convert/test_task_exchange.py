@@ -1,4 +1,5 @@
-"""Fine-tuned runs become folders whose heads tell the same: classes, numbers, choices, tags and answers, family by family."""
+"""Fine-tuned runs become folders whose heads tell the same, and back: classes, numbers, choices, tags and answers, family by
+family."""
 
 import json
 
@@ -8,7 +9,7 @@ import transformers as hf
 
 from seqloom.batches.labelled import batch_of
 from seqloom.cli import run as command
-from seqloom.exchange import export_folder
+from seqloom.exchange import export_folder, import_folder, load
 from seqloom.runs import pretrain
 from seqloom.supervise import finetune
 from tests.tasks.labelled import examples, write
@@ -82,6 +83,84 @@ def test_heads_tell_the_same(place, tmp_path, family, task):
     config = json.loads((tmp_path / "theirs/config.json").read_text())
     if task in ("classify", "pair", "tag"):
         assert [config["id2label"][str(i)] for i in range(len(run.learner.labels))] == run.learner.labels
+    import_folder(tmp_path / "theirs", tmp_path / "back", task=task)
+    back = load(tmp_path / "back", "cpu")
+    with torch.no_grad():
+        compare(back, model, asked, task)
+    assert getattr(back.learner, "labels", None) == getattr(run.learner, "labels", None)
+    assert answers(back, place, task) == answers(run, place, task)
+
+
+def answers(run, place, task):
+    """But for the last digits: a number is told in other units."""
+    file = next(place.glob(f"{task}.*"))
+    told = json.loads(json.dumps(list(run.predict_files([file]))), parse_float=lambda digits: round(float(digits), 3))
+    assert told and not any("error" in each for each in told)
+    return told
+
+
+def test_tags_in_another_order_are_the_same_tags(place, tmp_path):
+    run, model, _ = exported(place, tmp_path, "bert", "tag")
+    order = [3, 0, 4, 2, 1]
+    model.classifier.weight.data, model.classifier.bias.data = (
+        model.classifier.weight[order],
+        model.classifier.bias[order],
+    )
+    model.config.id2label = {i: run.learner.labels[j] for i, j in enumerate(order)}
+    model.save_pretrained(tmp_path / "theirs")
+    import_folder(tmp_path / "theirs", tmp_path / "back")
+    back = load(tmp_path / "back", "cpu")
+    assert back.learner.labels == run.learner.labels == ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+    assert answers(back, place, "tag") == answers(run, place, "tag")
+
+
+def test_planted_bug_tags_left_in_their_order_are_noticed(place, tmp_path, monkeypatch):
+    monkeypatch.setattr("seqloom.exchange.in_our_order", lambda tensors, section: tensors)
+    with pytest.raises(AssertionError):
+        test_tags_in_another_order_are_the_same_tags(place, tmp_path)
+
+
+def test_tags_of_no_scheme_are_plain_labels(place, tmp_path):
+    exported(place, tmp_path, "bert", "tag")
+    changed(tmp_path / "theirs", id2label={str(i): name for i, name in enumerate(["NOUN", "VERB", "X", "B-A", "O"])})
+    import_folder(tmp_path / "theirs", tmp_path / "back")
+    back = load(tmp_path / "back", "cpu")
+    assert back.learner.labels == ["NOUN", "VERB", "X", "B-A", "O"] and back.learner.scheme is None
+
+
+def test_without_a_word_about_pairs_classes_are_of_single_texts(place, tmp_path):
+    exported(place, tmp_path, "roberta", "pair")
+    import_folder(tmp_path / "theirs", tmp_path / "back")
+    assert load(tmp_path / "back", "cpu").task == "classify"
+
+
+def changed(folder, **values):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "code", "words"),
+    [
+        ({}, ["--task", "tag"], 2, "has a head for classify or pair"),
+        ({"architectures": ["BertForMaskedLM"]}, ["--task", "pair"], 2, "was not fine-tuned"),
+        ({"architectures": ["BertModel"]}, [], 4, "a body alone is not imported"),
+        ({"architectures": 5}, [], 4, "a body alone is not imported"),
+        ({"architectures": ["BertForQuestionAnswering"]}, [], 4, "no tensor 'qa_outputs.weight'"),
+        ({"id2label": {"0": "a", "2": "b"}}, [], 4, "by their numbers from 0"),
+        ({"id2label": {"0": "a", "1": "a"}}, [], 4, "the same label twice"),
+        ({"id2label": ["a", "b"]}, [], 4, "by their numbers from 0"),
+        ({"id2label": {"0": "a", "1": "b", "2": "c"}}, [], 4, "'classifier.weight' has the shape"),
+        ({"problem_type": "multi_label_classification"}, [], 4, "several classes at a time"),
+    ],
+)
+def test_a_head_that_is_not_what_it_says_is_refused(place, tmp_path, capsys, values, options, code, words):
+    exported(place, tmp_path, "bert", "classify")
+    changed(tmp_path / "theirs", **values)
+    capsys.readouterr()
+    assert command(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "back"), *options]) == code
+    told = capsys.readouterr().err
+    assert words in told and len(told.splitlines()) == 1 and not (tmp_path / "back").exists()
 
 
 def compare(run, model, asked, task):
