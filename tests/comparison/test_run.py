@@ -98,32 +98,24 @@ def test_called_again_nothing_is_done_twice(finished, text):
     assert {path: path.stat().st_mtime_ns for path in before} == before and hard(folder) == table
 
 
-def test_moved_and_called_from_elsewhere_it_goes_on(text, tmp_path, monkeypatch):
-    given = plan_of(text, rows=[LSTM], seeds=1, pairs=5)
-    monkeypatch.chdir(tmp_path)
-    first = compare(given, "out", device="cpu")
-    (tmp_path / "out").rename(tmp_path / "moved")
-    (tmp_path / "other").mkdir()
-    monkeypatch.chdir(tmp_path / "other")
-    before = (tmp_path / "moved/runs/LSTM/seed-0/card.md").stat().st_mtime_ns
-    again = compare(given, "../moved", device="cpu")
-    assert again.figures[0].values["LSTM"] == first.figures[0].values["LSTM"]
-    assert (tmp_path / "moved/runs/LSTM/seed-0/card.md").stat().st_mtime_ns == before
-
-
-def test_taken_elsewhere_without_its_weights_it_goes_on(text, tmp_path):
+def test_taken_elsewhere_without_its_weights_it_goes_on(text, tmp_path, monkeypatch):
     """What is finished needs no weights; what is not, and has lost them, begins anew."""
-    whole = compare(plan_of(text, rows=[LSTM], seeds=2, pairs=5), tmp_path / "out", device="cpu")
+    given = plan_of(text, rows=[LSTM], seeds=2, pairs=5)
+    monkeypatch.chdir(tmp_path)
+    whole = compare(given, "out", device="cpu")
     table = hard(tmp_path / "out")
-    shutil.copytree(tmp_path / "out", tmp_path / "there", ignore=shutil.ignore_patterns("*.safetensors", "checkpoints"))
-    for path in (tmp_path / "there").glob("results/LSTM/seed-1.*"):
+    there = tmp_path / "there"
+    shutil.copytree(tmp_path / "out", there, ignore=shutil.ignore_patterns("*.safetensors", "checkpoints"))
+    for path in there.glob("results/LSTM/seed-1.*"):
         path.unlink()
     for name in ("card.md", "weights.json"):
-        (tmp_path / "there/runs/LSTM/seed-1" / name).unlink()
-    before = (tmp_path / "there/runs/LSTM/seed-0/card.md").stat().st_mtime_ns
-    again = compare(plan_of(text, rows=[LSTM], seeds=2, pairs=5), tmp_path / "there", device="cpu")
-    assert again.rows == whole.rows and hard(tmp_path / "there") == table
-    assert (tmp_path / "there/runs/LSTM/seed-0/card.md").stat().st_mtime_ns == before
+        (there / "runs/LSTM/seed-1" / name).unlink()
+    before = (there / "runs/LSTM/seed-0/card.md").stat().st_mtime_ns
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    again = compare(given, "../there", device="cpu")
+    assert again.rows == whole.rows and hard(there) == table
+    assert (there / "runs/LSTM/seed-0/card.md").stat().st_mtime_ns == before
 
 
 def test_where_nothing_succeeds_there_is_a_page_that_says_so(text, tmp_path):
