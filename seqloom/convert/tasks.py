@@ -62,8 +62,7 @@ def stored_head(family: Family, config: dict[str, Any], task: str | None, where:
         return None
     section = section_of(name, config, task, where)
     model_type = config["model_type"]
-    own = in_head(model_type, name) or (model_type == "electra" and name == "MultipleChoice")
-    return task_head(family, model_type, section, own)
+    return task_head(family, model_type, section, between(family, model_type, name) != family.table["pooler"])
 
 
 def section_of(name: str, config: dict[str, Any], task: str | None, where: str) -> dict[str, Any]:

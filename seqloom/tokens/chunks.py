@@ -76,10 +76,10 @@ class ChunkTable:
         flat = np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum()))
         ends = np.cumsum(lengths)
         if first + count > self._starts.size:
-            self._starts, self._lengths = _grown(self._starts, first + count), _grown(self._lengths, first + count)
-            self._unknown = _grown(self._unknown, first + count)
+            self._starts, self._lengths = grown(self._starts, first + count), grown(self._lengths, first + count)
+            self._unknown = grown(self._unknown, first + count)
         if self._used + flat.size > self._flat.size:
-            self._flat = _grown(self._flat, self._used + flat.size)
+            self._flat = grown(self._flat, self._used + flat.size)
         self._flat[self._used : self._used + flat.size] = flat
         self._starts[first : first + count] = self._used + ends - lengths
         self._lengths[first : first + count] = lengths
@@ -120,7 +120,7 @@ class ChunkTable:
         ]
 
 
-def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    grown = np.zeros(max(size, 2 * array.size), array.dtype)
-    grown[: array.size] = array
-    return grown
+def grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    larger = np.zeros(max(size, 2 * array.size), array.dtype)
+    larger[: array.size] = array
+    return larger

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.tokens.chunks import chunks
+from seqloom.tokens.chunks import chunks, grown
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 
@@ -40,7 +40,6 @@ class Unit(NamedTuple):
 class Chunk(NamedTuple):
     """A piece of text between two places where it may be cut."""
 
-    text: str
     units: list[Unit]
     rest: str  # blanks that it leaves to the gap of the next unit
 
@@ -109,7 +108,7 @@ class Surface:
 
     def _clear(self) -> None:
         """Forgets the chunks and what stands between them; they are numbered, so that texts are arrays."""
-        self._chunks = [Chunk("", [], "")]  # the first is the end of a text
+        self._chunks = [Chunk([], "")]  # the first is the end of a text
         self._numbers: dict[str | None, int] = {None: 0}
         self._after = np.zeros(1 << 10, np.int64)  # the state that a chunk leaves
         self._states: list[State] = []
@@ -147,10 +146,10 @@ class Surface:
     def _add(self, texts: list[str]) -> None:
         first = len(self._chunks)
         if first + len(texts) > self._after.size:
-            self._after = np.concatenate([self._after, np.zeros(first + len(texts), np.int64)])
-        for number, (text, (units, rest)) in enumerate(zip(texts, self._split(texts), strict=True), first):
-            self._chunks.append(Chunk(text, units, rest))
-            self._after[number] = self._state(_kind(units[-1].word), rest) if units else _PASSED_ON
+            self._after = grown(self._after, first + len(texts))
+        for number, chunk in enumerate(self._split(texts), first):
+            self._chunks.append(chunk)
+            self._after[number] = self._state(_kind(chunk.units[-1].word), chunk.rest) if chunk.units else _PASSED_ON
         self._numbers.update(zip(texts, range(first, first + len(texts)), strict=True))
         self._characters += sum(map(len, texts))
 
@@ -161,18 +160,18 @@ class Surface:
             self._characters += len(waiting)
         return number
 
-    def _split(self, texts: list[str]) -> Iterator[tuple[list[Unit], str]]:
+    def _split(self, texts: list[str]) -> Iterator[Chunk]:
         if not self.forgets_gaps:
             for text in texts:
                 form = text.lstrip(" \t\n\r")
-                yield ([Unit("", form, self.tokenizer.lowered(form))] if form else []), ""
+                yield Chunk([Unit("", form, self.tokenizer.lowered(form))] if form else [], "")
             return
         for text, words in zip(texts, self.tokenizer.words_with_offsets(texts), strict=True):
             units, place = [], 0
             for start, stop, word in words:
                 units.append(Unit(text[place:start], text[start:stop], word))
                 place = stop
-            yield units, text[place:]
+            yield Chunk(units, text[place:])
 
     def _units(self, place: int) -> Iterator[tuple[str, Unit, str]]:
         """Those of a place, between the kinds of word left and right of each."""
