@@ -18,6 +18,10 @@
     recipe = "gpt2-tiny"
     settings = ["train.optim.lr=1e-3"]
 
+    [[questions]]                         # what is asked before anything is seen need not be found among all pairs of rows
+    name = "Recurrence or attention?"
+    rows = ["lstm-tiny", "gpt2-tiny"]
+
     [suites]
     blimp = "blimp.jsonl"
 
@@ -39,7 +43,7 @@ import torch
 from pydantic import Field, model_validator
 
 from seqloom.comparison.solve import solved
-from seqloom.config import Config, build, read_toml
+from seqloom.config import Config, build, read_toml, unknown_name
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
 from seqloom.materials import LabelledTexts, watched
@@ -82,7 +86,7 @@ class RowConfig(Config):
     """grow: what is made larger or smaller when the sizes of rows are to be equal."""
 
     recipe: str
-    name: str | None = None
+    name: str | None = Field(None, min_length=1, max_length=100)
     settings: tuple[str, ...] = ()
     tokenizer: str | None = None
     vocab_size: int | None = Field(None, gt=0)
@@ -100,6 +104,13 @@ class TaskConfig(Config):
     name: str | None = None
     how: str = "finetune"
     settings: tuple[str, ...] = ()
+
+
+class QuestionConfig(Config):
+    """Two rows that are to be told apart, if they can be: corrected for the other questions, not for all pairs of rows."""
+
+    name: str = Field(min_length=1, max_length=200)
+    rows: tuple[str, str]
 
 
 class PriceConfig(Config):
@@ -121,6 +132,7 @@ class PlanConfig(Config):
     suites: dict[str, str] = {}  # noqa: RUF012
     pairs: int = Field(0, ge=0, description="minimal pairs that are made from held-out text, of each kind")
     tasks: tuple[TaskConfig, ...] = ()
+    questions: tuple[QuestionConfig, ...] = ()
     milestones: bool | tuple[str, ...] = Field(
         False, description="weights at round numbers of words are kept, and measured by all suites or by these"
     )
@@ -254,6 +266,19 @@ def check(plan: PlanConfig, source: str) -> None:
             found.append(f"unknown task {task.task!r} to transfer to (known: {', '.join(known)})")
         if task.how not in HOWS:
             found.append(f"task {task.task!r}: unknown how {task.how!r} (known: {', '.join(HOWS)})")
+    for question in plan.questions:
+        for name in question.rows:
+            if name not in names:
+                found.append(f"question {question.name!r}: {unknown_name('row', name, name, names)}")
+        if question.rows[0] == question.rows[1]:
+            found.append(f"question {question.name!r} asks about one row twice: give two")
+    asked = [frozenset(question.rows) for question in plan.questions]
+    if len(set(asked)) < len(asked):
+        found.append(
+            "two questions are about the same rows: give one, for every question makes all others harder to answer"
+        )
+    if len({question.name for question in plan.questions}) < len(plan.questions):
+        found.append("two questions are called the same: give them other names")
     titles = [task_name(task) for task in plan.tasks]
     if len(set(titles)) < len(titles):
         found.append("two tasks are called the same: give them names (name = …)")

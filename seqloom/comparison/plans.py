@@ -20,6 +20,11 @@ CLASSROOM: dict[str, tuple[str, list[str]]] = {
     "BERT": ("bert-tiny", [*ATTENTION, "model.num_heads=4", "train.optim.lr=2e-3"]),
     "ELECTRA": ("electra-tiny", [*ATTENTION, "model.num_heads=4", "train.optim.lr=2e-3"]),
 }
+QUESTIONS = {
+    "Do gates help?": ("RNN", "LSTM"),
+    "Recurrence or attention?": ("LSTM", "GPT"),
+    "Guess hidden words, or tell replaced ones?": ("BERT", "ELECTRA"),
+}
 WORDS_PER_MINUTE = 110_000  # of each of the four, on two cores
 
 
@@ -34,6 +39,9 @@ def classroom(words: float = 500_000, seeds: int = 3, rows: tuple[str, ...] = tu
         "budget": {"words": words},
         "rows": [
             {"name": name, "recipe": CLASSROOM[name][0], "settings": CLASSROOM[name][1], "grow": "dim"} for name in rows
+        ],
+        "questions": [
+            {"name": name, "rows": list(asked)} for name, asked in QUESTIONS.items() if set(asked) <= set(rows)
         ],
     }
 

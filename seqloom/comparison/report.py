@@ -3,11 +3,13 @@
 import csv
 import io
 from pathlib import Path
+from typing import NamedTuple
 
 from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, page, table, whiskers
 from seqloom.comparison.plan import slug
 from seqloom.comparison.table import Comparison, Figure, pareto
-from seqloom.files import write_bytes, write_json
+from seqloom.files import read_json, write_bytes, write_json
+from seqloom.metrics.differences import Difference
 from seqloom.progress import clock, human
 
 WINNER, AMONG = " ★", " ☆"
@@ -23,16 +25,22 @@ LEGEND = (
 def write_report(found: Comparison, folder: Path) -> Path:
     """Returns the page."""
     colour = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(found.rows)}
-    pictures = {slug(title): (title, note, picture) for title, note, picture in draw(found, colour)}
-    for name, (_, _, picture) in pictures.items():
-        write_bytes(folder / f"{name}.svg", as_file(picture, colour).encode())
-    write_json(folder / "comparison.json", found.record())
+    pictures = draw(found, colour)
+    names = [f"{picture.name}.svg" for picture in pictures]
+    for name, picture in zip(names, pictures, strict=True):
+        write_bytes(folder / name, as_file(picture.drawn, colour).encode())
+    before = read_json(folder / "comparison.json").get("pictures", []) if (folder / "comparison.json").exists() else []
+    write_json(folder / "comparison.json", found.record() | {"pictures": names})
+    for name in set(before) - set(names):  # of rows and figures that have left the plan
+        (folder / Path(name).name).unlink(missing_ok=True)
     write_bytes(folder / "table.csv", as_csv(found).encode())
     parts = [f"<h1>{escaped(found.name)}</h1>", table(header(found), cells(found), colour)]
     parts += [f'<p class="note">{escaped(LEGEND)}</p>', *missing(found)]
     parts += bullets(found.caveats, "Before you believe a difference", "note")
-    for title, note, picture in pictures.values():
-        parts.append(f"<h2>{escaped(title)}</h2>{picture}" + (f'<p class="note">{escaped(note)}</p>' if note else ""))
+    parts += answered(found)
+    for each in pictures:
+        note = f'<p class="note">{escaped(each.note)}</p>' if each.note else ""
+        parts.append(f"<h2>{escaped(each.title)}</h2>{each.drawn}{note}")
     parts += told_apart(found)
     parts.append("<h2>What it cost</h2>" + table(cost_header(found), cost_cells(found), colour))
     boxes = [f"<div><h3>{escaped(name)}</h3><pre>{escaped(text)}</pre></div>" for name, text in found.samples.items()]
@@ -98,7 +106,8 @@ def as_text(found: Comparison) -> str:
         )
         for row in rows
     ]
-    return "\n".join([*lines, "", LEGEND, *(f"- {line}" for line in found.caveats)])
+    asked = [f"{question} {', '.join(cells)}" for question, *cells in answer_cells(found)]
+    return "\n".join([*lines, "", LEGEND, *asked, *(f"- {line}" for line in found.caveats)])
 
 
 def missing(found: Comparison) -> list[str]:
@@ -133,14 +142,40 @@ def told_apart(found: Comparison) -> list[str]:
             if p >= 0.05:
                 noise += 1
                 continue
-            value, low, high = each.interval
-            if value < 0:
-                a, b, value, low, high = b, a, -value, -high, -low
-            lines.append([figure.name, f"{a} over {b}", f"{value:.4f} [{low:.4f}, {high:.4f}]", f"{p:.2g}"])
+            lines.append([figure.name, *higher_over_lower(a, b, each), f"{p:.2g}"])
     head = ["figure", "higher over lower", "difference", "p, corrected"]
     parts = ["<h2>What can be told apart</h2>"]
     parts.append(table(head, lines) if lines else "<p>Nothing: every difference may be noise.</p>")
     return [*parts, f'<p class="note">{noise} other differences may be noise.</p>']
+
+
+def higher_over_lower(a: str, b: str, each: Difference) -> tuple[str, str]:
+    value, low, high = each.interval
+    if value < 0:
+        a, b, value, low, high = b, a, -value, -high, -low
+    return f"{a} over {b}", f"{value:.4f} [{low:.4f}, {high:.4f}]" if each.interval.bounded else f"{value:.4f}"
+
+
+def answer_cells(found: Comparison) -> list[list[str]]:
+    lines = []
+    for each in found.answers:
+        verdict = "told apart" if each.p < 0.05 else "may be noise"
+        lines.append(
+            [each.question, each.figure, *higher_over_lower(*each.rows, each.found), f"p {each.p:.2g}", verdict]
+        )
+    return lines
+
+
+def answered(found: Comparison) -> list[str]:
+    """What was asked, whatever came of it."""
+    questions = [question["name"] for question in found.plan["questions"]]
+    if not questions:
+        return []
+    head = ["question", "figure", "higher over lower", "difference", "corrected for all questions", ""]
+    open_ones = [name for name in questions if name not in {each.question for each in found.answers}]
+    told = f"No figure yet that both rows have: {'; '.join(open_ones)}" if open_ones else ""
+    note = f'<p class="note">{escaped(told)}</p>' if told else ""
+    return ["<h2>What was asked</h2>" + (table(head, answer_cells(found)) if found.answers else "") + note]
 
 
 def as_csv(found: Comparison) -> str:
@@ -169,13 +204,23 @@ def as_csv(found: Comparison) -> str:
 # ---- pictures
 
 
-def draw(found: Comparison, colour: dict[str, str]) -> list[tuple[str, str, str]]:
-    """Title, remark, picture."""
-    pictures = []
+class Picture(NamedTuple):
+    name: str  # of its file
+    title: str
+    note: str
+    drawn: str
+
+
+def draw(found: Comparison, colour: dict[str, str]) -> list[Picture]:
+    pictures: list[Picture] = []
+
+    def add(title: str, drawn: str, note: str = "", name: str = "") -> None:
+        pictures.append(Picture(slug(name or title), title, note, drawn))
+
     for figure in found.figures:
         rows = list(figure.values)
         ends = [figure.interval(row) for row in rows]
-        pictures.append((figure.name, "", whiskers(rows, ends, figure.name, colour)))
+        add(figure.name, whiskers(rows, ends, figure.name, colour))
     bits = next((figure for figure in found.figures if figure.name == "bits per byte"), None)
     if bits is not None and len(bits.values) > 1:
         points = {row: (found.costs[row]["flops"], bits.interval(row).value) for row in bits.values}
@@ -187,10 +232,10 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[tuple[str, str, str]
         picture = chart(
             "floating-point operations", "bits per byte", [*dots, *line], colour | {"Pareto": "#888"}, log_x=True
         )
-        pictures.append(("Bits per byte against computation", remark, picture))
+        add("Bits per byte against computation", picture, remark)
     for suite, rows_of in found.milestones.items():
         curves = [Curve(row, points) for row, points in rows_of.items()]
-        pictures.append((f"{suite} against words read", "", chart("words", suite, curves, colour, log_x=True)))
+        add(f"{suite} against words read", chart("words", suite, curves, colour, log_x=True))
     groups: dict[str, list[str]] = {}
     for row, each in found.curves.items():
         groups.setdefault(each.meaning, []).append(row)
@@ -199,9 +244,10 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[tuple[str, str, str]
             curves = [
                 Curve(r, list(zip(getattr(found.curves[r], effort), found.curves[r].loss, strict=True))) for r in rows
             ]
-            heading = f"Loss against {title}" + (f" ({', '.join(rows)})" if len(groups) > 1 else "")
-            name = "training loss, nats a target"
-            pictures.append((heading, "", chart(title, name, curves, colour, log_x=effort == "flops")))
+            drawn = chart(title, "training loss, nats a target", curves, colour, log_x=effort == "flops")
+            heading, several = f"Loss against {title}", len(groups) > 1
+            # of any number of rows the first is name enough: each is in one group
+            add(heading + f" ({', '.join(rows)})" * several, drawn, name=heading + f" {rows[0]}" * several)
     return pictures
 
 

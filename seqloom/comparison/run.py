@@ -32,7 +32,7 @@ from seqloom.comparison.report import write_report
 from seqloom.comparison.table import Comparison, collect
 from seqloom.cost import cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
-from seqloom.files import sole_owner, write_json
+from seqloom.files import read_json, sole_owner, write_json
 from seqloom.folder import clear, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
@@ -136,6 +136,7 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
             | {part: [located(folder, name) for name in getattr(task, part)] for part in ("train", "valid", "test")}
             for task in plan.tasks
         ],
+        "questions": questions_of(plan, folder),
         "price": plan.price and plan.price.model_dump(),
         "prompt": plan.prompt,
         "device": device,
@@ -148,6 +149,14 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         write_pairs(Path(rows[0].data), pairs, plan.pairs)
     write_json(folder / "plan.json", record)
     return record
+
+
+def questions_of(plan: PlanConfig, folder: Path) -> list[dict[str, Any]]:
+    """late: there were results when it was asked first. Who has seen a table asks about what stands out in it."""
+    there = read_json(folder / "plan.json").get("questions", []) if (folder / "plan.json").exists() else []
+    known = {frozenset(question["rows"]): question["late"] for question in there}
+    seen = any((folder / "results").glob("*/*.json"))
+    return [each.model_dump() | {"late": known.get(frozenset(each.rows), seen)} for each in plan.questions]
 
 
 def located(folder: Path, path: str) -> str:

@@ -6,7 +6,7 @@ say why. Rows are compared by a figure only if it means the same for all of them
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,15 +46,26 @@ class Figure(NamedTuple):
         names = list(self.values)
         return [names[i] for i in leaders(list(self.values.values()), self.lower)] if len(names) > 1 else []
 
-    def differences(self) -> list[tuple[str, str, Difference, float]]:
-        """Of all pairs of rows, with the p value that so many comparisons leave of it (Holm, 1979)."""
-        pairs = list(combinations(self.values, 2))
+    def differences(self, asked: Sequence[tuple[str, str]] | None = None) -> list[tuple[str, str, Difference, float]]:
+        """Of all pairs of rows, or of those that were asked about, with the p value that so many comparisons leave of it
+        (Holm, 1979)."""
+        pairs = list(combinations(self.values, 2)) if asked is None else asked
         found = []
         for a, b in pairs:
             test = difference if self.values[a].ndim == 2 else difference_of_seeds
             found.append(test(self.values[a], self.values[b]))
         adjusted = holm([each.p for each in found])
         return [(a, b, each, p) for (a, b), each, p in zip(pairs, found, adjusted, strict=True)]
+
+
+class Answer(NamedTuple):
+    """What a figure says to a question: the first row less the second, and p corrected for all questions that it answers."""
+
+    question: str
+    figure: str
+    rows: tuple[str, str]
+    found: Difference
+    p: float
 
 
 class Curves(NamedTuple):
@@ -74,6 +85,7 @@ class Comparison(NamedTuple):
     seeds: dict[str, list[int]]  # those that are finished
     costs: dict[str, dict[str, float]]  # of a row, the mean over its seeds
     figures: list[Figure]
+    answers: list[Answer]
     curves: dict[str, Curves]
     milestones: dict[str, dict[str, list[tuple[float, float]]]]  # by suite and row: words, accuracy
     samples: dict[str, str]
@@ -100,8 +112,13 @@ class Comparison(NamedTuple):
                     "not_told_apart_from_the_best": figure.leaders(), "differences": pairs,
                 }
             )  # fmt: skip
+        answers = [
+            {"question": each.question, "figure": each.figure, "rows": list(each.rows), **each.found.interval.record()}
+            | {"p": each.found.p, "p_adjusted": each.p}
+            for each in self.answers
+        ]
         return {
-            "name": self.name, "seeds": self.seeds, "costs": self.costs, "figures": figures,
+            "name": self.name, "seeds": self.seeds, "costs": self.costs, "figures": figures, "answers": answers,
             "milestones": self.milestones, "held_fixed": self.held, "caveats": self.caveats, "samples": self.samples,
             "versions": self.versions, "plan": self.plan,
         }  # fmt: skip
@@ -125,29 +142,42 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         *(suite_figure(suite, rows, results, items) for suite in record["suites"]),
         *(task_figure(task["name"], rows, results) for task in record["tasks"]),
     ]
+    figures, empty = [each for each in figures if each.values], [each for each in figures if not each.values]
     costs = {name: costs_of(results[name].values(), record["price"]) for name in names}
     return Comparison(
         name=record["name"],
         rows=names,
         seeds={name: list(results[name]) for name in names},
         costs=costs,
-        figures=[figure for figure in figures if figure.values],
+        figures=figures,
+        answers=answers(record["questions"], figures),
         curves={row["name"]: curves_of(runs[row["name"]], meaning(row, configs)) for row in rows if not counted(row)},
         milestones=milestones_of(record["suites"], results),
         samples={name: next(iter(results[name].values()))["sample"] for name in names},
         held=held_fixed(rows, configs, record),
         caveats=[
             *caveats(rows, configs, results, costs, record, failures),
-            *nobody_has(figures),
+            *nobody_has(empty),
         ],
         plan=record,
         versions=next(iter(configs.values()))["versions"] if configs else record["versions"],
     )
 
 
-def nobody_has(figures: list[Figure]) -> list[str]:
-    empty = [figure for figure in figures if not figure.values and figure.name != "bits per byte"]
-    return [f"no row has {each.name}: {reason}" for each in empty for reason in dict.fromkeys(each.missing.values())]
+def nobody_has(empty: list[Figure]) -> list[str]:
+    asked = [figure for figure in empty if figure.name != "bits per byte"]
+    return [f"no row has {each.name}: {reason}" for each in asked for reason in dict.fromkeys(each.missing.values())]
+
+
+def answers(questions: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> list[Answer]:
+    """One question after the other, by every figure that both rows have."""
+    found: dict[str, list[Answer]] = {question["name"]: [] for question in questions}
+    for figure in figures:
+        asked = [question for question in questions if all(row in figure.values for row in question["rows"])]
+        told = figure.differences([(first, second) for first, second in (question["rows"] for question in asked)])
+        for question, (first, second, each, p) in zip(asked, told, strict=True):
+            found[question["name"]].append(Answer(question["name"], figure.name, (first, second), each, p))
+    return [answer for each in found.values() for answer in each]
 
 
 def costs_of(results: Iterable[dict[str, Any]], price: dict[str, Any] | None) -> dict[str, float]:
@@ -307,7 +337,8 @@ def held_fixed(rows: list[dict[str, Any]], configs: dict[str, Any], record: dict
     ends = ", ".join(f"{value:,.6g} {name}" for name, value in record["budget"].items())
     found = [f"budget: {ends}", f"seeds: {', '.join(map(str, record['seeds']))}"]
     if record["parameters"] is not None:
-        found.append(f"parameters: {record['parameters']:,.6g}, by {', '.join(row['solved'] for row in rows)}")
+        sizes = "; ".join(f"{row['name']}: {row['solved']}" for row in rows)
+        found.append(f"parameters: {record['parameters']:,.0f} ({sizes})")
     if len({configs[row["name"]]["data"]["fingerprint"] for row in rows}) == 1:
         found.append("the text and its tokens")
     tables = [settings_of(row) for row in rows if not counted(row)]
@@ -340,9 +371,7 @@ def caveats(
             shown = ", ".join(f"{row} {value:,.0f}" for row, value in values.items())
             found.append(f"{name} could not be held fixed: {shown}")
     found += [f"{row['name']} counts: its size is the number of n-grams in the text" for row in rows if counted(row)]
-    paired = [
-        row["name"] for row in rows if getattr(objective_class(learns(row)["name"]), "form", "single") != "single"
-    ]
+    paired = [row["name"] for row in rows if objective_class(learns(row)["name"]).form in ("next", "order")]
     if paired and len(paired) < len(rows):
         found.append(
             f"pairs of sentences are learnt from by {', '.join(paired)}: documents of one sentence are not read"
@@ -353,6 +382,11 @@ def caveats(
             f"{kind}: {', '.join(n for n in kinds if kinds[n] == kind)}" for kind in dict.fromkeys(kinds.values())
         )
         found.append(f"sentences are scored by what each model has learnt: {told}")
+    late = [question["name"] for question in record["questions"] if question["late"]]
+    if late:
+        found.append(
+            f"asked when there were results already, so that what stood out may have been asked about: {'; '.join(late)}"
+        )
     tables = {row["name"]: settings_of(row) for row in rows if not counted(row)}
     for key in dict.fromkeys(key for table in tables.values() for key in table):
         chosen = {name: table[key] for name, table in tables.items() if key in table}

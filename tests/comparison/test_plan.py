@@ -59,6 +59,22 @@ def size(row, data):
         ({"text": {"built_in": True, "tokenizer": "sylables"}}, ["sylables"]),
         ({"milestones": ["pairs", "blimp"], "pairs": 5}, ["no suite 'blimp' in this plan (pairs)"]),
         ({"rows": [LSTM | {"bar": 1}]}, ["'rows.0.bar' (known: grow, name, recipe, settings, tokenizer, vocab_size)"]),
+        ({"rows": [LSTM | {"name": "L" * 101}]}, ["rows.0.name", "at most 100 characters"]),
+        ({"questions": [{"name": "Why?", "rows": ["LSTM", "GTP"]}]}, ["question 'Why?': unknown row 'GTP'", "'GPT'"]),
+        ({"questions": [{"name": "Why?", "rows": ["LSTM", "LSTM"]}]}, ["question 'Why?' asks about one row twice"]),
+        ({"questions": [{"name": "Why?", "rows": ["LSTM"]}]}, ["questions.0.rows"]),
+        (
+            {
+                "questions": [
+                    {"name": name, "rows": rows} for name, rows in (("1", ["LSTM", "GPT"]), ("2", ["GPT", "LSTM"]))
+                ]
+            },
+            ["two questions are about the same rows"],
+        ),
+        (
+            {"questions": [{"name": "Why?", "rows": ["LSTM", row]} for row in ("GPT", "n-gram")]},
+            ["two questions are called"],
+        ),
         ({"rwos": [LSTM]}, ["rwos", "did you mean 'rows'"]),
     ],
 )

@@ -29,6 +29,8 @@ from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, writ
 from tests.tasks.labelled import examples, write
 from tests.test_quickstart import check_page
 
+ASKED = {"name": "Recurrence or attention?", "rows": ["LSTM", "GPT"]}
+WHOLE = {"price": {"hour": 3.6, "currency": "EUR"}, "milestones": True, "questions": [ASKED]}
 SOFT = ("seconds", "energy_kwh", "price")  # what no two calls share
 
 
@@ -40,8 +42,7 @@ def text(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(text):
     """Three rows and two seeds, two at a time."""
-    given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True)
-    return compare(given, text.parent / "finished", jobs=2, device="cpu"), text.parent / "finished"
+    return compare(plan_of(text, **WHOLE), text.parent / "finished", jobs=2, device="cpu"), text.parent / "finished"
 
 
 def hard(folder: Path) -> dict:
@@ -50,7 +51,8 @@ def hard(folder: Path) -> dict:
     for costs in found["costs"].values():
         for name in SOFT:
             costs.pop(name, None)
-    return {key: found[key] for key in ("costs", "figures", "caveats", "held_fixed", "samples", "seeds", "milestones")}
+    kept = ("costs", "figures", "answers", "caveats", "held_fixed", "samples", "seeds", "milestones", "pictures")
+    return {key: found[key] for key in kept}
 
 
 def test_the_table(finished):
@@ -65,6 +67,8 @@ def test_the_table(finished):
         assert found.costs[row]["price"] == pytest.approx(found.costs[row]["seconds"] / 1000)
     assert found.costs["LSTM"]["tokens"] == pytest.approx(3000, rel=0.05) == found.costs["GPT"]["tokens"]
     assert any("train.optim.lr" in line or "batches.kind differs" in line for line in found.caveats)
+    assert [each.figure for each in found.answers] == ["bits per byte", "pairs"]
+    assert "asked when there were results" not in " ".join(found.caveats)
     assert "budget: 3,000 tokens" in found.held and "batches.length = 16" in found.held
 
 
@@ -72,7 +76,8 @@ def test_the_page_and_the_files(finished):
     _, folder = finished
     page = (folder / "report.html").read_text(encoding="utf-8")
     check_page(page)
-    for word in ("n-gram", "LSTM", "GPT", "bits per byte", "pairs", "EUR", "held fixed", "seqloom compare"):
+    words = ("n-gram", "LSTM", "GPT", "bits per byte", "pairs", "EUR", "held fixed", "seqloom compare", ASKED["name"])
+    for word in words:
         assert word in page
     lines = (folder / "table.csv").read_text().splitlines()
     assert len(lines) == 4 and lines[0].startswith("row,seeds,parameters,tokens")
@@ -94,7 +99,7 @@ def test_called_again_nothing_is_done_twice(finished, text):
     _, folder = finished
     before = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/*/*") if path.is_file()}
     table = hard(folder)
-    compare(plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True), folder, device="cpu")
+    compare(plan_of(text, **WHOLE), folder, device="cpu")
     assert {path: path.stat().st_mtime_ns for path in before} == before and hard(folder) == table
 
 
@@ -133,8 +138,13 @@ def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path)
     first = compare(plan_of(text, rows=[LSTM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
     assert any("one seed: nothing can be concluded" in line for line in first.caveats)
     assert not first.figures[0].interval("LSTM").bounded and first.figures[0].leaders() == []
-    more = compare(plan_of(text, rows=[LSTM, BERT], seeds=1, pairs=10), tmp_path / "out", device="cpu")
+    asked = [{"name": "One way or both?", "rows": ["BERT", "LSTM"]}]
+    more = compare(plan_of(text, rows=[LSTM, BERT], seeds=1, pairs=10, questions=asked), tmp_path / "out", device="cpu")
     assert more.rows == ["LSTM", "BERT"]
+    assert "asked when there were results already" in " ".join(more.caveats), "whoever has seen some asks otherwise"
+    assert [(each.figure, each.p) for each in more.answers] == [("pairs", 1.0)], "of one seed nothing is told"
+    pictures = {path.name for path in (tmp_path / "out").glob("*.svg")}
+    assert "Loss-against-seconds-BERT.svg" in pictures and "Loss-against-seconds.svg" not in pictures, "of rows before"
     bits, masked, pairs = more.figures
     assert bits.missing == {"BERT": "it has no probability of the next token"} and set(masked.values) == {"BERT"}
     assert set(pairs.values) == {"LSTM", "BERT"}

@@ -5,8 +5,10 @@ import pytest
 
 from seqloom.comparison import table as tables
 from seqloom.comparison.report import shown
-from seqloom.comparison.table import Figure, flat, masked_figures, meaning, pareto, suite_figure
+from seqloom.comparison.table import Figure, answers, caveats, flat, masked_figures, meaning, pareto, suite_figure
 from seqloom.evaluate.minimal import MinimalPair, minimal_pairs
+from seqloom.metrics.differences import difference_of_seeds, holm
+from seqloom.recipes import find_recipe
 
 
 def rows(gap: float, seeds: int = 3, items: int = 400) -> Figure:
@@ -31,6 +33,46 @@ def test_no_winner_inside_the_noise():
     figure = rows(0.02)
     assert len(figure.leaders()) > 1
     assert all("★" not in shown(figure, row, figure.leaders()) for row in figure.values)
+
+
+def test_a_question_is_corrected_for_other_questions_alone():
+    """Of a few rows many pairs are made; who asks about one of them beforehand need not pay for all."""
+    values = {f"row {i}": np.array([-0.01, 0.0, 0.01]) + 0.04 * (i == 1) for i in range(12)}
+    figures = [Figure("bits", True, values, {}), Figure("other", True, {"row 0": values["row 0"]}, {"row 1": "why"})]
+    questions = [{"name": f"{i}?", "rows": ["row 0", f"row {i}"]} for i in (1, 2)]
+    found = answers(questions, figures)
+    assert [(each.question, each.figure, each.rows[1]) for each in found] == [
+        ("1?", "bits", "row 1"),
+        ("2?", "bits", "row 2"),
+    ]
+    alone = [difference_of_seeds(values["row 0"], values[f"row {i}"]) for i in (1, 2)]
+    assert [each.found for each in found] == alone and [each.p for each in found] == holm([each.p for each in alone])
+    among_all = {(a, b): p for a, b, _, p in figures[0].differences()}
+    assert found[0].p < 0.05 < among_all["row 0", "row 1"]
+
+
+def caveats_of(rows, questions=()):
+    configs = {row["name"]: {"tokenizer": "x"} for row in rows}
+    results = {row["name"]: {seed: {"definition": "x"} for seed in (0, 1)} for row in rows}
+    costs = {row["name"]: {"parameters": 1.0, "tokens": 1.0, "words": 1.0} for row in rows}
+    return caveats(rows, configs, results, costs, {"seeds": [0, 1], "questions": list(questions)}, {})
+
+
+def test_only_who_learns_from_pairs_of_sentences_is_said_to():
+    rows = [
+        {"name": name, "recipe": find_recipe(recipe).model_dump()}
+        for name, recipe in (("a", "lstm-tiny"), ("b", "bert-tiny"), ("c", "roberta-tiny"), ("d", "albert-tiny"))
+    ]
+    (told,) = [line for line in caveats_of(rows) if line.startswith("pairs of sentences")]
+    assert told.startswith("pairs of sentences are learnt from by b, d:")
+    assert not any(line.startswith("pairs of sentences") for line in caveats_of([rows[0], rows[2]]))
+
+
+def test_what_was_asked_late_is_said():
+    rows = [{"name": "a", "recipe": find_recipe("lstm-tiny").model_dump()}]
+    questions = [{"name": "early?", "late": False}, {"name": "late?", "late": True}]
+    (told,) = [line for line in caveats_of(rows, questions) if line.startswith("asked when there were results")]
+    assert told.endswith(": late?")
 
 
 def test_planted_noise_without_seeds_names_a_winner(monkeypatch):
