@@ -1,9 +1,12 @@
 """What is there of a comparison when it is called again: it goes on only with what the plan still says.
 
 The plan before is no witness, for rows may have left it and come back: prepared text is known by its manifest, a run by its
-config.json, a result by what it says it was measured by. Only of transfers that are not finished it is asked.
+config.json, a result by what it says it was measured by. Only of transfers that are not finished it is asked. Files are known by
+what they hold: a comparison may have been taken to where they lie elsewhere.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,16 @@ from seqloom.files import read_json, sha256
 
 REMEDY = "choose another --out, or start anew with --overwrite"
 NOTHING: dict[str, Any] = {"suites": [], "tasks": [], "milestones": []}  # what results said before they told it
+PLACES = ("data", "train", "valid", "test")  # of the files of suites and tasks: they have a content beside
 SHOWN = 3  # settings of something that has changed: all may have, where the recipe is another
+
+
+def content(path: Path) -> str:
+    """What a file holds, or the files of a folder."""
+    if not path.is_dir():
+        return sha256(path)
+    held = {file.name: sha256(file) for file in sorted(path.iterdir()) if file.is_file()}
+    return hashlib.sha256(json.dumps(held).encode()).hexdigest()
 
 
 def check_text(folder: Path, files: Sequence[Path], options: dict[str, Any]) -> None:
@@ -74,10 +86,14 @@ def asked(given: dict[str, Any]) -> set[tuple[str, str]]:
 
 def differing(kind: str, before: Iterable[dict[str, Any]], now: Iterable[dict[str, Any]]) -> list[str]:
     """Those of one name that are not what they were, each in words."""
-    known = {each["name"]: flat(each) for each in before}
+
+    def settled(each: dict[str, Any]) -> dict[str, Any]:
+        return flat({key: value for key, value in each.items() if key not in PLACES})
+
+    known = {each["name"]: settled(each) for each in before}
     found = []
     for each in now:
-        new = flat(each)
+        new = settled(each)
         old = known.get(each["name"], new)
         settings = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         if settings:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import MANIFEST, Store
-from seqloom.comparison.begun import check_same, check_text
+from seqloom.comparison.begun import check_same, check_text, content
 from seqloom.comparison.job import FAILED, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
@@ -39,6 +39,7 @@ from seqloom.text.built_in import write_built_in_text
 from seqloom.train.interrupt import Interruption
 from seqloom.train.precision import choose_device
 
+PARTS = ("train", "valid", "test")  # of the files of a task
 BUSY = 8  # the exit code of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
 GRACE = 25.0  # seconds that jobs have to save their state
@@ -115,10 +116,13 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
     """plan.json: rows with whole recipes, and where everything is. A plan that was begun goes on as it was."""
     folders = prepared(plan, folder)
     rows = resolve(plan, folders)
-    suites = [{"name": name, "suite": name, "data": located(folder, data)} for name, data in plan.suites.items()]
+    suites = [
+        {"name": name, "suite": name, "data": located(folder, data), "content": content(Path(data))}
+        for name, data in plan.suites.items()
+    ]
     pairs = folder / f"pairs-{plan.pairs}.jsonl"  # another number of them is another suite
     if plan.pairs:
-        suites.append({"name": "pairs", "suite": "blimp", "data": pairs.name})
+        suites.append({"name": "pairs", "suite": "blimp", "data": pairs.name, "content": f"{plan.pairs} of each kind"})
     text = plan.text.model_dump(mode="json") | {"files": [located(folder, name) for name in plan.text.files]}
     record: dict[str, Any] = {
         "name": plan.name,
@@ -133,7 +137,8 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         "tasks": [
             task.model_dump(mode="json")
             | {"name": task_name(task), "place": slug(task_name(task))}
-            | {part: [located(folder, name) for name in getattr(task, part)] for part in ("train", "valid", "test")}
+            | {part: [located(folder, name) for name in getattr(task, part)] for part in PARTS}
+            | {"content": {part: [content(Path(name)) for name in getattr(task, part)] for part in PARTS}}
             for task in plan.tasks
         ],
         "questions": questions_of(plan, folder),

@@ -3,14 +3,21 @@
 import pytest
 
 from seqloom.comparison import begun
-from seqloom.comparison.begun import check_same
+from seqloom.comparison.begun import check_same, content
 from seqloom.comparison.job import result_of, run_of
 from seqloom.errors import UsageError
 from seqloom.files import write_json
 
 ROW = {"name": "LSTM", "place": "LSTM", "recipe": {"model": {"dim": 16}}, "fingerprint": "abc"}
-PAIRS = {"name": "pairs", "suite": "blimp", "data": "pairs-5.jsonl"}
-TASK = {"name": "tone", "place": "tone", "task": "classify", "settings": []}
+PAIRS = {"name": "pairs", "suite": "blimp", "data": "pairs-5.jsonl", "content": "5 of each kind"}
+TASK = {
+    "name": "tone",
+    "place": "tone",
+    "task": "classify",
+    "settings": [],
+    "train": ["a"],
+    "content": {"train": ["1"]},
+}
 PLAN = {"rows": [ROW], "seeds": [0, 1], "suites": [PAIRS], "tasks": [TASK], "milestones": ["pairs"]}
 BY = {kind: PLAN[kind] for kind in ("suites", "tasks", "milestones")}
 
@@ -27,6 +34,10 @@ def there(folder, by, recipe=ROW["recipe"], text="abc"):
     ("by", "stays"),
     [
         (BY, True),
+        (
+            BY | {"suites": [PAIRS | {"data": "there/pairs"}], "tasks": [TASK | {"train": ["there/a"]}]},
+            True,
+        ),  # taken elsewhere
         (BY | {"suites": [PAIRS, {"name": "blimp", "suite": "blimp", "data": "b.jsonl"}]}, True),  # left out since
         (BY | {"suites": []}, False),
         (BY | {"tasks": []}, False),
@@ -44,7 +55,8 @@ CHANGES = [
     ({"recipe": {"model": {"dim": 20}}}, "row 'LSTM' was something else (recipe.model.dim = 20, now 16)"),
     ({"recipe": {"model": {"dim": 16, "bias": True}}}, "(recipe.model.bias = True, now None)"),
     ({"text": "x" * 64}, f"row 'LSTM' was something else (text = {'x' * 39}…, now abc)"),
-    ({"by": BY | {"suites": [PAIRS | {"data": "other"}]}}, "suite 'pairs' was something else (data = other, now"),
+    ({"by": BY | {"suites": [PAIRS | {"content": "6"}]}}, "suite 'pairs' was something else (content = 6, now 5 of"),
+    ({"by": BY | {"tasks": [TASK | {"content": {"train": ["2"]}}]}}, "(content.train = ['2'], now ['1'])"),
     (
         {"by": BY | {"tasks": [TASK | {"task": "regress"}]}},
         "task 'tone' was something else (task = regress, now classify",
@@ -66,6 +78,17 @@ def test_planted_names_alone_tell_nothing(changes, words, tmp_path, monkeypatch)
     monkeypatch.setattr(begun, "differing", lambda kind, before, now: [])
     with pytest.raises(pytest.fail.Exception):
         test_what_is_of_something_else_is_refused(changes, words, tmp_path)
+
+
+def test_files_are_known_by_what_they_hold(tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / "a.tsv").write_text("1")
+        (folder / "b.tsv").write_text("2")
+    assert content(one / "a.tsv") == content(other / "a.tsv") and content(one) == content(other)
+    (other / "b.tsv").write_text("3")
+    assert content(one / "b.tsv") != content(other / "b.tsv") and content(one) != content(other)
 
 
 @pytest.mark.parametrize("is_begun", [False, True])

@@ -105,7 +105,9 @@ def test_called_again_nothing_is_done_twice(finished, text):
 
 def test_taken_elsewhere_without_its_weights_it_goes_on(text, tmp_path, monkeypatch):
     """What is finished needs no weights; what is not, and has lost them, begins anew."""
-    given = plan_of(text, rows=[LSTM], seeds=2, pairs=5)
+    asked = '{"sentence_good": "The cat is old.", "sentence_bad": "The cat are old.", "UID": "a"}\n'
+    (tmp_path / "blimp.jsonl").write_text(asked)
+    given = plan_of(text, rows=[LSTM], seeds=2, pairs=5, suites={"blimp": str(tmp_path / "blimp.jsonl")})
     monkeypatch.chdir(tmp_path)
     whole = compare(given, "out", device="cpu")
     table = hard(tmp_path / "out")
@@ -118,7 +120,8 @@ def test_taken_elsewhere_without_its_weights_it_goes_on(text, tmp_path, monkeypa
     before = (there / "runs/LSTM/seed-0/card.md").stat().st_mtime_ns
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
-    again = compare(given, "../there", device="cpu")
+    (tmp_path / "blimp.jsonl").rename("there.jsonl")
+    again = compare(given.model_copy(update={"suites": {"blimp": "there.jsonl"}}), "../there", device="cpu")
     assert again.rows == whole.rows and hard(there) == table
     assert (there / "runs/LSTM/seed-0/card.md").stat().st_mtime_ns == before
 
@@ -161,7 +164,7 @@ def test_what_left_the_plan_does_not_come_back_as_something_else(text, tmp_path)
         with pytest.raises(UsageError, match=r"was something else \(recipe.model.dim = 16, now 20\)"):
             compare(plan_of(text, rows=rows, seeds=1, pairs=5), tmp_path / "out", device="cpu")
     compare(plan_of(text, rows=[NGRAM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
-    with pytest.raises(UsageError, match=r"suite 'pairs' was something else \(data = pairs-5.jsonl, now pairs-6"):
+    with pytest.raises(UsageError, match=r"suite 'pairs' was something else \(content = 5 of each kind, now 6"):
         compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=6), tmp_path / "out", device="cpu")
     before = result.stat().st_mtime_ns
     again = compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
