@@ -106,7 +106,7 @@ def as_text(found: Comparison) -> str:
         )
         for row in rows
     ]
-    asked = [f"{question} {', '.join(cells)}" for question, *cells in answer_cells(found)]
+    asked = [f"? {question} {': '.join(told)}" for question, *told in answer_cells(found)]
     return "\n".join([*lines, "", LEGEND, *asked, *(f"- {line}" for line in found.caveats)])
 
 
@@ -159,7 +159,7 @@ def higher_over_lower(a: str, b: str, each: Difference) -> tuple[str, str]:
 def answer_cells(found: Comparison) -> list[list[str]]:
     lines = []
     for each in found.answers:
-        verdict = "told apart" if each.p < 0.05 else "may be noise"
+        verdict = f"{each.better} is better" if each.better else "may be noise"
         lines.append(
             [each.question, each.figure, *higher_over_lower(*each.rows, each.found), f"p {each.p:.2g}", verdict]
         )

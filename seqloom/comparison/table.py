@@ -66,6 +66,7 @@ class Answer(NamedTuple):
     rows: tuple[str, str]
     found: Difference
     p: float
+    better: str | None  # of the two; None inside the noise
 
 
 class Curves(NamedTuple):
@@ -114,7 +115,7 @@ class Comparison(NamedTuple):
             )  # fmt: skip
         answers = [
             {"question": each.question, "figure": each.figure, "rows": list(each.rows), **each.found.interval.record()}
-            | {"p": each.found.p, "p_adjusted": each.p}
+            | {"p": each.found.p, "p_adjusted": each.p, "better": each.better}
             for each in self.answers
         ]
         return {
@@ -176,7 +177,8 @@ def answers(questions: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> l
         asked = [question for question in questions if all(row in figure.values for row in question["rows"])]
         told = figure.differences([(first, second) for first, second in (question["rows"] for question in asked)])
         for question, (first, second, each, p) in zip(asked, told, strict=True):
-            found[question["name"]].append(Answer(question["name"], figure.name, (first, second), each, p))
+            better = None if p >= 0.05 else first if (each.interval.value < 0) == figure.lower else second
+            found[question["name"]].append(Answer(question["name"], figure.name, (first, second), each, p, better))
     return [answer for each in found.values() for answer in each]
 
 

@@ -49,6 +49,8 @@ def test_a_question_is_corrected_for_other_questions_alone():
     assert [each.found for each in found] == alone and [each.p for each in found] == holm([each.p for each in alone])
     among_all = {(a, b): p for a, b, _, p in figures[0].differences()}
     assert found[0].p < 0.05 < among_all["row 0", "row 1"]
+    assert [each.better for each in found] == ["row 0", None], "less is better"
+    assert answers(questions[:1], [figures[0]._replace(lower=False)])[0].better == "row 1"
 
 
 def caveats_of(rows, questions=()):
