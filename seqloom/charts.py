@@ -206,25 +206,42 @@ def plane(points: Sequence[tuple[str, Sequence[complex]]], colour: dict[str, str
     return "".join(parts) + "</svg>"
 
 
-def matrix(rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float]], name: str) -> str:
-    """Weights from 0 to 1 as dark and light squares, one row of them for each name on the left, as SVG."""
-    cell, left, top = 22, 110, 100
-    width, height = left + cell * len(columns) + 8, top + cell * len(rows) + 8
+def matrix(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    name: str,
+    middle: float = 0.0,
+    told: str = "",
+) -> str:
+    """Numbers from 0 to 1 as dark and light squares, one row of them for each name on the left, as SVG. middle: what has no
+    colour; below it is another one. told: how a number is written into its square, if it is."""
+    wide, high = (42 if told else 22), 22
+    left, top = max(110, 8 + 7 * max(map(len, rows), default=0)), max(100, 14 + 6 * max(map(len, columns), default=0))
+    spare = 4 * max(map(len, columns), default=0)  # names lean over to the right
+    width, height = left + wide * len(columns) + spare, top + high * len(rows) + 8
     parts = [
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(name)}" style="max-width:{width}px">'
     ]
     for j, column in enumerate(columns):
-        x = left + cell * j + cell / 2
+        x = left + wide * j + wide / 2
         parts.append(f'<text x="{x}" y="{top - 6}" transform="rotate(-60 {x} {top - 6})">{escaped(column)}</text>')
-    for i, (row, weights) in enumerate(zip(rows, values, strict=True)):
-        y = top + cell * i
+    for i, (row, numbers) in enumerate(zip(rows, values, strict=True)):
+        y = top + high * i
         parts.append(
-            f'<text x="{left - 6}" y="{y + cell / 2}" text-anchor="end" dominant-baseline="middle">{escaped(row)}</text>'
+            f'<text x="{left - 6}" y="{y + high / 2}" text-anchor="end" dominant-baseline="middle">{escaped(row)}</text>'
         )
-        for j, weight in enumerate(weights):
-            shade = min(max(weight, 0.0), 1.0)
+        for j, number in enumerate(numbers):
+            x, above = left + wide * j, number >= middle
+            shade = (number - middle) / (1 - middle) if above else (middle - number) / middle
+            shade = min(max(shade, 0.0), 1.0) * (0.7 if told else 1.0)  # what is written in it stays readable
             parts.append(
-                f'<rect x="{left + cell * j}" y="{y}" width="{cell - 1}" height="{cell - 1}" fill="{COLOURS[1]}" '
-                f'fill-opacity="{shade:.3f}"><title>{escaped(row)} → {escaped(columns[j])}: {weight:.3f}</title></rect>'
+                f'<rect x="{x}" y="{y}" width="{wide - 1}" height="{high - 1}" fill="{COLOURS[1 if above else 0]}" '
+                f'fill-opacity="{shade:.3f}"><title>{escaped(row)} → {escaped(columns[j])}: {number:.3f}</title></rect>'
             )
+            if told:
+                parts.append(
+                    f'<text x="{x + wide / 2}" y="{y + high / 2}" text-anchor="middle" dominant-baseline="middle">'
+                    f"{told.format(number)}</text>"
+                )
     return "".join(parts) + "</svg>"

@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+from seqloom.cli import run
 from seqloom.comparison.plan import PlanConfig, check
 from seqloom.config import build
 from tests.tasks.labelled import examples, write
@@ -34,7 +36,21 @@ def small_plan() -> str:
     return plan
 
 
-def test_commands_and_python(tmp_path):
+def call(command: str, capsys) -> int:
+    """In this process: another one for each would take half of the time to start. Its exit code; what it says is in capsys."""
+    words = shlex.split(command, comments=True)
+    assert words[0] == "seqloom", command
+    target = None
+    if ">" in words:
+        words, (target,) = words[: words.index(">")], words[words.index(">") + 1 :]
+    capsys.readouterr()
+    code = run(words[1:])
+    if target is not None:
+        Path(target).write_text(capsys.readouterr().out, encoding="utf-8")
+    return code
+
+
+def test_commands_and_python(tmp_path, monkeypatch, capsys):
     write_text(tmp_path / "corpus.txt", 6000)
     (tmp_path / "sentences.txt").write_text("\n".join(sentences(20)) + "\n", encoding="utf-8")
     pair = {"sentence_good": "the cat sees the dog .", "sentence_bad": "the cat the dog sees .", "UID": "order"}
@@ -57,16 +73,19 @@ def test_commands_and_python(tmp_path):
         "--task classify --how": "--task classify --set budget.epochs=1 --how",
         "baseline --task classify --set budget.epochs=1": "baseline --task classify",
         "--seeds 3": "--seeds 2",
+        "--tokens 2e5": "--tokens 3e4",
         "--curve 10,30,100": "--curve 4,8 --seeds 1",
     }
-    for command in commands:
+    monkeypatch.chdir(tmp_path)
+    for number, command in enumerate(commands):
         for plain, changed in small.items():
             command = command.replace(plain, changed)
-        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{command}\n{done.stderr}"
+        if number:
+            assert call(command, capsys) == 0, f"{command}\n{capsys.readouterr().err}"
+        else:  # the program itself is there, too
+            done = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, f"{command}\n{done.stderr}"
     for source in blocks("python"):
-        done = subprocess.run(
-            [sys.executable, "-c", source], cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert float(done.stdout) < 8

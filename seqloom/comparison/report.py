@@ -2,10 +2,11 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, page, table, whiskers
+from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, matrix, page, table, whiskers
 from seqloom.comparison.plan import slug
 from seqloom.comparison.table import Comparison, Figure, pareto
 from seqloom.files import read_json, write_bytes, write_json
@@ -28,11 +29,10 @@ def write_report(found: Comparison, folder: Path) -> Path:
     pictures = draw(found, colour)
     names = [f"{picture.name}.svg" for picture in pictures]
     for name, picture in zip(names, pictures, strict=True):
-        write_bytes(folder / name, as_file(picture.drawn, colour).encode())
-    before = read_json(folder / "comparison.json").get("pictures", []) if (folder / "comparison.json").exists() else []
+        write_bytes(folder / name, as_file(picture.drawn, {row: colour[row] for row in picture.rows}).encode())
+    for name in drawn_before(folder) - set(names):  # of rows and figures that have left the plan
+        (folder / name).unlink(missing_ok=True)
     write_json(folder / "comparison.json", found.record() | {"pictures": names})
-    for name in set(before) - set(names):  # of rows and figures that have left the plan
-        (folder / Path(name).name).unlink(missing_ok=True)
     write_bytes(folder / "table.csv", as_csv(found).encode())
     parts = [f"<h1>{escaped(found.name)}</h1>", table(header(found), cells(found), colour)]
     parts += [f'<p class="note">{escaped(LEGEND)}</p>', *missing(found)]
@@ -50,6 +50,16 @@ def write_report(found: Comparison, folder: Path) -> Path:
     path = folder / "report.html"
     write_bytes(path, page(found.name, parts).encode())
     return path
+
+
+def drawn_before(folder: Path) -> set[str]:
+    """The pictures of an earlier call, and no others that somebody has put beside them."""
+    path = folder / "comparison.json"
+    try:
+        names = read_json(path)["pictures"] if path.exists() else []
+        return {Path(name).name for name in names if Path(name).suffix == ".svg"}
+    except (ValueError, LookupError, TypeError):  # it is written anew
+        return set()
 
 
 def bullets(lines: list[str], title: str, kind: str) -> list[str]:
@@ -209,13 +219,14 @@ class Picture(NamedTuple):
     title: str
     note: str
     drawn: str
+    rows: Sequence[str]  # whose names stand in no picture, but beside their colours on the page
 
 
 def draw(found: Comparison, colour: dict[str, str]) -> list[Picture]:
     pictures: list[Picture] = []
 
-    def add(title: str, drawn: str, note: str = "", name: str = "") -> None:
-        pictures.append(Picture(slug(name or title), title, note, drawn))
+    def add(title: str, drawn: str, note: str = "", name: str = "", rows: Sequence[str] = ()) -> None:
+        pictures.append(Picture(slug(name or title), title, note, drawn, rows))
 
     for figure in found.figures:
         rows = list(figure.values)
@@ -235,7 +246,12 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[Picture]:
         add("Bits per byte against computation", picture, remark)
     for suite, rows_of in found.milestones.items():
         curves = [Curve(row, points) for row, points in rows_of.items()]
-        add(f"{suite} against words read", chart("words", suite, curves, colour, log_x=True))
+        add(f"{suite} against words read", chart("words", suite, curves, colour, log_x=True), rows=list(rows_of))
+    for suite, by_row in found.kinds.items():
+        kinds = list(next(iter(by_row.values())))
+        values = [[by_row[row][kind] for row in by_row] for kind in kinds]
+        drawn = matrix(kinds, list(by_row), values, f"{suite} by kind", middle=0.5, told="{:.2f}")
+        add(f"{suite} by kind", drawn, "Means over seeds, without intervals: what stands out may be chance.")
     groups: dict[str, list[str]] = {}
     for row, each in found.curves.items():
         groups.setdefault(each.meaning, []).append(row)
@@ -247,7 +263,8 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[Picture]:
             drawn = chart(title, "training loss, nats a target", curves, colour, log_x=effort == "flops")
             heading, several = f"Loss against {title}", len(groups) > 1
             # of any number of rows the first is name enough: each is in one group
-            add(heading + f" ({', '.join(rows)})" * several, drawn, name=heading + f" {rows[0]}" * several)
+            name = heading + f" {rows[0]}" * several
+            add(heading + f" ({', '.join(rows)})" * several, drawn, name=name, rows=rows)
     return pictures
 
 

@@ -26,6 +26,7 @@ from seqloom.train.log import read_log
 
 Failures = Mapping[str, tuple[int, str]]
 COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
+KINDS = {"blimp": "by_phenomenon", "agreement": "by_attractors"}  # what the items of a suite are told apart by
 NO_ORDER = "it has no probability of the next token"
 
 
@@ -89,6 +90,7 @@ class Comparison(NamedTuple):
     answers: list[Answer]
     curves: dict[str, Curves]
     milestones: dict[str, dict[str, list[tuple[float, float]]]]  # by suite and row: words, accuracy
+    kinds: dict[str, dict[str, dict[str, float]]]  # by suite, row and kind of item: accuracy, the mean of the seeds
     samples: dict[str, str]
     held: list[str]
     caveats: list[str]
@@ -120,8 +122,8 @@ class Comparison(NamedTuple):
         ]
         return {
             "name": self.name, "seeds": self.seeds, "costs": self.costs, "figures": figures, "answers": answers,
-            "milestones": self.milestones, "held_fixed": self.held, "caveats": self.caveats, "samples": self.samples,
-            "versions": self.versions, "plan": self.plan,
+            "milestones": self.milestones, "kinds": self.kinds, "held_fixed": self.held, "caveats": self.caveats,
+            "samples": self.samples, "versions": self.versions, "plan": self.plan,
         }  # fmt: skip
 
 
@@ -154,6 +156,7 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         answers=answers(record["questions"], figures),
         curves={row["name"]: curves_of(runs[row["name"]], meaning(row, configs)) for row in rows if not counted(row)},
         milestones=milestones_of(record["suites"], results),
+        kinds=kinds_of(record["suites"], results),
         samples={name: next(iter(results[name].values()))["sample"] for name in names},
         held=held_fixed(rows, configs, record),
         caveats=[
@@ -307,6 +310,19 @@ def milestones_of(
             if points:
                 line = [(float(words), float(np.mean(values))) for words, values in sorted(points.items())]
                 found.setdefault(suite["name"], {})[row] = line
+    return found
+
+
+def kinds_of(
+    suites: list[dict[str, str]], results: dict[str, dict[int, dict[str, Any]]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for suite in suites:
+        for row, seeds in results.items():
+            parted = [result["suites"][suite["name"]].get(KINDS.get(suite["suite"], "")) for result in seeds.values()]
+            if parted and all(parted):
+                means = {kind: float(np.mean([each[kind] for each in parted])) for kind in parted[0]}
+                found.setdefault(suite["name"], {})[row] = means
     return found
 
 

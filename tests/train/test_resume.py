@@ -24,6 +24,7 @@ SAME = ("roberta", "xlm", "xlm-r", "ernie")  # as bert, but for a number or two
 TRAINED = [name for name in MODELS if not model_class(name).counted and name not in SAME]
 PAIRED = [name for name in TRAINED if issubclass(model_class(name), EncoderDecoder)]
 LABELLED = [name for name in TRAINED if name not in PAIRED and not model_class(name).pretrains]
+OFTEN = ("lstm", "gpt2", "transformer")  # of streams, of sequences, of pairs; the others are as often long tests
 TIMES = {"seconds", "tokens_per_second", "joules", "log_bytes"}
 
 
@@ -121,10 +122,17 @@ def interrupted_run(name: str, data: Path, out: Path, steps: int, stops: int, mo
         run(name, data, out, settings(name, steps, 3, 2), resume=True)
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_twenty_interruptions_change_no_bit(name, data, tmp_path, monkeypatch):
-    run(name, data, tmp_path / "whole", settings(name, 80))
-    interrupted_run(name, data, tmp_path / "broken", 80, 20, monkeypatch)
+@pytest.mark.parametrize(
+    ("name", "steps", "stops"),
+    [
+        *((name, 80, 20) for name in OFTEN),
+        *((name, 45, 5) for name in TRAINED if name not in OFTEN),
+        *(pytest.param(name, 80, 20, marks=pytest.mark.long) for name in TRAINED if name not in OFTEN),
+    ],
+)
+def test_interruptions_change_no_bit(name, steps, stops, data, tmp_path, monkeypatch):
+    run(name, data, tmp_path / "whole", settings(name, steps))
+    interrupted_run(name, data, tmp_path / "broken", steps, stops, monkeypatch)
     whole, broken = fingerprint(tmp_path / "whole"), fingerprint(tmp_path / "broken")
     assert whole["metrics"] == broken["metrics"]
     assert whole == broken
