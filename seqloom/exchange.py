@@ -38,7 +38,7 @@ from seqloom.runs import load as load_run
 from seqloom.tasks import task_class
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.translator import Translator
-from seqloom.weights import load_tensors, save_tensors
+from seqloom.weights import load_tensors, save_tensors, shapes_only
 
 UNUSED = "unused.safetensors"  # of an imported run: what the model has no use for, kept for an exact export
 MODEL_TYPES = {family.model: name for name, family in FAMILIES.items()}
@@ -144,7 +144,7 @@ def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Rec
 
 
 def recipe_shape(recipe: Recipe, model: Model) -> Any:
-    with torch.device("meta"):
+    with shapes_only():
         return recipe.learner(model.values["vocab_size"])
 
 

@@ -28,6 +28,7 @@ from seqloom.text.pairs import read_pairs, repeated
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.translator import Translator
+from seqloom.weights import shapes_only
 
 Splits = dict[str, list[Path]]  # train, and what is held out; empty lists are left out
 
@@ -164,7 +165,7 @@ class LabelledTexts:
         decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched(recipe, "valid" in files)}
         train = recipe.train.model_copy(update=decided)
         self.recipe = recipe.model_copy(update={"task": task, "train": train})
-        with torch.device("meta"):
+        with shapes_only():
             learner = self.recipe.learner(tokenizer.vocab_size)
         told = held_out_frame(learner, tokenizer, recipe)
         assert told.limit is not None

@@ -46,7 +46,7 @@ from seqloom.train.find_rate import Found, find_rate
 from seqloom.train.loop import Fit, Milestone
 from seqloom.train.precision import choose_device, deterministic_algorithms
 from seqloom.translator import Translator
-from seqloom.weights import check_fit, fill, load_tensors, unique
+from seqloom.weights import check_fit, fill, load_tensors, shapes_only, unique
 
 
 def pretrain(
@@ -79,7 +79,7 @@ def pretrain(
     if recipe.learns == "counts":
         chosen = select_documents(text.train[0], budget.tokens, seed)
         check_order(recipe.model_config_of(1).order, chosen)
-    with torch.device("meta"):
+    with shapes_only():
         shape = recipe.learner(text.vocab_size, own)
     if isinstance(shape, MaskedLM):
         PreparedVocabulary(text.tokenizer).mask()
@@ -197,7 +197,7 @@ def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: 
     if changed:
         raise UsageError(f"--from {start} is of another size: it needs --set {' --set '.join(changed)}")
     tensors = unique(run.learner)
-    with torch.device("meta"):
+    with shapes_only():
         check_fit(recipe.learner(size, plugin), tensors, start)
     return tensors
 
@@ -472,7 +472,7 @@ def load(
     # the sizes in config.json are believed only where the weights bear them out: nothing is allocated before
     if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
         raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
-    with torch.device("meta"):
+    with shapes_only():
         learner = recipe.learner(vocab_size, own)
         learner.adopt(tensors)
         check_fit(learner, tensors, folder)

@@ -37,6 +37,7 @@ from seqloom.train.gradient import worth_compiling
 from seqloom.train.loop import Fit
 from seqloom.train.precision import choose_device, deterministic_algorithms
 from seqloom.translator import Translator
+from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
 SAMPLE = 32_000_000  # characters of the training text that a tokenizer is learnt from
@@ -218,7 +219,7 @@ def learn(
         "fingerprint": "-".join(part.fingerprint[:16] for part in material.splits.values()),
         **options.speech,
     }
-    with torch.device("meta"):
+    with shapes_only():
         learner = recipe.learner(words.vocab_size)
     known = None
     if vectors is not None:

@@ -2,21 +2,43 @@
 
 import errno
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from seqloom.errors import ModelError
 from seqloom.files import explained, replace_file
 
+DRAWS = ("normal_", "uniform_", "trunc_normal_", "kaiming_uniform_", "xavier_uniform_", "xavier_normal_")
 MAX_HEADER = 16 << 20
 MAX_TENSORS = 100_000
 MAX_DIMENSIONS = 8
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Within it models are built without memory."""
+    with torch.device("meta"), Undrawn():
+        yield
+
+
+class Undrawn(TorchFunctionMode):
+    """Nothing is drawn: what has no memory keeps no values, and torch would load its compiler, for a second, to draw them."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") in DRAWS:
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:

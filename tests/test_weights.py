@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import ModelError
-from seqloom.weights import MAX_HEADER, MAX_TENSORS, check_fit, fill, load_tensors, save_tensors, unique
+from seqloom.recipes import find_recipe
+from seqloom.weights import MAX_HEADER, MAX_TENSORS, check_fit, fill, load_tensors, save_tensors, shapes_only, unique
 
 
 def example() -> dict[str, Tensor]:
@@ -263,8 +264,20 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
         fill(module, {}, tmp_path)
 
 
+def test_models_are_built_without_memory_and_without_chance() -> None:
+    def built() -> dict[str, Tensor]:
+        return find_recipe("bert-tiny").learner(100).state_dict()
+
+    before = torch.get_rng_state()
+    with shapes_only():
+        found = built()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(tensor.is_meta for tensor in found.values())
+    assert {name: tensor.shape for name, tensor in found.items()} == {n: t.shape for n, t in built().items()}
+
+
 def test_fit_is_checked_without_memory() -> None:
-    with torch.device("meta"):
+    with shapes_only():
         huge = nn.Linear(1 << 20, 1 << 20)
     with pytest.raises(ModelError, match=r"'weight' is \(2, 2\), not \(1048576, 1048576\)"):
         check_fit(huge, {"weight": torch.zeros(2, 2), "bias": torch.zeros(2)}, Path("run"))

@@ -12,6 +12,7 @@ Queries may look at another batch than their own: `keys` has its borders then, k
 import importlib.util
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 import torch.nn.functional as F
@@ -89,18 +90,18 @@ def padded(
     return from_grid(out.transpose(1, 2), batch)
 
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
+HAS_VARLEN = False
+if torch.backends.cuda.is_built():  # elsewhere it would only load torch's compiler, for nothing
+    with suppress(ImportError):
+        from torch.nn.attention.varlen import varlen_attn
 
-    HAS_VARLEN = True
-    # the way to say "causal" changed between releases
-    _CAUSAL, _FULL = (
-        ({"window_size": (-1, 0)}, {"window_size": (-1, -1)})
-        if "window_size" in inspect.signature(varlen_attn).parameters
-        else ({"is_causal": True}, {"is_causal": False})
-    )
-except ImportError:
-    HAS_VARLEN = False
+        HAS_VARLEN = True
+        # the way to say "causal" changed between releases
+        _CAUSAL, _FULL = (
+            ({"window_size": (-1, 0)}, {"window_size": (-1, -1)})
+            if "window_size" in inspect.signature(varlen_attn).parameters
+            else ({"is_causal": True}, {"is_causal": False})
+        )
 
 
 def varlen_takes(q: Tensor) -> bool:

@@ -17,6 +17,7 @@ from seqloom.batch import Context, Output, Ragged, State
 from seqloom.blocks.gated import STEPS, GatedScan, Values
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.stack import Stack
+from seqloom.blocks.uncompiled import uncompiled
 from seqloom.errors import UsageError
 
 # true, said once a process, and nothing that whoever trains such a model could change
@@ -109,7 +110,7 @@ class TorchCell(nn.Module):
 
 
 # Dynamo cannot trace these kernels; what stands around them is compiled all the same
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def fused(
     cells: Sequence[TorchCell], x: Tensor, batch: Ragged, states: Sequence[CellState | None]
 ) -> tuple[Tensor, list[CellState]]:
@@ -235,7 +236,7 @@ def has_gates(cell: Any) -> bool:
     return isinstance(cell, TorchCell) and cell.kernel_name in STEPS and not cell.kernel.proj_size
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 def gated(
     cell: TorchCell, x: Tensor, batch: Ragged, state: CellState | None
 ) -> tuple[Tensor, CellState, Tensor | None]:
@@ -313,7 +314,8 @@ class RecurrentStack(Stack):
         if layers or maps or not batch.is_full or not self.is_plain():
             return super().forward(x, batch, state, context, layers, maps)
         before = state.own if state is not None else [None] * len(self.layers)
-        x, after = fused([layer.cell for layer in self.layers], x, batch, before)
+        cells: list[Any] = [layer.cell for layer in self.layers]
+        x, after = fused(cells, x, batch, before)
         return Output(x if self.top is None else self.top(x), State(tuple(after)))
 
     def is_plain(self) -> bool:

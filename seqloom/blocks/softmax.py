@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from seqloom.batch import IGNORE, Vocabulary, wide
+from seqloom.blocks.uncompiled import uncompiled
 
 # the scores of one chunk, in fp32: small enough for a CPU's caches, large enough for a GPU's matrix units
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
@@ -69,7 +70,7 @@ class Softmax(nn.Module):
         return self.summed(hidden, targets, rows, smoothing, weights)
 
     # Dynamo of torch 2.11 traces the function below but loses its gradients; what is worth compiling in it is, apart
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @uncompiled
     def summed(
         self, hidden: Tensor, targets: Tensor, rows: int, smoothing: float = 0.0, weights: Tensor | None = None
     ) -> Tensor:

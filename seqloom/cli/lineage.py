@@ -32,16 +32,15 @@ def models(
 
 
 def describe(name: str) -> dict[str, Any]:
-    import torch
-
     from seqloom.models import model_class
     from seqloom.objectives import fitting_objectives
     from seqloom.recipes import find_recipe
     from seqloom.tasks import fitting_tasks
+    from seqloom.weights import shapes_only
 
     cls: Any = model_class(name)
     counts = {}
-    with torch.device("meta"):  # shapes only: counting 1.5 billion parameters takes no memory
+    with shapes_only():  # counting 1.5 billion parameters takes no memory
         for preset, values in cls.presets.items():
             recipe, vocabulary = find_recipe(f"{name}-{preset}"), values.get("vocab_size", 8192)
             # what stands above a model that learns from labels alone depends on how many there are

@@ -39,7 +39,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from pydantic import Field, model_validator
 
 from seqloom.comparison.solve import solved
@@ -55,6 +54,7 @@ from seqloom.recipes import find_recipe
 from seqloom.supervise import HOWS, files_of, recipe_with
 from seqloom.tasks import TASKS, task_class
 from seqloom.tokens.learn import check_options
+from seqloom.weights import shapes_only
 
 ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
 MOST = {"tokens": 1e15, "words": 1e15, "epochs": 1e6, "minutes": 1e7, "flops": 1e30}  # of a budget: more is a slip
@@ -394,6 +394,6 @@ def check_task(task: TaskConfig, row: Recipe, text: Prepared, read: Examples) ->
     if key not in read:
         files = files_of(train=task.train, valid=task.valid, test=task.test)
         read[key] = LabelledTexts(recipe, files, text.tokenizer).examples["train"]
-    with torch.device("meta"):
+    with shapes_only():
         whole = cls.survey(read[key]) | recipe.task
         recipe.model_copy(update={"task": whole}).learner(text.vocab_size)

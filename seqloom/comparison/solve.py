@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
-
 from seqloom import cost
 from seqloom.batch import Sizes
 from seqloom.batches.loader import Cursor, Loader
@@ -11,6 +9,7 @@ from seqloom.errors import UsageError
 from seqloom.prepared import Prepared
 from seqloom.recipe import LARGEST, Recipe, build_recipe
 from seqloom.runs import begin_learner
+from seqloom.weights import shapes_only
 
 DEEPEST = 1024  # layers are objects: more than anybody trains would fill the memory while they are counted
 BATCHES = 8  # whose sizes speak for all
@@ -35,7 +34,7 @@ def solved(
 
     def measured(value: int) -> float:
         try:
-            with torch.device("meta"):
+            with shapes_only():
                 learner = grown(recipe, field, value).learner(text.vocab_size)
         except UsageError:
             return 0.0  # narrower than another of its sizes allows

@@ -14,6 +14,7 @@ from seqloom.errors import ModelError
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.tasks import task_class
+from seqloom.weights import shapes_only
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -40,7 +41,7 @@ def shape_of(family: Family, head: Head, values: dict[str, Any]) -> Learner:
     ((kind, section),) = head.learns.items()
     learner: Any = (objective_class if kind == "objective" else task_class)(section["name"])
     own = {key: value for key, value in section.items() if key != "name"}
-    with torch.device("meta"):
+    with shapes_only():
         return learner(model(model.Config(**values)), learner.Config(**own))
 
 

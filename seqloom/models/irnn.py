@@ -51,7 +51,7 @@ class Irnn(StackedBackbone):
         init_recurrent(self, spread=0.1)
         for name, weight in self.named_parameters():
             if name.endswith("weight_hh_l0"):
-                nn.init.eye_(weight).data.mul_(self.scale)
+                weight.data.zero_().fill_diagonal_(self.scale)
             elif name.endswith("weight_ih_l0"):
                 nn.init.normal_(weight, std=min(0.1, weight.shape[1] ** -0.5))
             elif name.endswith(("bias_ih_l0", "bias_hh_l0")):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from seqloom.batch import Backbone, Excerpt, Loss, Ragged, State
 from seqloom.blocks.grid import from_grid, to_grid
+from seqloom.blocks.uncompiled import uncompiled
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
 from seqloom.objectives.next_token import NextToken
@@ -46,7 +47,7 @@ class OwnWords(BaseConfig):
 
 
 # a loop over time with a rate that changes at every step: nothing that a compiler should unroll
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@uncompiled
 @torch.no_grad()
 def own_words(
     decoder: Backbone, softmax: Callable[[Tensor], Tensor], batch: Ragged, state: State, rate: float
