@@ -2,12 +2,24 @@
 
 import ast
 import json
+import os
 import sysconfig
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from seqloom.files import write_bytes
 from seqloom.progress import Progress
+
+LEFT_OUT = {
+    "site-packages",
+    "test",
+    "tests",
+    "lib2to3",
+    "idlelib",
+    "pydoc_data",
+}  # folders that are no library, or no text
 
 
 def built_in_text() -> Iterator[str]:
@@ -15,19 +27,35 @@ def built_in_text() -> Iterator[str]:
     from pydoc_data import topics
 
     yield from topics.topics.values()
-    library = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(library.glob("**/*.py")):
-        if {"site-packages", "test", "tests", "lib2to3", "idlelib", "pydoc_data"} & set(path.parts):
-            continue
+    for path in modules(Path(sysconfig.get_paths()["stdlib"])):
         try:
             tree = ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
             continue
-        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
-        text = "\n\n".join(part for part in found if part)
+        text = "\n\n".join(docstrings(tree))
         if len(text) > 200:
             yield text
+
+
+def modules(library: Path) -> list[Path]:
+    found = []
+    for folder, inner, files in os.walk(library):
+        inner[:] = [name for name in inner if name not in LEFT_OUT]  # other packages are many times the library
+        found += [Path(folder, name) for name in files if name.endswith(".py")]
+    return sorted(found)
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """The outermost first. Expressions, most of a tree, have none."""
+    waiting: deque[Any] = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from filter(None, [ast.get_docstring(node)])
+        for name in node._fields:
+            inner = getattr(node, name, None)
+            if isinstance(inner, list):
+                waiting += [each for each in inner if isinstance(each, ast.stmt | ast.excepthandler | ast.match_case)]
 
 
 def write_built_in_text(path: Path) -> int:

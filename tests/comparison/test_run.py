@@ -450,7 +450,7 @@ def test_at_the_command_line(finished, text, tmp_path, capsys):
 def killed_often(text: Path, folder: Path, rows: list[dict], kills: int, seed: int) -> None:
     """Starts the program again and again, and kills it, its jobs left to themselves, at random moments."""
     rng = random.Random(seed)
-    (folder / "plan.toml").write_text(to_toml(values(text, rows=rows, budget={"tokens": 12_000})))
+    (folder / "plan.toml").write_text(to_toml(values(text, rows=rows, budget={"tokens": 6000 * len(rows)})))
     call = [sys.executable, "-m", "seqloom", "compare", "plan.toml", "--out", "out", "--jobs", "2", "--device", "cpu"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     for _ in range(kills):

@@ -56,6 +56,15 @@ def test_same_seed_same_bits(name):
     p.repeatable(name, **DROPPED)
 
 
-@pytest.mark.parametrize("name", [*p.SMALL, "seq2seq-cho", "luong-parallel"])
+QUICK = ("seq2seq", "bahdanau", "transformer")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.long)
+        for name in (*p.SMALL, "seq2seq-cho", "luong-parallel")
+    ],
+)
 def test_overfits_sixteen_pairs(name):
     p.overfits(name)
