@@ -2,6 +2,7 @@
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -49,6 +50,13 @@ def escaped(text: str) -> str:
     return html.escape(text)
 
 
+INTERVAL = re.compile(r"± \S+( [★☆])?|\[[^]]*\]")
+
+
+def unbroken(found: re.Match[str]) -> str:
+    return found[0].replace(" ", "\u00a0")
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str, str] | None = None) -> str:
     """colour: of rows by their first cell, where they have one."""
     head = "".join(f"<th>{escaped(cell)}</th>" for cell in header)
@@ -56,11 +64,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str
     for row in rows:
         shade = (colour or {}).get(row[0])
         swatch = f'<span class="swatch" style="background:{shade}"></span>' if shade else ""
-        body += (
-            f"<tr><td>{swatch}{escaped(row[0])}</td>"
-            + "".join(f"<td>{escaped(cell)}</td>" for cell in row[1:])
-            + "</tr>"
-        )
+        # an interval is not torn apart
+        cells = "".join(f"<td>{INTERVAL.sub(unbroken, escaped(cell))}</td>" for cell in row[1:])
+        body += f"<tr><td>{swatch}{escaped(row[0])}</td>{cells}</tr>"
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
@@ -175,10 +181,12 @@ def whiskers(
     return "".join(parts) + "</svg>"
 
 
-def as_file(picture: str, colour: dict[str, str]) -> str:
-    """A chart as a file of its own: with the names of its lines in it, and readable where no page gives it a style."""
+def as_file(picture: str, colour: dict[str, str], rising: bool = False) -> str:
+    """A chart as a file of its own: with the names of its lines in it, and readable where no page gives it a style. rising: lines
+    leave the lower right corner free, not the left one."""
+    place = 'x="840" text-anchor="end"' if rising else 'x="72"'
     names = "".join(
-        f'<text x="72" y="{300 - 18 * i}" fill="{stroke}">{escaped(name)}</text>'
+        f'<text {place} y="{300 - 18 * i}" fill="{stroke}">{escaped(name)}</text>'
         for i, (name, stroke) in enumerate(reversed(colour.items()))
     )
     style = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" '

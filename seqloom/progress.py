@@ -19,7 +19,7 @@ def say(text: str) -> None:
 
 def human(value: float, large: str = ".2f", small: str = ".0f") -> str:
     """1234567 → 1.23M; `large` and `small` are the formats with and without a unit."""
-    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for limit, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:{large}}{unit}"
     return f"{value:{small}}"

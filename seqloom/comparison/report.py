@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, matrix, page, table, whiskers
 from seqloom.comparison.plan import slug
@@ -29,7 +29,8 @@ def write_report(found: Comparison, folder: Path) -> Path:
     pictures = draw(found, colour)
     names = [f"{picture.name}.svg" for picture in pictures]
     for name, picture in zip(names, pictures, strict=True):
-        write_bytes(folder / name, as_file(picture.drawn, {row: colour[row] for row in picture.rows}).encode())
+        named = {row: colour[row] for row in picture.rows}
+        write_bytes(folder / name, as_file(picture.drawn, named, picture.rising).encode())
     for name in drawn_before(folder) - set(names):  # of rows and figures that have left the plan
         (folder / name).unlink(missing_ok=True)
     write_json(folder / "comparison.json", found.record() | {"pictures": names})
@@ -219,14 +220,15 @@ class Picture(NamedTuple):
     title: str
     note: str
     drawn: str
-    rows: Sequence[str]  # whose names stand in no picture, but beside their colours on the page
+    rows: Sequence[str] = ()  # whose names stand in no picture, but beside their colours on the page
+    rising: bool = False
 
 
 def draw(found: Comparison, colour: dict[str, str]) -> list[Picture]:
     pictures: list[Picture] = []
 
-    def add(title: str, drawn: str, note: str = "", name: str = "", rows: Sequence[str] = ()) -> None:
-        pictures.append(Picture(slug(name or title), title, note, drawn, rows))
+    def add(title: str, drawn: str, note: str = "", name: str = "", **more: Any) -> None:
+        pictures.append(Picture(slug(name or title), title, note, drawn, **more))
 
     for figure in found.figures:
         rows = list(figure.values)
@@ -246,7 +248,8 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[Picture]:
         add("Bits per byte against computation", picture, remark)
     for suite, rows_of in found.milestones.items():
         curves = [Curve(row, points) for row, points in rows_of.items()]
-        add(f"{suite} against words read", chart("words", suite, curves, colour, log_x=True), rows=list(rows_of))
+        drawn = chart("words", suite, curves, colour, log_x=True)
+        add(f"{suite} against words read", drawn, rows=list(rows_of), rising=True)
     for suite, by_row in found.kinds.items():
         kinds = list(next(iter(by_row.values())))
         values = [[by_row[row][kind] for row in by_row] for kind in kinds]
