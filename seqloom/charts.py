@@ -241,8 +241,10 @@ def matrix(
         )
         for j, number in enumerate(numbers):
             x, above = left + wide * j, number >= middle
-            shade = (number - middle) / (1 - middle) if above else (middle - number) / middle
-            shade = min(max(shade, 0.0), 1.0) * (0.7 if told else 1.0)  # what is written in it stays readable
+            reach = (1 - middle if above else middle) or 1.0
+            shade = min(abs(number - middle) / reach, 1.0) * (
+                0.7 if told else 1.0
+            )  # what is written in it stays readable
             parts.append(
                 f'<rect x="{x}" y="{y}" width="{wide - 1}" height="{high - 1}" fill="{COLOURS[1 if above else 0]}" '
                 f'fill-opacity="{shade:.3f}"><title>{escaped(row)} → {escaped(columns[j])}: {number:.3f}</title></rect>'

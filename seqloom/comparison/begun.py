@@ -13,13 +13,14 @@ from typing import Any
 
 from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.job import result_of, run_of
+from seqloom.comparison.plan import PARTS
 from seqloom.comparison.table import flat
 from seqloom.errors import UsageError
 from seqloom.files import read_json, sha256
 
 REMEDY = "choose another --out, or start anew with --overwrite"
 NOTHING: dict[str, Any] = {"suites": [], "tasks": [], "milestones": []}  # what results said before they told it
-PLACES = ("data", "train", "valid", "test")  # of the files of suites and tasks: they have a content beside
+PLACES = ("data", *PARTS)  # of the files of suites and tasks: they have a content beside
 SHOWN = 3  # settings of something that has changed: all may have, where the recipe is another
 
 

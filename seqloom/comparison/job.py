@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from seqloom import errors, progress
+from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import read_json, write_json
@@ -105,7 +106,7 @@ def transferred(
     if not task_class(task["task"]).fits(model_class(model)):
         return {"refused": f"{task['task']} is not for the model {model}"}
     folder = out / "tasks" / task["place"] / place / f"seed-{seed}"
-    train, valid, test = ([out / name for name in task[split]] for split in ("train", "valid", "test"))
+    train, valid, test = ([out / name for name in task[split]] for split in PARTS)
     finetune(
         run_of(out, place, seed),
         task["task"],

@@ -93,6 +93,9 @@ class RowConfig(Config):
     grow: str = "dim"
 
 
+PARTS = ("train", "valid", "test")  # of the files of a task
+
+
 class TaskConfig(Config):
     """What rows are to learn once they are trained. valid: by which the best weights are chosen; without it the last ones are
     taken."""
@@ -213,10 +216,7 @@ def anchored(plan: PlanConfig, folder: Path) -> PlanConfig:
             "prepared": plan.text.prepared and str(folder / plan.text.prepared),
         }
     )
-    tasks = tuple(
-        each.model_copy(update={split: seen(getattr(each, split)) for split in ("train", "valid", "test")})
-        for each in plan.tasks
-    )
+    tasks = tuple(each.model_copy(update={split: seen(getattr(each, split)) for split in PARTS}) for each in plan.tasks)
     rows = tuple(
         row.model_copy(update={"recipe": str(folder / row.recipe)}) if row.recipe.endswith(".toml") else row
         for row in plan.rows

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, matrix, page, table, whiskers
 from seqloom.comparison.plan import slug
-from seqloom.comparison.table import Comparison, Figure, pareto
+from seqloom.comparison.table import CHANCE, Comparison, Figure, pareto
 from seqloom.files import read_json, write_bytes, write_json
 from seqloom.metrics.differences import Difference
 from seqloom.progress import clock, human
@@ -150,7 +150,7 @@ def told_apart(found: Comparison) -> list[str]:
     lines, noise = [], 0
     for figure in found.figures:
         for a, b, each, p in figure.differences():
-            if p >= 0.05:
+            if p >= CHANCE:
                 noise += 1
                 continue
             lines.append([figure.name, *higher_over_lower(a, b, each), f"{p:.2g}"])

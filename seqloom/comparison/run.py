@@ -26,7 +26,7 @@ from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.begun import check_same, check_text, content
 from seqloom.comparison.job import FAILED, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
+from seqloom.comparison.plan import PARTS, PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
 from seqloom.comparison.report import write_report
 from seqloom.comparison.table import Comparison, collect
@@ -39,7 +39,6 @@ from seqloom.text.built_in import write_built_in_text
 from seqloom.train.interrupt import Interruption
 from seqloom.train.precision import choose_device
 
-PARTS = ("train", "valid", "test")  # of the files of a task
 BUSY = 8  # the exit code of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
 GRACE = 25.0  # seconds that jobs have to save their state

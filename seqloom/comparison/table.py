@@ -27,6 +27,7 @@ from seqloom.train.log import read_log
 Failures = Mapping[str, tuple[int, str]]
 COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
 KINDS = {"blimp": "by_phenomenon", "agreement": "by_attractors"}  # what the items of a suite are told apart by
+CHANCE = 0.05  # a difference is told from noise where it would come by chance less often than this
 NO_ORDER = "it has no probability of the next token"
 
 
@@ -180,7 +181,7 @@ def answers(questions: Sequence[dict[str, Any]], figures: Sequence[Figure]) -> l
         asked = [question for question in questions if all(row in figure.values for row in question["rows"])]
         told = figure.differences([(first, second) for first, second in (question["rows"] for question in asked)])
         for question, (first, second, each, p) in zip(asked, told, strict=True):
-            better = None if p >= 0.05 else first if (each.interval.value < 0) == figure.lower else second
+            better = None if p >= CHANCE else first if (each.interval.value < 0) == figure.lower else second
             found[question["name"]].append(Answer(question["name"], figure.name, (first, second), each, p, better))
     return [answer for each in found.values() for answer in each]
 

@@ -12,14 +12,8 @@ from typing import Any
 from seqloom.files import write_bytes
 from seqloom.progress import Progress
 
-LEFT_OUT = {
-    "site-packages",
-    "test",
-    "tests",
-    "lib2to3",
-    "idlelib",
-    "pydoc_data",
-}  # folders that are no library, or no text
+# folders that are no library, or no text
+LEFT_OUT = {"site-packages", "test", "tests", "lib2to3", "idlelib", "pydoc_data"}
 
 
 def built_in_text() -> Iterator[str]:

@@ -52,7 +52,18 @@ def hard(folder: Path) -> dict:
     for costs in found["costs"].values():
         for name in SOFT:
             costs.pop(name, None)
-    kept = ("costs", "figures", "answers", "caveats", "held_fixed", "samples", "seeds", "milestones", "pictures")
+    kept = (
+        "costs",
+        "figures",
+        "answers",
+        "caveats",
+        "held_fixed",
+        "samples",
+        "seeds",
+        "milestones",
+        "kinds",
+        "pictures",
+    )
     return {key: found[key] for key in kept}
 
 
