@@ -12,6 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "seqloom"
 # each may import what stands before it
 ORDER = [
+    "threads",
     "errors",
     "files",
     "progress",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from seqloom import __version__, errors, progress
+from seqloom.threads import wait_passively
 
 app = typer.Typer(
     name="seqloom",
@@ -40,6 +41,7 @@ def _options(
 
 
 def main() -> None:
+    wait_passively(os.environ)
     sys.exit(run(sys.argv[1:]))
 
 

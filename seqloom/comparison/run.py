@@ -36,6 +36,7 @@ from seqloom.files import read_json, sole_owner, write_json
 from seqloom.folder import clear, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
+from seqloom.threads import wait_passively
 from seqloom.train.interrupt import Interruption
 from seqloom.train.precision import choose_device
 
@@ -218,6 +219,7 @@ class Jobs:
         self.begun: dict[Job, float] = {}  # when each was started first
         self.failed: dict[str, tuple[int, str]] = {}
         self.environment = dict(os.environ)
+        wait_passively(self.environment)
         self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // most, 1)))
         (folder / "logs").mkdir(exist_ok=True)
 
