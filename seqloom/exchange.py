@@ -1,5 +1,6 @@
 """Folders of `transformers` ⇄ run folders. Nothing is written before all of it is known to fit, and nothing executed."""
 
+import re
 import shutil
 import tempfile
 import weakref
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqloom import __version__
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.card import made_by
 from seqloom.convert.family import Family, Head
@@ -26,8 +28,8 @@ from seqloom.convert.tasks import (
 )
 from seqloom.convert.values import FAMILIES, family_of, write_values
 from seqloom.convert.vocabulary import names_of, take_tokenizer
-from seqloom.errors import ModelError, UsageError
-from seqloom.files import sha256, sole_owner, write_bytes, write_json
+from seqloom.errors import FileError, ModelError, UsageError
+from seqloom.files import FolderKind, clear_folder, read_json, sha256, sole_owner, write_bytes, write_json
 from seqloom.folder import BOUND, WEIGHTS, clear, describe
 from seqloom.plugins import Plugin
 from seqloom.predictor import Predictor
@@ -42,6 +44,7 @@ from seqloom.weights import load_tensors, save_tensors, shapes_only
 
 UNUSED = "unused.safetensors"  # of an imported run: what the model has no use for, kept for an exact export
 MODEL_TYPES = {family.model: name for name, family in FAMILIES.items()}
+EXPORTED = "seqloom.json"  # in an exported folder: which files are ours
 PADDING = 1  # behind this number a RoBERTa of theirs counts its positions: it must be no word
 
 
@@ -107,7 +110,9 @@ def check_out(out: Path, overwrite: bool, source: Path) -> None:
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file: choose a folder")
     if not overwrite and out.is_dir() and any(entry.name != "lock" for entry in out.iterdir()):
-        raise UsageError(f"--out {out} is not empty: choose another folder, or --overwrite it")
+        raise UsageError(
+            f"--out {out} is not empty: choose another folder, or replace what seqloom wrote with --overwrite"
+        )
 
 
 def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Recipe:
@@ -206,7 +211,7 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
     check_out(out, overwrite, run)
     made = exported(run, loaded)
     with sole_owner(out):
-        clear(out, overwrite=True)
+        clear_folder(out, exported_folder(out))
         roles = names_of(made.tokenizer)
         write_bytes(out / "tokenizer.json", made.tokenizer.to_json().encode())
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
@@ -215,8 +220,21 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
         write_json(out / "special_tokens_map.json", roles)
         save_tensors(out / "model.safetensors", made.tensors, {"format": "pt"})
         write_json(out / "config.json", made.config)
+        written = sorted(entry.name for entry in out.iterdir() if entry.name != "lock")
+        write_json(out / EXPORTED, {"seqloom": __version__, "files": written})
         (out / "lock").unlink(missing_ok=True)
     return out
+
+
+def exported_folder(folder: Path) -> FolderKind:
+    """What an earlier export has written, as it lists it."""
+    try:
+        listed = read_json(folder / EXPORTED)["files"]
+        names = [name for name in listed if isinstance(name, str)]
+    except (FileError, ValueError, KeyError, TypeError, RecursionError):
+        names = []
+    pattern = re.compile("|".join(re.escape(name) for name in [EXPORTED, *names]))
+    return FolderKind("an exported model", pattern, (), lambda place: (place / EXPORTED).is_file(), EXPORTED)
 
 
 def exported(run: Path, loaded: Any) -> Exported:

@@ -8,12 +8,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from seqloom.errors import BusyError, FileError, UsageError
 
@@ -103,22 +104,109 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
+class FolderKind(NamedTuple):
+    """What seqloom writes into one kind of folder: all that `--overwrite` may ever remove from it."""
+
+    name: str  # "a run", "a comparison"
+    files: re.Pattern[str]  # of their paths below the folder; temporary files and the lock are known without it
+    folders: tuple[str, ...]  # that hold nothing of anybody else's
+    is_one: Callable[[Path], bool]  # by a file that only seqloom writes
+    last: str = ""  # the file by which it is known is removed last: a kill in between leaves what can be cleared again
+
+
+def clear_folder(folder: Path, kind: FolderKind) -> None:
+    """Remove what seqloom has written into a folder of this kind. Refuses, before anything is removed, folders that are somebody
+    else's or hold anything besides."""
+    entries = [entry for entry in folder.iterdir() if entry.name != "lock" and not entry.name.endswith(TEMPORARY)]
+    if entries:
+        if is_protected(folder):
+            raise UsageError(
+                f"{folder} is the home folder, the working folder or above one of them: --overwrite never clears it; "
+                f"choose another --out"
+            )
+        if not kind.is_one(folder):
+            raise UsageError(f"{folder} is not empty and does not hold {kind.name}: choose another --out")
+        foreign = next((path for path in files_below(folder) if not is_known(path, kind)), None)
+        if foreign is not None:
+            raise UsageError(
+                f"{folder} holds {foreign!r}, which is not part of {kind.name}: move it elsewhere, or choose another --out"
+            )
+    with explained(folder):
+        for path in sorted(files_below(folder), key=lambda path: (path == kind.last, path)):
+            if path != "lock":
+                (folder / path).unlink(missing_ok=True)
+        for top in kind.folders:
+            if (folder / top).is_dir():
+                for place, _, _ in os.walk(folder / top, topdown=False):
+                    os.rmdir(place)
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """Paths of all files, and of links to anywhere, which are not followed."""
+    for place, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for name in sorted((*files, *links)):
+            yield str((Path(place) / name).relative_to(folder))
+
+
+def is_known(path: str, kind: FolderKind) -> bool:
+    return path == "lock" or kind.files.fullmatch(path.removesuffix(TEMPORARY)) is not None
+
+
+def is_protected(folder: Path) -> bool:
+    """The working folder, the user's home, and every folder above them, up to the root."""
+    here, kept = folder.resolve(), [Path.cwd()]
+    with suppress(RuntimeError):  # nobody's home is known
+        kept.append(Path.home().resolve())
+    return any(here == place or here in place.parents for place in kept)
+
+
 @contextmanager
 def sole_owner(folder: Path) -> Iterator[None]:
-    """One folder, one process. The kernel drops the lock with its owner, so a killed one blocks nobody."""
+    """One folder, one process. The kernel drops the lock with its owner, so a killed one blocks nobody. A call that fails before
+    it has written anything leaves nothing behind: neither the lock nor a folder that was not there."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
     make_folder(folder)
     with explained(folder):
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        before = {entry.name for entry in folder.iterdir()}
+        descriptor = lock(folder)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.pread(descriptor, 1024, 0).decode(errors="replace").strip() or "another process"
-            raise BusyError(f"{folder} is in use by {owner}: wait for it, stop it, or choose another folder") from None
-        record = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
-        with explained(folder):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, record.encode(), 0)
         yield
+    except BaseException:
+        with suppress(OSError):
+            if "lock" not in before and {entry.name for entry in folder.iterdir()} == before | {"lock"}:
+                (folder / "lock").unlink()
+                for place in missing:
+                    place.rmdir()
+        raise
     finally:
         os.close(descriptor)
+
+
+def lock(folder: Path) -> int:
+    """An open file that no other process has locked."""
+    while True:
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not is_file(folder / "lock", descriptor):  # whoever held it has removed it in between
+                os.close(descriptor)
+                continue
+            record = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, record.encode(), 0)
+            return descriptor
+        except BlockingIOError:
+            owner = os.pread(descriptor, 1024, 0).decode(errors="replace").strip() or "another process"
+            os.close(descriptor)
+            raise BusyError(f"{folder} is in use by {owner}: wait for it, stop it, or choose another folder") from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+
+def is_file(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

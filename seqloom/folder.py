@@ -6,7 +6,7 @@ metrics.jsonl  metrics.json  card.md  checkpoints/
 
 import json
 import platform
-import shutil
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ import torch
 from seqloom import __version__, cost
 from seqloom.batch import Learner
 from seqloom.card import write_card
-from seqloom.errors import DataError, ModelError, UsageError
-from seqloom.files import TEMPORARY, explained, read_json, sha256, write_bytes, write_json
+from seqloom.errors import DataError, FileError, ModelError, UsageError
+from seqloom.files import TEMPORARY, FolderKind, clear_folder, read_json, sha256, write_bytes, write_json
 from seqloom.recipe import Recipe
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train import checkpoint as checkpoints
@@ -115,13 +115,30 @@ def clear(folder: Path, overwrite: bool) -> None:
             raise UsageError(
                 f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
             )
-        raise UsageError(f"{folder} is not empty and holds no run: choose another --out, or --overwrite it")
-    with explained(folder):
-        for entry in found:
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+        raise UsageError(f"{folder} is not empty and holds no run: choose another --out")
+    if found:
+        clear_folder(folder, RUN)
+
+
+def is_run(folder: Path) -> bool:
+    """By its config.json; one that cannot be read any more passes, because only files of a run are removed anyway. Before there
+    is one, a run has at most a page about its learning rate."""
+    if {entry.name for entry in folder.iterdir()} <= {"lock", RATE_PAGE}:
+        return True
+    try:
+        return {"format", "recipe"} <= set(read_json(folder / "config.json"))
+    except FileError:
+        return False
+    except (ValueError, TypeError, RecursionError):
+        return True
+
+
+MODEL_FILES = r"(config|weights|milestone|tokenizer)\.json|(backbone|head|unused)\.safetensors"
+RUN_FILES = (
+    rf"{MODEL_FILES}|metrics\.jsonl?|card\.md|(report|find-lr)\.html|lock|milestones/\d+/({MODEL_FILES})"
+    r"|checkpoints/(latest|step-\d+/((manifest|state)\.json|[a-z]+\.safetensors)(\.tmp)?)"
+)
+RUN = FolderKind("a run", re.compile(RUN_FILES), ("checkpoints", "milestones"), is_run, "config.json")
 
 
 def plain(value: Any) -> Any:

@@ -183,7 +183,7 @@ def test_another_folder_is_left_alone(made: Made, tmp_path: Path) -> None:
 
 
 def test_overwrite_starts_anew(made: Made, copy: Path) -> None:
-    (copy / "stale.txt").write_text("")
+    (copy / "metrics.json.tmp").write_text("")
     train("lstm-tiny", made.data, copy, overwrite=True)
     assert set(os.listdir(copy)) == FILES
     assert json.loads((copy / "config.json").read_text())["recipe"]["name"] == "lstm-tiny"

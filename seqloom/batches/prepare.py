@@ -6,6 +6,7 @@ result is the same, byte for byte, however often it was interrupted and with how
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,19 @@ from seqloom.batches.store import (
     fingerprint,
 )
 from seqloom.errors import UsageError
-from seqloom.files import TEMPORARY, explained, read_json, sha256, sole_owner, write_bytes, write_json
+from seqloom.files import (
+    TEMPORARY,
+    FolderKind,
+    clear_folder,
+    explained,
+    files_below,
+    is_known,
+    read_json,
+    sha256,
+    sole_owner,
+    write_bytes,
+    write_json,
+)
 from seqloom.progress import Progress, say
 from seqloom.text.survey import SPLITS, Corpus, Plan, Request, Survey, survey
 from seqloom.tokens.chunks import pieces
@@ -156,17 +169,15 @@ class _Preparation:
         state = self.out / _STATE
         names = {path.name for path in self.out.iterdir() if not path.name.endswith(TEMPORARY)} - {"lock"}
         if self.overwrite:
-            _clear(self.out)
+            clear_folder(self.out, PREPARED)
             return None
         if MANIFEST in names:
             raise UsageError(f"{self.out} is prepared already: choose another --out, or --overwrite to prepare it anew")
         if _STATE not in names:
-            strange = sorted(name for name in names if not _ours(name))
-            if strange:
-                raise UsageError(
-                    f"{self.out} is not empty (it holds {strange[0]!r}): choose another --out, or --overwrite"
-                )
-            _clear(self.out)
+            foreign = sorted(name for name in names if not is_known(name, PREPARED))
+            if foreign:
+                raise UsageError(f"{self.out} is not empty (it holds {foreign[0]!r}): choose another --out")
+            clear_folder(self.out, PREPARED)
             return None
         saved = read_json(state)
         if saved.get("options") != self.options or saved.get("sources") != self.sources:
@@ -339,18 +350,19 @@ def _utf8(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _ours(name: str) -> bool:
-    shard = name.endswith((".tokens.bin", ".docs.bin", ".words.bin")) and name.split("-")[0] in SPLITS
-    return shard or name in (MANIFEST, TOKENIZER, _STATE, _PLAN, _COSTS) or name.endswith(TEMPORARY)
+def is_prepared(folder: Path) -> bool:
+    """By its manifest, or by that of an unfinished preparation; one that was killed before has nothing but files of ours."""
+    for name, keys in ((MANIFEST, {"fingerprint", "splits"}), (_STATE, {"options", "sources"})):
+        if (folder / name).is_file():
+            try:
+                return keys <= set(read_json(folder / name))
+            except (ValueError, TypeError, RecursionError):
+                return True  # damaged; only files of a preparation are removed anyway
+    return all(is_known(path, PREPARED) for path in files_below(folder))
 
 
-def _clear(folder: Path) -> None:
-    """Removes what a preparation writes, the manifest first, and nothing else."""
-    with explained(folder):
-        (folder / MANIFEST).unlink(missing_ok=True)
-        for path in sorted(folder.iterdir()):
-            if path.is_file() and _ours(path.name):
-                path.unlink()
+PREPARED_FILES = r"(manifest|tokenizer|prepare|prepare\.costs)\.json|prepare\.plan\.bin|(train|valid|test)-[^/]+\.bin"
+PREPARED = FolderKind("prepared text", re.compile(PREPARED_FILES), (), is_prepared)  # the manifest is removed first
 
 
 def as_report(manifest: Manifest) -> dict[str, Any]:

@@ -12,6 +12,7 @@ off: weights are kept while a row is trained, or never.
 
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,19 +22,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom import __version__, errors, progress
-from seqloom.batches.prepare import prepare
+from seqloom.batches.prepare import PREPARED_FILES, prepare
 from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.begun import check_same, check_text, content
 from seqloom.comparison.job import FAILED, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PARTS, PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
-from seqloom.comparison.report import write_report
+from seqloom.comparison.report import drawn_before, write_report
 from seqloom.comparison.table import Comparison, collect
 from seqloom.cost import cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
-from seqloom.files import read_json, sole_owner, write_json
-from seqloom.folder import clear, git_commit, plain
+from seqloom.files import FolderKind, clear_folder, files_below, is_known, read_json, sole_owner, write_json
+from seqloom.folder import RUN_FILES, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
 from seqloom.threads import wait_passively
@@ -100,16 +101,34 @@ class JobsFailed(SeqloomError):
 
 def begin(folder: Path, overwrite: bool) -> None:
     """Nothing but a comparison is gone on with, or deleted."""
-    others = [each for each in folder.iterdir() if each.name != "lock"]
-    if others and not (folder / "plan.json").exists() and not is_begun(folder):
+    if not is_comparison(folder):
         raise UsageError(f"{folder} is not empty and holds no comparison: choose another --out")
     if overwrite:
-        clear(folder, overwrite)
+        clear_folder(folder, comparison_folder(folder))
+
+
+def is_comparison(folder: Path) -> bool:
+    others = any(each.name != "lock" for each in folder.iterdir())
+    return not others or (folder / "plan.json").exists() or is_begun(folder)
+
+
+def comparison_folder(folder: Path) -> FolderKind:
+    """What a comparison has written. Its pictures are those that it lists: a folder may hold a user's own beside them."""
+    pictures = "|".join(re.escape(name) for name in sorted(drawn_before(folder)))
+    files = (
+        rf"(plan|comparison)\.json|table\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)"
+        rf"|data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))|(runs|tasks/[^/]+)/[^/]+/seed-\d+/({RUN_FILES})"
+    )
+    folders = ("data", "runs", "results", "logs", "tasks")
+    return FolderKind(
+        "a comparison", re.compile(f"{files}|{pictures}" if pictures else files), folders, is_comparison, "plan.json"
+    )
 
 
 def is_begun(folder: Path) -> bool:
     """It was killed while the text was prepared, before there was a plan.json."""
-    return (folder / "data").is_dir() and not (folder / "config.json").exists()
+    kind = comparison_folder(folder)
+    return (folder / "data").is_dir() and all(is_known(path, kind) for path in files_below(folder))
 
 
 def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> dict[str, Any]:

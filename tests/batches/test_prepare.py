@@ -181,7 +181,8 @@ def test_resuming_says_so_and_other_arguments_are_refused(tmp_path: Path, capsys
     (tmp_path / "strange/thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"not empty.*thesis.txt"):
         prepare([path], tmp_path / "strange", **OPTIONS)
-    prepare([path], tmp_path / "strange", **(OPTIONS | {"overwrite": True}))
+    with pytest.raises(UsageError, match="does not hold prepared text"):
+        prepare([path], tmp_path / "strange", **(OPTIONS | {"overwrite": True}))
     assert (tmp_path / "strange/thesis.txt").read_text() == "mine"
 
 
