@@ -7,25 +7,24 @@ import pytest
 
 from seqloom.charts import Curve, chart, escaped, page, table
 from seqloom.cli import run
-from seqloom.comparison import run as comparing
-from seqloom.text.built_in import built_in_text, write_built_in_text
+from seqloom.text import built_in
+from seqloom.text.built_in import built_in_text
 
 
-def test_the_built_in_text_is_english_and_enough():
-    documents = list(built_in_text())
+@pytest.fixture(scope="module")
+def documents():
+    return list(built_in_text())
+
+
+def test_the_built_in_text_is_english_and_enough(documents):
     assert len(documents) > 200 and sum(map(len, documents)) > 1_000_000
     words = re.findall(r"[a-z]+", " ".join(documents[:50]).lower())
     assert words.count("the") > len(words) / 50
     assert documents == list(built_in_text()), "the same every time"
 
 
-def test_four_models_and_a_page(tmp_path, monkeypatch, capsys):
-    def fewer(path):
-        write_built_in_text(path)
-        lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join(line for i, line in enumerate(lines) if i % 4 == 0))
-
-    monkeypatch.setattr(comparing, "write_built_in_text", fewer)
+def test_four_models_and_a_page(documents, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(built_in, "built_in_text", lambda: documents[::6])
     assert run(["quickstart", "--out", str(tmp_path / "qs"), "--minutes", "0.05"]) == 0
     made = (tmp_path / "qs" / "report.html").read_text(encoding="utf-8")
     check_page(made)

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import PREPARED_FILES, prepare
@@ -229,6 +229,10 @@ def run_jobs(folder: Path, record: dict[str, Any], most: int, until: float) -> d
     return Jobs(folder, most).run(left, until) if left else {}
 
 
+def launch(call: list[str], output: BinaryIO | None, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(call, stdout=output, stderr=output, env=environment)
+
+
 class Jobs:
     """So many processes at a time; a bar over all of them, where they do not show their own."""
 
@@ -270,8 +274,7 @@ class Jobs:
             target = None if self.most == 1 and not progress.QUIET else log
             if self.most == 1:
                 say(f"{job}")
-            process = subprocess.Popen(call, stdout=target, stderr=target, env=self.environment)
-        self.running[job] = process
+            self.running[job] = launch(call, target, self.environment)
         self.begun.setdefault(job, time.monotonic())
 
     def ended(self) -> list[Job]:

@@ -246,7 +246,7 @@ def test_another_number_of_pairs_is_refused(finished, text):
     assert sorted(path.name for path in finished[1].glob("pairs*.jsonl")) == ["pairs-20.jsonl"]
 
 
-def test_a_job_that_fails_is_told_and_harms_no_other(text, tmp_path):
+def test_a_job_that_fails_is_told_and_harms_no_other(text, tmp_path, real_jobs):
     wild = GPT | {"name": "wild", "settings": [*GPT["settings"], "train.optim.lr=1e9", "train.optim.clip=0"]}
     with pytest.raises(JobsFailed) as failed:
         compare(plan_of(text, rows=[wild, LSTM], seeds=1, pairs=0), tmp_path / "out", jobs=2, device="cpu")

@@ -125,9 +125,9 @@ def interrupted_run(name: str, data: Path, out: Path, steps: int, stops: int, mo
 @pytest.mark.parametrize(
     ("name", "steps", "stops"),
     [
-        *((name, 80, 20) for name in OFTEN),
-        *((name, 24, 5) for name in TRAINED if name not in OFTEN),
-        *(pytest.param(name, 80, 20, marks=pytest.mark.long) for name in TRAINED if name not in OFTEN),
+        *((name, 40, 9) for name in OFTEN),
+        *((name, 24, 2) for name in TRAINED if name not in OFTEN),
+        *(pytest.param(name, 80, 20, marks=pytest.mark.long) for name in TRAINED),
     ],
 )
 def test_interruptions_change_no_bit(name, steps, stops, data, tmp_path, monkeypatch):
@@ -141,7 +141,7 @@ def test_interruptions_change_no_bit(name, steps, stops, data, tmp_path, monkeyp
 
 @pytest.mark.parametrize("lost", ["carry", "optimizer", "cursor", "seed"])
 def test_planted_loss_of_state_is_noticed(lost, data, tmp_path, monkeypatch):
-    pretrain("lstm-tiny", data, tmp_path / "whole", settings=settings("lstm", 60))
+    pretrain("lstm-tiny", data, tmp_path / "whole", settings=settings("lstm", 30))
     restore = Fit.restore
 
     def forgetful(fit):
@@ -156,7 +156,7 @@ def test_planted_loss_of_state_is_noticed(lost, data, tmp_path, monkeypatch):
             fit.seed += 1
 
     monkeypatch.setattr(Fit, "restore", forgetful)
-    interrupted_run("lstm", data, tmp_path / "broken", 60, 8, monkeypatch)
+    interrupted_run("lstm", data, tmp_path / "broken", 30, 4, monkeypatch)
     assert fingerprint(tmp_path / "whole") != fingerprint(tmp_path / "broken")
 
 
