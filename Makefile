@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: setup quickstart lint test test-all test-gpu bench clean
+.PHONY: setup quickstart lint test test-fast test-all test-gpu bench clean
 
 setup: $(VENV)/.ready
 
@@ -26,6 +26,9 @@ lint: setup
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not gpu"
+
+test-fast: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not gpu and not slow"
 
 test-all: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu"

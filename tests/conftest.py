@@ -40,6 +40,60 @@ def pytest_runtest_call(item):
     start_chance(item.nodeid)
 
 
+SLOW = (
+    "blocks/test_large_vocabulary.py",
+    "cli/test_bad_input.py",
+    "cli/test_data.py",
+    "cli/test_fuzz.py",
+    "cli/test_translate.py",
+    "cli/test_using.py",
+    "comparison/test_run.py",
+    "contract/test_encoders.py",
+    "contract/test_pairs.py",
+    "contract/test_planted_pairs.py",
+    "contract/test_properties.py",
+    "convert/test_bad_folders.py",
+    "convert/test_exchange.py",
+    "convert/test_task_exchange.py",
+    "decode/test_search.py",
+    "evaluate/test_suites_parity.py",
+    "metrics/test_differences.py",
+    "models/test_big_lstm.py",
+    "models/test_marian_parity.py",
+    "objectives/test_masked.py",
+    "objectives/test_scheduled.py",
+    "tasks/test_tag.py",
+    "tasks/test_transfer.py",
+    "test_cost.py",
+    "test_cost_objectives.py",
+    "test_cost_pairs.py",
+    "test_finetune.py",
+    "test_overwrite.py",
+    "test_plugins.py",
+    "test_prepared.py",
+    "test_python.py",
+    "test_quickstart.py",
+    "test_readme.py",
+    "test_recipe.py",
+    "test_repeat.py",
+    "test_runs.py",
+    "test_task_report.py",
+    "test_threads.py",
+    "test_translator.py",
+    "test_weights.py",
+    "tokens/test_surface.py",
+    "tokens/test_tokenizer.py",
+    "train/test_average.py",
+    "train/test_checkpoint.py",
+    "train/test_find_rate.py",
+    "train/test_loop.py",
+    "train/test_resume.py",
+)  # files that take more than a few seconds: left out by `make test-fast`
+
+
 def pytest_collection_modifyitems(items):
     """The longest comes first: at the end the other process would wait for it."""
     items.sort(key=lambda item: "test_readme" not in item.nodeid)
+    for item in items:
+        if item.nodeid.partition("::")[0].endswith(SLOW):
+            item.add_marker(pytest.mark.slow)
