@@ -120,7 +120,7 @@ def counted(
     if scheme is None:
         return Counter(tag for each in tags for tag in each), None
     for move in told_moves(tags, learnt or scheme, lambda i, j: examples[i].place_of(j)):
-        problems.add(f"an illegal move in {learnt or scheme}", move)
+        problems.add(f"a tag that breaks {learnt or scheme} (read as conlleval does)", move)
     return Counter(kind for each in tags for kind, _, _ in entities(each)), scheme
 
 

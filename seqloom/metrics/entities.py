@@ -220,6 +220,18 @@ def check_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable
         raise DataError(f"{found} in {scheme}, to which the tags keep else: correct it")
 
 
+def remark_on_moves(
+    sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place
+) -> str | None:
+    """What to tell a person about tags that break their scheme. They are read as conlleval reads them: an entity begins with any
+    tag that cannot go on with the one before. Published files have such tags (two of them in CoNLL-2003's training file)."""
+    found = told_moves(sentences, scheme, place)
+    if not found:
+        return None
+    count = f"{len(found):,} tags do" if len(found) > 1 else "1 tag does"
+    return f"{count} not follow {scheme} (first: {found[0]}): read as conlleval reads them"
+
+
 def told_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place) -> list[str]:
     """The illegal moves in words, each place once."""
     told: dict[str, str] = {}

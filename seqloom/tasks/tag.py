@@ -26,15 +26,16 @@ from seqloom.blocks.crf import Crf
 from seqloom.blocks.pooling import pool_words
 from seqloom.errors import DataError, UsageError
 from seqloom.metrics.entities import (
-    check_moves,
     convert,
     entities,
     entity_scores,
     labels_of,
     legal_moves,
-    scheme_of,
+    nearest_scheme,
+    remark_on_moves,
 )
 from seqloom.metrics.labels import label_scores
+from seqloom.progress import say
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
 from seqloom.text.tagged import Sentence, parted, read_tagged, sentence_of
 from seqloom.tokens.tokenizer import Tokenizer
@@ -85,7 +86,7 @@ class TagWords(Transfer):
 
     @classmethod
     def survey(cls, examples: Sequence[Sentence]) -> dict[str, Any]:
-        scheme = scheme_of([each.tags for each in examples], lambda i, j: examples[i].place_of(j))
+        scheme = nearest_scheme([each.tags for each in examples], lambda i, j: examples[i].place_of(j))
         labels = sorted({tag for example in examples for tag in example.tags})
         if len(labels) < 2:
             raise DataError(f"{examples[0].place}: every word has the tag {labels[0]!r}: there is nothing to tell")
@@ -101,7 +102,9 @@ class TagWords(Transfer):
                     shown = ", ".join(list(known)[:10]) + (" …" if len(known) > 10 else "")
                     raise DataError(f"{example.place_of(i)}: the tag {tag!r} is not in the training files ({shown})")
         if scheme is not None:
-            check_moves([each.tags for each in examples], scheme, lambda i, j: examples[i].place_of(j))
+            remark = remark_on_moves([each.tags for each in examples], scheme, lambda i, j: examples[i].place_of(j))
+            if remark is not None:
+                say(remark)
 
     def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, frame: Frame) -> Encoded:
         """cut: where a single word has more tokens than the model reads."""
@@ -124,7 +127,7 @@ class TagWords(Transfer):
                 if room is not None and len(tokens[i]) > room and example.place not in cut[-1:]:
                     cut.append(example.place)
             at += len(words)
-            tags = convert(example.tags, self.learns) if self.learns != self.scheme and self.learns else example.tags
+            tags = convert(example.tags, self.learns) if self.learns else example.tags
             labels = np.array([number[tag] for tag in tags] or [IGNORE] * len(words), np.int64)
             parts = pieces([len(ids) for ids, _ in words], room)
             found.append([row_of(words[a:b], labels[a:b], tokenizer, frame, blank) for a, b in parts])

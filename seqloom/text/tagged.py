@@ -1,23 +1,28 @@
 """Words with a tag each: CoNLL columns (word first, tag last, a blank line between sentences) or jsonl {"words", "tags"}.
 
-Where tags are not needed (`predict`) columns behind the first are left alone, and a row of jsonl may have {"text"} instead of
-{"words"}: it is cut by `cut_words`. "id" may stand in every row. What cannot be right is an error with its file and line, or,
-where tags are not needed, a bad row, and the next one is read.
+Where tags are not needed (`predict`) columns behind the first are left alone, a row of jsonl may have {"text"} instead of
+{"words"}, and a file may hold plain sentences, one a line: texts are cut by `cut_words`. "id" may stand in every row. What
+cannot be right is an error with its file and line, or, where tags are not needed, a bad row, and the next one is read.
 """
 
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
+from seqloom.progress import say
 from seqloom.text.labelled import UNFIT, BadRow, Id, fields_of, id_of, read_objects, refused, text_of
 from seqloom.text.pairs import lines_with_errors
-from seqloom.text.read import form_of
+from seqloom.text.read import ending_of, form_of
 
 DOCUMENT = "-DOCSTART-"  # a line that is no word in some files
+COLUMNS = ("conll", "conllu", "conllx", "bio", "iob", "iob2", "iobes", "tsv")  # what names of files with columns end in
+TAG = re.compile("O|[BIES](-.+)?")
+HEAD = 1000  # lines by which a file is told to be in columns
+FEW = 5  # with fewer lines nothing is told from their having as many columns
 JOINERS = "\u200c\u200d"  # inside words of some scripts
 
 
@@ -98,12 +103,45 @@ def each_sentence(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sen
     learnt from it."""
     seen: dict[str, str] = {}
     for path in paths:
-        for found in _objects(path, need_tags) if form_of(path) == "jsonl" else _columns(path, need_tags):
+        for found in _rows(path, need_tags):
             if isinstance(found, Sentence) and found.id is not None:
                 first = seen.setdefault(str(found.id), found.place)
                 if first != found.place:
                     found = BadRow(found.place, f"the id {found.id!r} is that of {first}, too: ids are given once")
             yield found
+
+
+def _rows(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
+    if form_of(path) == "jsonl":
+        return _objects(path, need_tags)
+    if not need_tags and ending_of(path) not in COLUMNS:
+        head = (line for line, _ in itertools.islice(lines_with_errors(path), HEAD))
+        if not in_columns(head):
+            say(f"{path}: read as plain sentences, one a line (words with columns have one word a line)")
+            return _sentences(path)
+    return _columns(path, need_tags)
+
+
+def in_columns(lines: Iterable[str]) -> bool:
+    """Whether lines are words with columns behind them, rather than plain sentences: each is a single word, or has tabs, or ends
+    in a tag; or all have as many columns, in groups between blank lines."""
+    rows = [line.strip() for line in lines]
+    words = [re.split("[ \t]+", row) for row in rows if row and not row.startswith(DOCUMENT)]
+    if not words or all(len(row) == 1 for row in words) or any("\t" in row for row in rows):
+        return True
+    if all(len(row) > 1 and TAG.fullmatch(row[-1]) for row in words):
+        return True
+    grouped = len(words) >= FEW and "" in rows[1:-1]
+    return grouped and len({len(row) for row in words}) == 1
+
+
+def _sentences(path: Path) -> Iterator[Sentence | BadRow]:
+    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
+        place = f"{path}:{number}"
+        if wrong is not None:
+            yield BadRow(place, wrong)
+        elif line.strip():
+            yield _sentence({"text": line}, place, need_tags=False)
 
 
 def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:

@@ -448,8 +448,6 @@ GOOD = "mr O\nanna B-PER\n\nsees O\n"
     ("train_text", "valid_text", "message"),
     [
         (GOOD, "mr O\nanna B-LOC\n", "valid.conll:2: the tag 'B-LOC' is not in the training files (O, B-PER, I-PER)"),
-        (GOOD, "mr O\nanna I-PER\n", "valid.conll:2: 'I-PER' cannot follow 'O' in iob2"),
-        ("mr B-x\nx I-x\n\na B-y\nb I-x\n", GOOD, "train.conll:5: 'I-x' cannot follow 'B-y' in iob2"),
         ("mr O\nanna O\n", GOOD, "train.conll:1: every word has the tag 'O': there is nothing to tell"),
         ("mr X O\nanna O\n", GOOD, "train.conll:2: 2 columns, the first word of the sentence has 3"),
         ("mr O\nanna\n", GOOD, "train.conll:2: one column"),
@@ -477,6 +475,69 @@ def test_bad_files_are_refused_before_training(tmp_path, capsys, train_text, val
         "word",
     )
     assert not (tmp_path / "run").exists()
+
+
+# as in the training file of CoNLL-2003: IOB1, where B- stands only between two entities of a kind, and yet after O twice
+CONLL2003 = """-DOCSTART- -X- -X- O
+
+EU NNP I-NP I-ORG
+rejects VBZ I-VP O
+German JJ I-NP B-MISC
+call NN I-NP O
+
+Peter NNP I-NP I-PER
+Blackburn NNP I-NP I-PER
+met VBD I-VP O
+Anna NNP I-NP I-PER
+Berg NNP I-NP B-PER
+"""
+
+
+def test_published_iob1_is_read_as_conlleval_reads_it(tmp_path, capsys):
+    train = tmp_path / "eng.train"
+    train.write_text(CONLL2003)
+    sentences = list(read_tagged([train]))
+    about = TagWords.survey(sentences)
+    assert about["scheme"] == "iob1"
+    TagWords.check_against(sentences, about)
+    remark = capsys.readouterr().err
+    assert remark == (
+        f"1 tag does not follow iob1 (first: {train}:5: 'B-MISC' cannot follow 'O'): read as conlleval reads them\n"
+    )
+    # gold as the file has it, predicted as a tagger that learnt from it writes it: conlleval finds the same entities
+    learner = learner_of(labels=about["labels"], scheme="iob1", learns="as-given")
+    tokenizer = Tokenizer.train("word", [sentence.text for sentence in sentences])
+    rows, _ = learner.encode(sentences, tokenizer, Frame.of(learner.backbone, tokenizer, 64))
+    learnt = [[learner.labels[number] for number in row[0].label.tolist()] for row in rows]
+    assert learnt == [["I-ORG", "O", "I-MISC", "O"], ["I-PER", "I-PER", "O", "I-PER", "B-PER"]]
+    assert entity_scores([each.tags for each in sentences], learnt)["f1"] == 1
+    call = ["train", "lstm-tiny", "--task", "tag", "--train", train, "--valid", train, "--out", tmp_path / "run"]
+    small = ["--tokenizer", "word", "--set", "model.dim=8", "--set", "budget={steps=2}"]
+    assert command([str(each) for each in (*call, *small)]) == 0
+
+
+def test_a_plain_sentence_is_tagged_word_by_word(tmp_path, capsys):
+    path = tmp_path / "news.txt"
+    path.write_text("Obama visited Paris yesterday .\n\nHe left.\n")
+    sentences = list(read_tagged([path], need_tags=False))
+    assert [each.words for each in sentences] == [["Obama", "visited", "Paris", "yesterday", "."], ["He", "left", "."]]
+    assert [each.place for each in sentences] == [f"{path}:1", f"{path}:3"]
+    assert "read as plain sentences" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("Obama\nvisited\n\nHe\nleft\n", ["Obama", "visited"]),  # one word a line
+        ("Obama B-PER\nvisited O\n", ["Obama", "visited"]),
+        ("Obama\tNNP\nvisited\tVBD\n", ["Obama", "visited"]),
+        ("a DT\ncat NN\nsat VB\n\na DT\ndog NN\nran VB\n", ["a", "cat", "sat"]),
+        (CONLL2003, ["EU", "rejects", "German", "call"]),
+    ],
+)
+def test_columns_stay_columns(text, first, tmp_path):
+    (tmp_path / "a.txt").write_text(text)
+    assert next(read_tagged([tmp_path / "a.txt"], need_tags=False)).words == first
 
 
 def test_a_tag_that_the_scheme_has_may_come_later():
