@@ -57,7 +57,20 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     with explained(path):
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
+
+
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON spells half of a character
+HALVES = re.compile("[\ud800-\udfff]")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Any file's JSON. A half of a character (\\ud800) is an error here, because no later step could write or encode it."""
+    value = json.loads(text)
+    text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    if HALF.search(text) and HALVES.search(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("half of a character (a lone surrogate such as \\ud800)")
+    return value
 
 
 def sync(path: Path) -> None:

@@ -5,6 +5,8 @@ import sys
 import time
 from types import TracebackType
 
+from seqloom.errors import printable
+
 QUIET = False  # set once by the command line
 
 _PLAIN_EVERY = 10.0  # seconds between lines in a log file
@@ -14,7 +16,7 @@ _BAR_EVERY = 0.1
 def say(text: str) -> None:
     """One line to the person at the terminal, never to standard output: that belongs to results."""
     if not QUIET:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def human(value: float, large: str = ".2f", small: str = ".0f") -> str:
@@ -83,7 +85,7 @@ class Progress:
         if rate > 0 and self.unit:
             parts.append(f"{human(rate, small='.0f' if rate >= 10 else '.2g')} {self.unit}/s")
         if self.note:
-            parts.append(self.note)
+            parts.append(printable(self.note))
         if self.total and rate > 0:
             parts.append(f"{clock(max(self.total - self.done, 0) / rate)} left")
         line = "  ".join(parts)

@@ -10,7 +10,6 @@ All positions below count tokens in the concatenation of a split's shards.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,7 @@ from pydantic import Field
 from seqloom.batches.spelt import UnknownWords
 from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
-from seqloom.files import explained
+from seqloom.files import explained, parse_json
 from seqloom.tokens.spelling import Characters, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -335,7 +334,7 @@ def read_manifest(path: Path) -> Manifest:
             )
         data = path.read_bytes()
     try:
-        values = json.loads(data)
+        values = parse_json(data)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}): prepare the data again") from error
     found = problems(Manifest, values)

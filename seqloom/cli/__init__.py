@@ -2,7 +2,9 @@
 
 import os
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -83,9 +85,37 @@ def spread(arguments: list[str]) -> list[str]:
     return found
 
 
+class Terminal:
+    """Standard output where a person reads it: text of files and models cannot give the terminal orders."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(errors.printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def safe_terminal(arguments: list[str]) -> Iterator[None]:
+    """Results that go into a file or a pipe stay as they are; help, which is our own text, has its colours."""
+    if not sys.stdout.isatty() or not {"--help", "-h"}.isdisjoint(arguments or ["-h"]):
+        yield
+        return
+    with redirect_stdout(Terminal(sys.stdout)):
+        yield
+
+
 def run(arguments: list[str]) -> int:
     """Runs one command and returns its exit code: every failure is one line, with the code of its kind."""
     register()
+    with safe_terminal(arguments):
+        return run_command(arguments)
+
+
+def run_command(arguments: list[str]) -> int:
     try:
         # --quiet and --debug belong to every command, so they may stand behind its name too
         everywhere = [argument for argument in arguments if argument in ("--quiet", "-q", "--debug")]
@@ -105,7 +135,9 @@ def run(arguments: list[str]) -> int:
         # the reader (head, less) has gone: nothing is wrong, and nothing more can be said to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (Exception, KeyboardInterrupt) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception | KeyboardInterrupt) and not errors.is_panic(error):
+            raise
         return fail(*errors.explain(error), error)
 
 

@@ -153,7 +153,9 @@ def main() -> int:
     progress.QUIET, errors.DEBUG = "--quiet" in sys.argv, "--debug" in sys.argv
     try:
         work(out, place, seed)
-    except (Exception, KeyboardInterrupt) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception | KeyboardInterrupt) and not errors.is_panic(error):
+            raise
         errors.show_traceback(error)
         reason, code = errors.explain(error)
         with contextlib.suppress(OSError), log_of(out, place, seed).open("a", encoding="utf-8") as log:  # a full disk

@@ -4,7 +4,6 @@ Names in it choose from what lies in the folder itself, and headers are checked 
 in a process of its own that may build tensors and nothing else.
 """
 
-import json
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from seqloom.convert import unpickle
 from seqloom.errors import ModelError, UsageError
-from seqloom.files import explained
+from seqloom.files import explained, parse_json
 from seqloom.weights import MAX_HEADER, load_tensors, read_shapes
 
 WHOLE = "model.safetensors"
@@ -52,7 +51,7 @@ def read_object(path: Path, limit: int = MAX_HEADER) -> dict[str, Any]:
             raise ModelError(f"{path} is larger than {limit >> 20} MB: this is no such file")
         raw = path.read_bytes()
     try:
-        found = json.loads(raw)
+        found = parse_json(raw)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is no valid JSON: {error}") from error
     if not isinstance(found, dict):

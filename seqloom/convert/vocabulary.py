@@ -10,7 +10,7 @@ from typing import Any
 from seqloom.convert.hub import read_object
 from seqloom.errors import ModelError
 from seqloom.files import explained
-from seqloom.tokens.tokenizer import SIZE_LIMIT, Tokenizer
+from seqloom.tokens.tokenizer import SIZE_LIMIT, Tokenizer, panics_as_errors
 
 WORDPIECE = ("bert", "electra", "ernie")  # whose vocab.txt is BERT's
 BYTE_LEVEL = ("gpt2", "roberta")  # whose vocab.json and merges.txt are GPT-2's
@@ -110,7 +110,8 @@ def byte_pairs(folder: Path, model_type: str) -> dict[str, Any]:
     if wrong or not all(type(number) is int and number >= 0 for number in vocabulary.values()):
         raise ModelError(f"{folder / 'vocab.json'} and merges.txt are no vocabulary of byte pairs")
     try:
-        rust = Rust(models.BPE(vocabulary, merges))
+        with panics_as_errors():
+            rust = Rust(models.BPE(vocabulary, merges))
     except Exception as error:  # the library raises nothing more precise
         raise ModelError(f"{path} does not fit vocab.json: {error}") from error
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=options(folder).get("add_prefix_space") is True)

@@ -12,7 +12,6 @@ perplexity   exp(−mean log p(target)), over words, not tokens. There is none w
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +22,6 @@ from seqloom.evaluate.minimal import mean
 from seqloom.text.labelled import fields_of, read_objects, text_of
 from seqloom.text.pairs import lines
 from seqloom.text.read import form_of
-
-LAST_WORD = re.compile(r"\s+\S+\s*\Z")
 
 
 class Passage(NamedTuple):
@@ -54,10 +51,12 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _passage(text: str, place: str) -> Passage:
-    last = LAST_WORD.search(text)
-    if last is None or not text[: last.start()].strip():
+    text = text.rstrip()
+    before, *last = text.rsplit(None, 1)  # no pattern: one with blanks at both ends takes the square of a line's length
+    if not last or not before.strip():
         raise DataError(f"{place}: {text.strip()[:40]!r} is one word: a passage has a last one and some before it")
-    return Passage(text[: last.start()], text[last.start() :].rstrip(), place)
+    context = before.rstrip()
+    return Passage(context, text[len(context) :], place)
 
 
 Continue = Callable[[Sequence[str], Sequence[str]], list[Continued]]  # contexts, and how they go on

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.errors import DataError
+from seqloom.files import parse_json
 from seqloom.progress import Progress
 from seqloom.text.pairs import lines
 from seqloom.text.read import form_of, has_half_character
@@ -58,7 +59,7 @@ def _rows(path: Path) -> Iterator[MinimalPair]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{place}: no valid JSON ({error})") from error
         names = next((pair for pair in NAMES if isinstance(row, dict) and row.keys() >= set(pair)), None)

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
+from seqloom.files import parse_json
 from seqloom.text.pairs import lines, lines_with_errors
 from seqloom.text.read import ending_of, form_of
 
@@ -173,7 +174,7 @@ def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[
             yield place, wrong
         elif line.strip():
             try:
-                value = json.loads(line)
+                value = parse_json(line)
             except (ValueError, RecursionError) as error:
                 yield place, f"no valid JSON ({error})"
             else:
@@ -254,7 +255,7 @@ def known_id(row: Mapping[str, Any] | str) -> Id | None:
 def _choices(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):  # the cell of a table
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except (ValueError, RecursionError):
             raise ValueError(f'"choices" is no JSON list: {_short(value)}') from None
     if not isinstance(value, list) or len(value) < 2:

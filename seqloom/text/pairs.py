@@ -5,12 +5,12 @@ errors that name the line. Any of the files may be packed with gz, xz or zst.
 """
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.errors import DataError, UsageError
+from seqloom.files import parse_json
 from seqloom.text.read import MAX_DOCUMENT, Problems, ending_of, form_of, has_half_character
 from seqloom.text.stream import Opened, check_text
 
@@ -88,7 +88,7 @@ def _rows(path: Path) -> Iterator[TextPair]:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line)
+                value = parse_json(line)
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{place}: no valid JSON ({error})") from error
             wanted = [value.get(key) if isinstance(value, dict) else None for key in ("source", "target")]

@@ -5,12 +5,12 @@ Rajpurkar et al., 2016 and 2018. Places are counted in characters. A question of
 be scored, wrongly.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
+from seqloom.files import parse_json
 from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, refused, text_of
 from seqloom.text.read import MAX_FILE, form_of
 from seqloom.text.stream import Opened, check_text
@@ -124,7 +124,7 @@ def _json(path: Path) -> Any:
     if len(raw) > MAX_FILE:
         raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split it by articles")
     try:
-        return json.loads(raw)
+        return parse_json(raw)
     except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError, too
         raise DataError(f"{path}: no valid JSON ({error}): questions come in the files of SQuAD") from None
 

@@ -7,6 +7,8 @@ A special token is never produced by text: the string "<|endoftext|>" in a docum
 import hashlib
 import json
 import os
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.errors import DataError, ModelError, UsageError
-from seqloom.files import explained, write_bytes
+from seqloom.errors import DataError, ModelError, UsageError, is_panic
+from seqloom.files import explained, parse_json, write_bytes
 from seqloom.tokens.chunks import LONGEST, ChunkTable, Ids
 
 if TYPE_CHECKING:
@@ -38,6 +40,32 @@ SIZE_LIMIT = 256 << 20
 EACH_CHARACTER = r"[\s\S]"
 
 
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """A hostile file can make the Rust library panic: it then prints lines of its own and raises what is no Exception. Here that
+    becomes a ValueError; anything else that is printed meanwhile is printed in the end."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as caught:
+        os.dup2(caught.fileno(), 2)
+        panic: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            panic = error
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            caught.seek(0)
+            printed = caught.read()
+            if panic is None and printed:
+                os.write(2, printed)
+    if panic is not None:
+        raise ValueError(str(panic)) from panic
+
+
 class Tokenizer:
     """One tokenizer; immutable once built, safe to share between threads.
 
@@ -52,10 +80,12 @@ class Tokenizer:
         self.where = where  # the file that it is from, for messages
         self._canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         try:
-            self._rust: tokenizers.Tokenizer = Rust.from_str(self._canonical)
-            self._rust.no_padding()
-            self._rust.no_truncation()
-            self._rust.encode_special_tokens = True
+            with panics_as_errors():
+                self._rust: tokenizers.Tokenizer = Rust.from_str(self._canonical)
+                self._rust.no_padding()
+                self._rust.no_truncation()
+                self._rust.encode_special_tokens = True
+                self._rust.encode("a")  # some parts of a file are looked at only when a text is encoded
             self.kind: Kind = _kind(data)
             vocabulary: dict[str, int] = self._rust.get_vocab(with_added_tokens=True)
         except Exception as error:  # the library raises bare Exception for whatever it finds in the file
@@ -106,7 +136,7 @@ class Tokenizer:
                 raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB: this is no tokenizer.json")
             raw = path.read_bytes()
         try:
-            data = json.loads(raw)
+            data = parse_json(raw)
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{path} is no valid JSON: {error}") from error
         if not isinstance(data, dict) or not isinstance(data.get("model"), dict):

@@ -5,14 +5,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from seqloom.files import explained
+from seqloom.files import explained, parse_json
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Of a run: what was written while it was trained, line by line."""
     path = folder / "metrics.jsonl"
     with explained(path):
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 class MetricsLog:
