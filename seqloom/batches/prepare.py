@@ -24,7 +24,7 @@ from seqloom.batches.store import (
     Store,
     fingerprint,
 )
-from seqloom.errors import UsageError
+from seqloom.errors import DataError, UsageError
 from seqloom.files import (
     TEMPORARY,
     FolderKind,
@@ -76,6 +76,7 @@ def prepare(
     overwrite: bool = False,
     keep_spelling: bool = False,
     backward: bool = False,
+    encoding: str | None = None,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Manifest:
     """Prepares a corpus and returns its manifest (with the data report).
@@ -85,6 +86,7 @@ def prepare(
     workers: processes that encode, None for one a core; the result does not depend on it.
     keep_spelling: unknown words, all of which are one token, are kept for models that read characters.
     backward: documents are read from their end, for language models that go the other way (ELMo, ULMFiT).
+    encoding: of text files that are not in UTF-8. Text of which more than 0.1% of the characters cannot be read is refused.
     """
     check_options(tokenizer, vocab_size, min_count, words)
     if from_tokenizer is not None and (vocab_size is not None or min_count is not None or lowercase):
@@ -103,6 +105,7 @@ def prepare(
         keep_duplicates,
         keep_leaks,
         leak_share,
+        encoding,
     )
     given = None if from_tokenizer is None else Tokenizer.load(from_tokenizer)
     kind = given.kind if given else tokenizer
@@ -132,6 +135,7 @@ def prepare(
         "leak_share": leak_share,
         "keep_spelling": keep_spelling,
         "backward": backward,
+        "encoding": encoding,
         "shard_tokens": shard_tokens,
     }
     out = Path(out)
@@ -180,7 +184,7 @@ class _Preparation:
             clear_folder(self.out, PREPARED)
             return None
         saved = read_json(state)
-        if saved.get("options") != self.options or saved.get("sources") != self.sources:
+        if {"encoding": None} | saved.get("options", {}) != self.options or saved.get("sources") != self.sources:
             raise UsageError(
                 f"{self.out} holds an unfinished preparation with other arguments or files: "
                 "repeat those, choose another --out, or --overwrite to start anew"
@@ -197,6 +201,8 @@ class _Preparation:
 
     def _begin(self) -> tuple[Survey, Encoder]:
         found = survey(self.corpus)
+        if found.report["unreadable"]["refused"] is not None:
+            raise DataError(found.report["unreadable"]["refused"])
         for (reader, _), mode in zip(self.corpus.readers, found.modes, strict=True):
             if mode in ("line", "blank", "file"):
                 how = {"line": "one document a line", "blank": "documents between blank lines", "file": "one document"}[

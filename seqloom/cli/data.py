@@ -26,6 +26,8 @@ seqloom prepare input.txt --out data/chars --tokenizer char --documents file --v
 
 seqloom prepare books.txt --out data/words --tokenizer word --keep-spelling --valid 0.05
 
+seqloom prepare old.txt --out data/old --encoding cp1252
+
 seqloom prepare more.txt --out data/more --from-tokenizer data/books/tokenizer.json --test held-out.txt
 """
 _CHECK_EXAMPLES = """Examples:
@@ -52,6 +54,10 @@ _Documents = Annotated[
 ]
 _SplitField = Annotated[
     str | None, typer.Option(help="A field of each row that says train, valid or test.", show_default=False)
+]
+_Encoding = Annotated[
+    str | None,
+    typer.Option(help="Encoding of text files that are not in UTF-8: cp1252, latin-1, utf-16, …", show_default=False),
 ]
 _LeakShare = Annotated[
     float,
@@ -96,6 +102,7 @@ def prepare(
     backward: Annotated[
         bool, typer.Option("--backward", help="Read documents from their end, for a model that goes the other way.")
     ] = False,
+    encoding: _Encoding = None,
     leak_share: _LeakShare = 0.3,
     workers: Annotated[int | None, typer.Option(help="Processes that encode; one a core unless given.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Prepare the folder anew if it exists.")] = False,
@@ -124,6 +131,7 @@ def prepare(
             keep_duplicates=keep_duplicates,
             keep_spelling=keep_spelling,
             backward=backward,
+            encoding=encoding,
             leak_share=leak_share,
             workers=workers,
             overwrite=overwrite,
@@ -143,6 +151,7 @@ def check(
     test: _Held = None,
     documents: _Documents = "auto",
     split_field: _SplitField = None,
+    encoding: _Encoding = None,
     leak_share: _LeakShare = 0.3,
     as_json: _Json = False,
 ) -> None:
@@ -169,13 +178,21 @@ def check(
     from seqloom.text.survey import Corpus, Request, survey
 
     request = Request(
-        tuple(files), _held("valid", valid), _held("test", test), documents, split_field, leak_share=leak_share
+        tuple(files),
+        _held("valid", valid),
+        _held("test", test),
+        documents,
+        split_field,
+        leak_share=leak_share,
+        encoding=encoding,
     )
     found = survey(Corpus(request))
     if as_json:
         print(json.dumps(found.report, ensure_ascii=False, allow_nan=False))
     else:
         _print_report(found.report)
+    if found.report["unreadable"]["refused"] is not None:
+        raise DataError(f"prepare would refuse this text: {found.report['unreadable']['refused']}")
 
 
 def _print_examples(report: dict[str, Any]) -> None:
@@ -253,26 +270,47 @@ def _print_report(report: dict[str, Any]) -> None:
     )
     for kind, problem in report["problems"].items():
         print(f"{kind}: {problem['count']:,} ({_places(problem['places'], problem['count'])})")
+    lost = report["unreadable"]
+    if lost["documents"]:
+        print(
+            f"left out    {lost['documents']:,} documents, {lost['characters']:,} characters ({lost['share']:.2%}): no UTF-8"
+        )
     copies = report["duplicates"]
     kept = f"{copies['dropped']:,} dropped" if copies["dropped"] else "kept"
     print(
         f"duplicates  {copies['count']:,}"
         + (f", {kept} ({_places(copies['places'], copies['count'])})" if copies["count"] else "")
     )
+    _print_leaks(report)
+
+
+def _print_leaks(report: dict[str, Any]) -> None:
+    if "valid_in_test" in report:
+        both = report["valid_in_test"]
+        print(
+            f"valid/test  {both['count']:,} documents of valid stand in test, too, {both['dropped']:,} dropped from valid"
+        )
+        _print_examples_of(both)
+    if "valid" in report["splits"] and "test" not in report["splits"]:
+        print("no test     what is measured on valid was also chosen on it: give --test, too, for figures to report")
     leaks = report["leaks"]
     if not leaks["checked"]:
         print(f"leaks       not checked: {leaks['reason']}")
         return
     print(
-        f"leaks       {leaks['count']:,} training documents repeat held-out text, {leaks['dropped']:,} dropped; "
-        f""
+        f"leaks       {leaks['count']:,} training documents repeat held-out text ({leaks['copies']:,} as a whole), "
+        f"{leaks['dropped']:,} dropped; "
         f"{leaks['held_out_repeated']:,} of {leaks['held_out_documents']:,} held-out documents recur, "
         f"{leaks['held_out_sharing']:,} share a 13-gram"
     )
-    for place in leaks["places"]:
+    _print_examples_of(leaks)
+
+
+def _print_examples_of(found: dict[str, Any]) -> None:
+    for place in found["places"]:
         print(f"  {place}")
-    if leaks["count"] > len(leaks["places"]):
-        print(f"  … and {leaks['count'] - len(leaks['places']):,} more")
+    if found["count"] > len(found["places"]):
+        print(f"  … and {found['count'] - len(found['places']):,} more")
 
 
 def _places(places: list[str], count: int) -> str:

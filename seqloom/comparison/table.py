@@ -382,6 +382,10 @@ def caveats(
         found.append(f"not all seeds are finished of: {', '.join(few)}")
     if any(len(results[row["name"]]) == 1 for row in rows):
         found.append("one seed: nothing can be concluded from differences between rows, however large they look")
+    if any(each["held_out"]["split"] == "valid" for seeds in results.values() for each in seeds.values()):
+        found.append(
+            "the text has no test part: rows are measured on the valid part, by which their weights were chosen, too"
+        )
     if len({configs[row["name"]]["tokenizer"] for row in rows}) > 1:
         found.append("tokenizers differ: losses a token cannot be compared across them, bits per byte can")
     for name in ("parameters", "tokens", "words"):

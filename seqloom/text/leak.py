@@ -1,6 +1,7 @@
-"""Does training text repeat held-out text? Found by normalised 13-grams.
+"""Does training text repeat held-out text? Found by whole documents of the same words, and by normalised 13-grams.
 
-Text is lowered and reduced to its words (letters and digits); 13 words in a row are a 13-gram. The 13-grams of the held-out
+Text is lowered and reduced to its words (letters and digits). Documents of any length with the same words are copies
+(`same_words`). Longer ones may repeat in part: 13 words in a row are a 13-gram. The 13-grams of the held-out
 documents, the small side, are indexed; training documents are then streamed against the index. Tokenised or re-wrapped
 copies are found, which a hash of the document misses.
 
@@ -47,6 +48,12 @@ class _WordHashes(dict[str, int]):
 
 
 _WORDS = _WordHashes()
+
+
+def same_words(text: str) -> int:
+    """A 64-bit number that two texts share if they have the same words in the same order, whatever their case and punctuation."""
+    words = " ".join(_WORD.findall(text.lower())) or " ".join(text.split())
+    return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little")
 
 
 def ngrams(text: str) -> Hashes:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
-from seqloom.text.read import MAX_DOCUMENT, Problems, ending_of, form_of, has_half_character
+from seqloom.text.read import MAX_DOCUMENT, Problems, ending_of, form_of
 from seqloom.text.stream import Opened, check_text
 
 
@@ -95,8 +95,6 @@ def _rows(path: Path) -> Iterator[TextPair]:
             if not all(isinstance(part, str) for part in wanted):
                 raise DataError(f'{place}: no object with the strings "source" and "target"')
             a, b = (" ".join(str(part).split("\n")) for part in wanted)
-            if has_half_character(a + b):
-                raise DataError(f"{place}: half of a character (\\ud800 … \\udfff alone): write the line anew")
         else:
             columns = line.split("\t")
             if len(columns) != 2:

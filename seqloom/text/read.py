@@ -25,6 +25,7 @@ Documents = Literal["auto", "line", "blank", "file"]
 MAX_DOCUMENT = 10_000_000  # bytes of one line, paragraph or row
 MAX_FILE = 2_000_000_000  # bytes of a file that is one document
 _HEAD = 1 << 18
+UNREADABLE = "bad UTF-8"
 _NAMED = 5  # how many places of each problem are kept for the report
 
 
@@ -40,12 +41,19 @@ class Problems:
 
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
+    unreadable: int = 0  # characters of documents that are no UTF-8
+    sample: bytes = b""  # the first of them
 
     def add(self, kind: str, place: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         places = self.places.setdefault(kind, [])
         if len(places) < _NAMED:
             places.append(place)
+
+    def add_unreadable(self, raw: bytes, place: str) -> None:
+        self.add(UNREADABLE, place)
+        self.unreadable += len(raw.decode("utf-8", "replace"))
+        self.sample = self.sample or raw[:100_000]
 
     @property
     def total(self) -> int:
@@ -75,15 +83,20 @@ class Reader:
     """The documents of one file; `mode` says how they are told apart, `position()` how far the file has been read."""
 
     def __init__(
-        self, path: Path, documents: str = "auto", problems: Problems | None = None, split_field: str | None = None
+        self,
+        path: Path,
+        documents: str = "auto",
+        problems: Problems | None = None,
+        split_field: str | None = None,
+        encoding: str | None = None,
     ):
         if documents not in ("auto", "line", "blank", "file"):
             raise UsageError(f"--documents {documents}: choose auto, line, blank or file")
-        self.path, self.split_field = path, split_field
+        self.path, self.split_field, self.encoding = path, split_field, encoding
         self.problems = problems if problems is not None else Problems()
         self._opened: Opened | None = None
         self.count = 0  # documents that the last iteration gave
-        with Opened(path) as opened:
+        with Opened(path, encoding) as opened:
             self.size = opened.size
             head = opened.bytes.peek(_HEAD)[:_HEAD] if opened.size else b""
             if len(head) < _HEAD:  # a packed file may hand over less at first
@@ -103,7 +116,7 @@ class Reader:
 
     def __iter__(self) -> Iterator[Document]:
         self.count = 0
-        with Opened(self.path) as self._opened:
+        with Opened(self.path, self.encoding) as self._opened:
             for document in self._rows(self._opened) if self.size else ():
                 self.count += 1
                 yield document
@@ -190,7 +203,7 @@ class Reader:
             if line:  # the line within a paragraph or file
                 name, _, number = place.rpartition(":")
                 place = f"{name}:{int(number) + line}"
-            self.problems.add("bad UTF-8", place)
+            self.problems.add_unreadable(raw, place)
             return None
         return self._kept(text, place, None)
 
@@ -200,7 +213,7 @@ class Reader:
         try:
             value = json.loads(raw)
         except UnicodeDecodeError:
-            self.problems.add("bad UTF-8", place)
+            self.problems.add_unreadable(raw, place)
             return None
         except (ValueError, RecursionError):
             self.problems.add("bad JSON", place)
@@ -222,7 +235,7 @@ class Reader:
         elif not text or text.isspace():
             self.problems.add("empty", place)
         elif has_half_character(text):
-            self.problems.add("bad UTF-8", place)
+            self.problems.add_unreadable(text.encode("utf-8", "replace"), place)
         else:
             return Document(text, place, split)
         return None

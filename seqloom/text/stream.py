@@ -1,12 +1,13 @@
 """Opening a data file: plain or compressed, told apart by its first bytes, never trusted to be harmless."""
 
+import codecs
 import io
 import lzma
 import zlib
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
-from seqloom.errors import DataError, ModelError
+from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.files import explained
 
 COMPRESSED = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
@@ -29,8 +30,8 @@ _BINARY = {
     b"\x80\x04\x95": "a pickle",
     b"BZh": "a bzip2 archive",
     b"7z\xbc\xaf": "a 7z archive",
-    b"\xff\xfe": "UTF-16 text (convert it: iconv -f UTF-16 -t UTF-8)",
-    b"\xfe\xff": "UTF-16 text (convert it: iconv -f UTF-16 -t UTF-8)",
+    codecs.BOM_UTF16_LE: "UTF-16 text (prepare and check take --encoding utf-16)",
+    codecs.BOM_UTF16_BE: "UTF-16 text (prepare and check take --encoding utf-16)",
 }
 
 
@@ -150,6 +151,63 @@ class _Unpacked(io.RawIOBase):
             hungry = True
 
 
+class _Recoded(io.RawIOBase):
+    """Text of another encoding as UTF-8."""
+
+    def __init__(self, file: io.BufferedReader, encoding: str, path: Path):
+        self._file, self._encoding, self._path = file, encoding, path
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._waiting, self._read = b"", 0
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        while not self._waiting:
+            block = self._file.read(_BLOCK)
+            try:
+                self._waiting = self._decoder.decode(block, final=not block).encode("utf-8", "surrogatepass")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{self._path}: byte {self._read + error.start:,} is no {self._encoding} ({error.reason}): give another "
+                    f"--encoding"
+                ) from None
+            self._read += len(block)
+            if not block:
+                break
+        data, self._waiting = self._waiting[: len(view)], self._waiting[len(view) :]
+        view[: len(data)] = data
+        return len(data)
+
+
+def check_encoding(name: str) -> str:
+    """The encoding's usual name, of those that are text."""
+    try:
+        found = codecs.lookup(name)
+        found.incrementaldecoder().decode(b"")
+        if not found._is_text_encoding:
+            raise LookupError
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise UsageError(f"--encoding {name}: unknown; for example utf-8, cp1252, latin-1, utf-16, shift_jis") from None
+    return found.name
+
+
+def guess_encoding(sample: bytes) -> str:
+    """Of text that is no UTF-8: by its first bytes, else the most usual eight-bit one that has all of its bytes."""
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        sample.decode("cp1252")
+    except UnicodeDecodeError:
+        return "latin-1"
+    return "cp1252"
+
+
 def check_growth(path: Path, unpacked: int, packed: int) -> None:
     if unpacked > MAX_BYTES:
         raise DataError(f"{path}: unpacks to more than {MAX_BYTES >> 30} GB: split it into smaller files")
@@ -162,7 +220,8 @@ def check_growth(path: Path, unpacked: int, packed: int) -> None:
 class Opened:
     """An open data file: its unpacked bytes, and how much of the file on disk has been used (for progress)."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, encoding: str | None = None):
+        """encoding: that of a text file which is not in UTF-8; its bytes are handed over as UTF-8."""
         self.path = path
         check_path(path)
         with explained(path):
@@ -176,6 +235,8 @@ class Opened:
             self.bytes = io.BufferedReader(cast(io.RawIOBase, self._file), _BLOCK)
         else:
             self.bytes = io.BufferedReader(_Unpacked(self._file, self.compression, path), _BLOCK)
+        if encoding is not None and not head.startswith(PARQUET):
+            self.bytes = io.BufferedReader(_Recoded(self.bytes, encoding, path), _BLOCK)
 
     def position(self) -> int:
         """Bytes of the file on disk that were read."""

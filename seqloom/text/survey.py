@@ -20,11 +20,13 @@ import numpy.typing as npt
 
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import Progress
-from seqloom.text.leak import SHARE, LeakIndex, N
-from seqloom.text.read import Document, Problems, Reader
+from seqloom.text.leak import SHARE, LeakIndex, N, same_words
+from seqloom.text.read import UNREADABLE, Document, Problems, Reader
+from seqloom.text.stream import check_encoding, guess_encoding
 
 SPLITS = ("train", "valid", "test")
 DROPPED = 3  # in a plan: 0, 1, 2 name the split, this says "left out"
+LOSABLE = 0.001  # the share of characters that may be left out because they are no UTF-8
 FEW = 20  # with fewer documents a fraction of them is no sample
 _NAMED = 5
 _ALIASES = {"train": 0, "training": 0, "valid": 1, "validation": 1, "dev": 1, "val": 1, "test": 2}
@@ -43,10 +45,13 @@ class Request:
     keep_duplicates: bool = False
     keep_leaks: bool = False
     leak_share: float = SHARE
+    encoding: str | None = None  # of text files that are not in UTF-8
 
     def check(self) -> None:
         if not self.train:
             raise UsageError("no text file was given")
+        if self.encoding is not None:
+            check_encoding(self.encoding)
         if self.split_by not in ("auto", "document", "characters"):
             raise UsageError(f"--split-by {self.split_by}: choose auto, document or characters")
         if not 0 < self.leak_share <= 1:
@@ -107,13 +112,16 @@ class Corpus:
         self.request = request
         self.problems = Problems()
         self.readers = [
-            (Reader(path, request.documents, self.problems, request.split_field if split is None else None), split)
-            for path, split in request.files
+            (self._reader(path, request.split_field if split is None else None), split) for path, split in request.files
         ]
         self.size = sum(reader.size for reader, _ in self.readers)
         if not self.size:
             names = ", ".join(str(path) for path in request.train[:3])
             raise DataError(f"{names}: the file is empty: give a file with text")
+
+    def _reader(self, path: Path, split_field: str | None) -> Reader:
+        request = self.request
+        return Reader(path, request.documents, self.problems, split_field, request.encoding)
 
     def documents(self, what: str) -> Iterator[tuple[Document, int | None]]:
         """Every document with the split of its file. Only the first pass notes what is wrong with rows."""
@@ -134,6 +142,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.hashes, self.words, self.lines = array("Q"), array("I"), array("Q")
+        self.normal = array("Q")  # the same for documents of the same words
         self.flags = array("B")
         self.characters = [0, 0, 0]
         self.bytes = [0, 0, 0]
@@ -142,8 +151,7 @@ class _Tally:
 
 def survey(corpus: Corpus) -> Survey:
     request = corpus.request
-    tally, index = _Tally(), LeakIndex(request.leak_share)
-    held: list[int] = []
+    tally, index, test = _Tally(), _HeldOut(request.leak_share), _HeldOut(request.leak_share)
     indexed_by_fraction = False
     for number, (document, fixed) in enumerate(corpus.documents("reading")):
         words = document.text.split()
@@ -151,6 +159,7 @@ def survey(corpus: Corpus) -> Survey:
         value = int.from_bytes(digest, "little")
         flag = _split_of(request, document, fixed, value)
         tally.hashes.append(value)
+        tally.normal.append(same_words(document.text))
         tally.words.append(len(words))
         tally.lines.append(int(document.location.rpartition(":")[2]))
         tally.flags.append(flag)
@@ -160,8 +169,9 @@ def survey(corpus: Corpus) -> Survey:
         tally.characters[flag] += len(document.text)
         tally.bytes[flag] += len(document.text.encode())
         if flag and not (request.split_by == "characters" and fixed is None):
-            index.add(document.text)
-            held.append(number)
+            index.add(document.text, number)
+            if flag == 2:
+                test.add(document.text, number)
     if not tally.words:
         _nothing(corpus)
     flags = np.array(tally.flags, np.uint8)
@@ -171,20 +181,43 @@ def survey(corpus: Corpus) -> Survey:
         free = np.arange(flags.size) < places.free
         flags[free] = 0
         if indexed_by_fraction:  # those documents are no longer held out as a whole
-            index, held = LeakIndex(request.leak_share), []
+            index, test = _HeldOut(request.leak_share), _HeldOut(request.leak_share)
             for number, (document, fixed) in enumerate(corpus.documents("reading")):
                 if fixed is not None:
-                    index.add(document.text)
-                    held.append(number)
+                    index.add(document.text, number)
+                    if fixed == 2:
+                        test.add(document.text, number)
     report = _counts(tally, flags)
     report["problems"] = corpus.problems.as_json()
+    report["unreadable"] = _unreadable(corpus.problems, sum(tally.characters), len(tally.words))
     report["duplicates"] = _duplicates(request, tally, flags, places, borders is not None)
-    report["leaks"] = _leaks(corpus, index, held, flags, places, borders)
+    if test.numbers and (flags == 1).any():
+        report["valid_in_test"] = _repeated(corpus, tally, test, flags, places, 1)
+        if not (flags == 1).any():
+            raise DataError(
+                "no document of the valid split is left: each stands in the test split, too; hold out other text for one of "
+                "them, or use --keep-leaks to keep them"
+            )
+    report["leaks"] = _leaks(corpus, tally, index, flags, places, borders)
     if not (flags == 0).any():
         raise DataError(
             "no training document is left: every one is a copy of held-out text; use --keep-leaks to keep them"
         )
     return Survey(Plan(flags, borders), report, [reader.mode for reader, _ in corpus.readers])
+
+
+def _unreadable(problems: Problems, characters: int, documents: int) -> dict[str, Any]:
+    """What is lost because it is no UTF-8, and why `prepare` refuses it: None where it is next to nothing."""
+    lost = problems.counts.get(UNREADABLE, 0)
+    share = problems.unreadable / max(problems.unreadable + characters, 1)
+    refused = None
+    if share > LOSABLE:
+        guess = guess_encoding(problems.sample)
+        refused = (
+            f"{problems.places[UNREADABLE][0]}: no UTF-8: {lost:,} of {lost + documents:,} documents with {share:.1%} of all "
+            f"characters would be lost: give the encoding of the text (perhaps --encoding {guess}), or convert it"
+        )
+    return {"documents": lost, "characters": problems.unreadable, "share": share, "refused": refused}
 
 
 def _split_of(request: Request, document: Document, fixed: int | None, value: int) -> int:
@@ -203,6 +236,9 @@ def _split_of(request: Request, document: Document, fixed: int | None, value: in
 
 
 def _nothing(corpus: Corpus) -> None:
+    refused = _unreadable(corpus.problems, 0, 0)["refused"]
+    if refused is not None:
+        raise DataError(refused)
     found = "; ".join(f"{kind} at {corpus.problems.places[kind][0]}" for kind in corpus.problems.counts)
     names = ", ".join(str(path) for path in corpus.request.train[:3])
     raise DataError(f"{names}: no usable document" + (f" ({found})" if found else "") + ": give a file with text")
@@ -297,38 +333,32 @@ def _duplicates(
     return {"count": int(copies.size), "dropped": dropped, "places": first_of}
 
 
+class _HeldOut:
+    """Held-out documents: their 13-grams, and their numbers in the corpus."""
+
+    def __init__(self, share: float):
+        self.index, self.numbers = LeakIndex(share), list[int]()
+
+    def add(self, text: str, number: int) -> None:
+        self.index.add(text)
+        self.numbers.append(number)
+
+
 def _leaks(
     corpus: Corpus,
-    index: LeakIndex,
-    held: list[int],
+    tally: _Tally,
+    held: _HeldOut,
     flags: npt.NDArray[np.uint8],
     places: _Places,
     borders: tuple[int, int] | None,
 ) -> dict[str, Any]:
-    if not held:
+    if not held.numbers:
         reason = "the held-out part is cut from the same text" if borders else "there is no held-out text"
         return {"checked": False, "reason": reason}
-    index.close()
-    found: list[str] = []
-    count = 0
-    for numbers, documents in _training_batches(corpus, flags):
-        leaks = index.check_many([document.text for document in documents])
-        for number, document, leak in zip(numbers, documents, leaks, strict=True):
-            if leak is None:
-                continue
-            count += 1
-            if len(found) < 4 * _NAMED:
-                found.append(
-                    f"{document.location}: {leak.own_share:.0%} of it stands in held-out text, "
-                    f"it holds {leak.held_share:.0%} of {places[held[leak.held_out]]}"
-                )
-            if not corpus.request.keep_leaks:
-                flags[number] = DROPPED
+    found, index = _repeated(corpus, tally, held, flags, places, 0), held.index
     return {
         "checked": True,
-        "count": count,
-        "dropped": 0 if corpus.request.keep_leaks else count,
-        "places": found,
+        **found,
         "held_out_documents": index.documents,
         "held_out_sharing": int((index.shared() > 0).sum()),  # one 13-gram or more with any training document
         "held_out_repeated": int((index.coverage() >= corpus.request.leak_share).sum()),
@@ -337,13 +367,43 @@ def _leaks(
     }
 
 
-def _training_batches(corpus: Corpus, flags: npt.NDArray[np.uint8]) -> Iterator[tuple[list[int], list[Document]]]:
-    """Training documents with their numbers, about a million characters at a time."""
+def _repeated(
+    corpus: Corpus, tally: _Tally, held: _HeldOut, flags: npt.NDArray[np.uint8], places: _Places, split: int
+) -> dict[str, Any]:
+    """Documents of a split that repeat held-out ones: as a whole (any length), or in their 13-grams. They are dropped unless
+    leaks are to be kept."""
+    normal, keep = np.frombuffer(tally.normal, np.uint64), corpus.request.keep_leaks
+    numbers = np.array(held.numbers)
+    same = np.flatnonzero((flags == split) & np.isin(normal, normal[numbers]))
+    first = {int(value): int(number) for value, number in zip(normal[numbers][::-1], numbers[::-1], strict=True)}
+    found = [f"{places[i]}: the same words as {places[first[int(normal[i])]]}" for i in same[: 2 * _NAMED].tolist()]
+    known = set(same.tolist())
+    held.index.close()
+    for batch, documents in _documents_of(corpus, flags, split):
+        leaks = held.index.check_many([document.text for document in documents])
+        for number, document, leak in zip(batch, documents, leaks, strict=True):
+            if leak is None or number in known:
+                continue
+            known.add(number)
+            if len(found) < 4 * _NAMED:
+                found.append(
+                    f"{document.location}: {leak.own_share:.0%} of it stands in held-out text, "
+                    f"it holds {leak.held_share:.0%} of {places[held.numbers[leak.held_out]]}"
+                )
+    if not keep:
+        flags[list(known)] = DROPPED
+    return {"count": len(known), "copies": int(same.size), "dropped": 0 if keep else len(known), "places": found}
+
+
+def _documents_of(
+    corpus: Corpus, flags: npt.NDArray[np.uint8], split: int
+) -> Iterator[tuple[list[int], list[Document]]]:
+    """The documents of a split with their numbers, about a million characters at a time."""
     numbers: list[int] = []
     documents: list[Document] = []
     size = 0
     for number, (document, _) in enumerate(corpus.documents("looking for leaks")):
-        if flags[number] != 0:
+        if flags[number] != split:
             continue
         numbers.append(number)
         documents.append(document)

@@ -61,7 +61,7 @@ def test_check_prints_a_report(corpus: Path, capsys: pytest.CaptureFixture[str])
         file.write(b"b\xffd\n" + corpus.read_bytes().splitlines()[0] + b"\n")
     code, out, _ = call(capsys, "check", corpus)
     assert code == 0
-    assert f"bad UTF-8: 1 ({corpus}:201)" in out
+    assert f"bad UTF-8: 1 ({corpus}:201)" in out and "left out    1 documents, 3 characters (0.0" in out
     assert f"{corpus}:202 = {corpus}:1" in out
     code, out, _ = call(capsys, "check", corpus, "--json", "--valid", "0.1")
     assert json.loads(out)["leaks"]["checked"]

@@ -53,9 +53,11 @@ def test_a_question_is_corrected_for_other_questions_alone():
     assert answers(questions[:1], [figures[0]._replace(lower=False)])[0].better == "row 1"
 
 
-def caveats_of(rows, questions=()):
+def caveats_of(rows, questions=(), split="test"):
     configs = {row["name"]: {"tokenizer": "x"} for row in rows}
-    results = {row["name"]: {seed: {"definition": "x"} for seed in (0, 1)} for row in rows}
+    results = {
+        row["name"]: {seed: {"definition": "x", "held_out": {"split": split}} for seed in (0, 1)} for row in rows
+    }
     costs = {row["name"]: {"parameters": 1.0, "tokens": 1.0, "words": 1.0} for row in rows}
     return caveats(rows, configs, results, costs, {"seeds": [0, 1], "questions": list(questions)}, {})
 
@@ -68,6 +70,12 @@ def test_only_who_learns_from_pairs_of_sentences_is_said_to():
     (told,) = [line for line in caveats_of(rows) if line.startswith("pairs of sentences")]
     assert told.startswith("pairs of sentences are learnt from by b, d:")
     assert not any(line.startswith("pairs of sentences") for line in caveats_of([rows[0], rows[2]]))
+
+
+def test_a_text_without_a_test_part_is_said():
+    rows = [{"name": "a", "recipe": find_recipe("lstm-tiny").model_dump()}]
+    assert not any("no test part" in line for line in caveats_of(rows))
+    assert any("no test part" in line for line in caveats_of(rows, split="valid"))
 
 
 def test_what_was_asked_late_is_said():

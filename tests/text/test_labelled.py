@@ -69,7 +69,7 @@ FINE = {"text": "a", "label": "x"}
         ("classify", {"text": ["a"], "label": "x"}, '"text" is no string'),
         ("classify", {"text": " \n", "label": "x"}, '"text" is empty'),
         ("classify", {"text": "a\0", "label": "x"}, "NUL"),
-        ("classify", {"text": "\ud800", "label": "x"}, "half a character"),
+        ("classify", {"text": "\ud800", "label": "x"}, "half of a character"),
         ("classify", {"text": "a"}, 'no "label"'),
         ("classify", {"text": "a", "label": " "}, 'no "label"'),
         ("classify", {"text": "a", "label": None}, 'no "label"'),

@@ -97,10 +97,10 @@ def test_held_out_sources_in_the_training_text_are_found(tmp_path):
 def test_half_a_character_is_no_text(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"source": "a", "target": "b"}\n{"source": "a", "target": "\\ud800"}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:2: half of a character"):
+    with pytest.raises(DataError, match=r"a\.jsonl:2: no valid JSON \(half of a character"):
         list(read_pairs([path]))
     path.write_text('{"words": ["a", "\\udfff"], "tags": ["O", "O"]}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:1: half of a character"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: no valid JSON \(half of a character"):
         list(read_tagged([path]))
     path.write_text('{"source": "\\ud83d\\ude42", "target": "b"}\n')  # two halves are a whole
     assert next(iter(read_pairs([path]))).source == "🙂"

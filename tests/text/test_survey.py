@@ -6,11 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seqloom.batches.prepare import prepare
 from seqloom.errors import DataError, UsageError
 from seqloom.text import leak as leak_module
+from seqloom.text import survey as module
 from seqloom.text.leak import LeakIndex, ngrams, ngrams_of
-from seqloom.text.read import read
+from seqloom.text.read import Reader, read
 from seqloom.text.survey import DROPPED, Corpus, Request, Survey, survey
+from tests.corpus import WORDS
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -90,7 +93,7 @@ def test_leaks_are_found_dropped_and_named(tmp_path: Path) -> None:
     leaks = found.report["leaks"]
     assert np.flatnonzero(found.plan.flags == DROPPED).tolist() == [1, 3, 4]
     assert leaks["count"] == leaks["dropped"] == 3
-    assert leaks["places"][0].startswith(f"{path}:2: 100%") and leaks["places"][0].endswith(f"{test}:1")
+    assert leaks["places"][0] == f"{path}:2: the same words as {test}:1"
     assert (leaks["held_out_repeated"], leaks["held_out_sharing"], leaks["held_out_documents"]) == (2, 4, 5)
     kept = look((path,), None, test, keep_leaks=True)
     assert not (kept.plan.flags == DROPPED).any() and kept.report["leaks"]["count"] == 3
@@ -161,7 +164,10 @@ def test_wrong_requests(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--keep-leaks"):
         look((path,), copy)
     (tmp_path / "e.txt").write_bytes(b"\n \n\xff\n")
-    with pytest.raises(DataError, match=r"no usable document \(.*bad UTF-8 at .*e.txt:3"):
+    with pytest.raises(
+        DataError,
+        match=r"e.txt:3: no UTF-8: 1 of 1 documents with 100.0% of all characters would be lost: .*--encoding cp1252",
+    ):
         look((tmp_path / "e.txt",))
     rows = write(tmp_path / "r.jsonl", ['{"text": "a", "split": "odd"}'])
     with pytest.raises(DataError, match="'odd'"):
@@ -198,3 +204,97 @@ def test_the_leaks_known_to_be_in_the_data_sets(
         )
     assert len([share for share in leaks[genre] if share > 0.6]) == copies
     assert shared >= sharing
+
+
+# ---- copies of short documents
+
+
+def short_lines(count: int, seed: int = 0) -> list[str]:
+    """Different lines of eight words each: shorter than any 13-gram."""
+    rng = random.Random(seed)
+    return [" ".join([f"{rng.choice(WORDS)}{i}", *rng.choices(WORDS, k=7)]) for i in range(count)]
+
+
+def short_copies_are_seen(folder: Path) -> None:
+    lines = short_lines(900)
+    held, rest = lines[:300], lines[300:]
+    changed = [f"{line.capitalize()}." for line in held]  # as another edition would print them
+    train = write(folder / "train.txt", rest + changed)
+    test = write(folder / "test.txt", held)
+    found = look((train,), None, test)
+    assert found.report["leaks"]["count"] == found.report["leaks"]["copies"] == found.report["leaks"]["dropped"] == 300
+    assert (found.plan.flags == 0).sum() == 600
+    kept = look((train,), None, test, keep_leaks=True)
+    assert (kept.plan.flags == 0).sum() == 900 and kept.report["leaks"]["count"] == 300
+
+
+def test_copies_of_short_documents_are_seen(tmp_path: Path) -> None:
+    short_copies_are_seen(tmp_path)
+
+
+def test_planted_blindness_to_short_documents_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter(range(10**6))
+    monkeypatch.setattr(module, "same_words", lambda text: next(numbers))  # no two documents are alike: 13-grams alone
+    with pytest.raises(AssertionError):
+        short_copies_are_seen(tmp_path)
+
+
+def test_valid_is_held_against_test(tmp_path: Path) -> None:
+    lines = short_lines(60)
+    long = story(1)
+    train = write(tmp_path / "train.txt", lines[40:])
+    valid = write(tmp_path / "valid.txt", [*lines[:20], long])
+    test = write(tmp_path / "test.txt", [*lines[15:35], long.upper()])
+    found = look((train,), valid, test)
+    both = found.report["valid_in_test"]
+    assert (both["count"], both["copies"], both["dropped"]) == (6, 6, 6)
+    assert found.report["splits"] == {"train": 20, "valid": 21, "test": 21}, "as they were given"
+    assert [(found.plan.flags == i).sum() for i in range(3)] == [20, 15, 21], "test stays whole"
+    assert both["places"][0] == f"{valid}:16: the same words as {test}:1"
+    with pytest.raises(DataError, match="no document of the valid split is left"):
+        look((train,), test, test)
+
+
+# ---- other encodings
+
+
+def test_text_that_is_no_utf8_is_refused_with_its_loss(tmp_path: Path) -> None:
+    path = tmp_path / "old.txt"
+    lines = [f"Die Häuser Nummer {i} sind schön" if i % 2 else f"Das Haus Nummer {i} ist alt" for i in range(400)]
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    report = look((path,)).report["unreadable"]
+    assert report["documents"] == 200 and 0.5 < report["share"] < 0.6
+    assert f"{path}:2: no UTF-8: 200 of 400 documents with 5" in report["refused"]
+    assert "--encoding cp1252" in report["refused"]
+    with pytest.raises(DataError, match="200 of 400 documents"):
+        prepare([path], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    made = prepare([path], tmp_path / "out", encoding="latin-1", tokenizer="byte", keep_duplicates=True)
+    assert made.report["documents"] == 400 and made.report["unreadable"]["refused"] is None
+    assert made.splits["train"].bytes == sum(len(line.encode()) for line in lines)
+
+
+def test_next_to_nothing_may_be_lost(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\n".join([story(i).encode() for i in range(200)] + [b"\xff"]))
+    report = look((path,)).report["unreadable"]
+    assert (report["documents"], report["characters"], report["refused"]) == (1, 1, None)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "shift_jis", "cp1251", "utf-8"])
+def test_any_encoding_is_read(encoding: str, tmp_path: Path) -> None:
+    text = {"shift_jis": "日本語の文章です", "cp1251": "это русский текст"}.get(encoding, "naïve café 日本 😀")
+    lines = [f"{text} {i}" for i in range(3000)]  # more than one block
+    path = tmp_path / "a.txt"
+    path.write_bytes("\n".join(lines).encode(encoding))
+    assert [document.text for document in Reader(path, "line", encoding=encoding)] == lines
+
+
+def test_a_wrong_encoding_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("häuser\n".encode("latin-1") * 9)
+    with pytest.raises(DataError, match=r"a.txt: byte 1 is no utf-8"):
+        look((path,), encoding="utf-8")
+    for name in ("klingon", "rot13", "base64"):
+        with pytest.raises(UsageError, match=f"--encoding {name}: unknown"):
+            look((path,), encoding=name)
