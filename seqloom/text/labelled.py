@@ -137,7 +137,7 @@ def text_of(row: Mapping[str, Any], name: str) -> str:
     if not value.strip():
         raise ValueError(f'"{name}" is empty')
     if UNFIT.search(value):
-        raise ValueError(f'"{name}" holds a NUL or half a character: this is no text')
+        raise ValueError(f'"{name}" holds a NUL or half of a character: this is no text')
     return value
 
 
@@ -273,7 +273,7 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
         return _choice(value, choices)
     if isinstance(value, str):
         if UNFIT.search(value):
-            raise ValueError('"label" holds a NUL or half a character: this is no text')
+            raise ValueError('"label" holds a NUL or half of a character: this is no text')
         return value
     if isinstance(value, bool | int):
         return json.dumps(value)
