@@ -107,13 +107,12 @@ def measured(nats: float, tokens: int, split: Split, whole: bool, context: str) 
         return result
     entry = split.entry
     result |= {"documents": entry.documents, "words": entry.words, "characters": entry.characters, "bytes": entry.bytes}
-    bits = nats / math.log(2)
-    result["bits_per_word"] = bits / max(entry.words, 1)
     if entry.surface_bits is None:
         return result
-    bits += entry.unknown_bits + entry.surface_bits
-    result["bits_per_char"] = bits / max(entry.characters, 1)
-    result["bits_per_byte"] = bits / max(entry.bytes, 1)
+    # all three pay for the whole text: its tokens, and what unknown words, spaces and case hold besides
+    bits = nats / math.log(2) + entry.unknown_bits + entry.surface_bits
+    for name, count in (("word", entry.words), ("char", entry.characters), ("byte", entry.bytes)):
+        result[f"bits_per_{name}"] = bits / max(count, 1)
     return result
 
 

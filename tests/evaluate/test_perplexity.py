@@ -82,6 +82,19 @@ def test_unknown_words_are_paid_for():
     assert "bits_per_byte" not in perplexity(learner, split, CPU)
 
 
+def test_bits_of_words_characters_and_bytes_are_of_one_text():
+    """A vocabulary with many unknown words must not look good by what it leaves out."""
+    learner, split = learner_of(build("lstm")), random_corpus(4, 5, 30)
+    split.entry.unknown_bits, split.entry.surface_bits = 321.0, 123.0
+    split.entry.words, split.entry.characters, split.entry.bytes = 40, 210, 222
+    result = perplexity(learner, split, CPU)
+    for name, count in (("word", 40), ("char", 210)):
+        assert result[f"bits_per_{name}"] == pytest.approx(result["bits_per_byte"] * 222 / count)
+    assert result["bits_per_word"] * 40 == pytest.approx(result["loss"] * result["tokens"] / math.log(2) + 321 + 123)
+    split.entry.surface_bits = None
+    assert not {"bits_per_word", "bits_per_char"} & perplexity(learner, split, CPU).keys()
+
+
 def test_it_can_be_stopped_and_leaves_the_mode_alone():
     learner = learner_of(build("lstm")).train()
     assert perplexity(learner, random_corpus(4, 5, 30), CPU, stop=lambda: True) is None
