@@ -160,8 +160,31 @@ def test_spans_have_geometric_lengths_and_one_fate():
         span = ours.groups(cut, rng(seed))[example.where[kept].numpy()]
         assert all(len(set(fate[span == s])) == 1 or 1 in fate[span == s] for s in np.unique(span))
     assert max(lengths) == module.LONGEST_SPAN
-    mean = sum(k * 0.2 * 0.8 ** (k - 1) for k in range(1, 10)) + 10 * 0.8**9
-    assert np.mean(lengths) == pytest.approx(mean, rel=0.03)
+    assert np.mean(lengths) == pytest.approx(3.8, rel=0.03)
+
+
+def follows_spanbert(ours):
+    """Geo(0.2) over 1 … 10, renormalised (Joshi et al., 2020, section 3.1: 3.8 tokens in the mean), by χ² of 9 degrees."""
+    cut = row(list(range(1, 190)) * 200)
+    lengths = np.unique(ours.groups(cut, rng(1)), return_counts=True)[1][:-1]
+    expected = np.array([0.2 * 0.8 ** (k - 1) for k in range(1, 11)])
+    expected *= len(lengths) / expected.sum()
+    counted = np.bincount(lengths, minlength=11)[1:]
+    assert (expected / len(lengths)) @ np.arange(1, 11) == pytest.approx(3.797, abs=1e-3)
+    assert len(counted) == 10 and ((counted - expected) ** 2 / expected).sum() < 27.9  # p = 0.001
+
+
+def test_span_lengths_follow_the_renormalised_geometric():
+    follows_spanbert(learner(unit="span"))
+
+
+def test_planted_tail_that_is_clipped_into_the_longest_span_is_noticed(monkeypatch):
+    """As it was: draws above the limit all became spans of 10."""
+    true = torch.rand
+    scale = 1 - 0.8**module.LONGEST_SPAN
+    monkeypatch.setattr(torch, "rand", lambda n, generator=None: true(n, generator=generator) / scale)
+    with pytest.raises(AssertionError):
+        follows_spanbert(learner(unit="span"))
 
 
 def test_the_least_and_the_greatest_draw_are_spans_too(monkeypatch):
