@@ -26,7 +26,7 @@ from seqloom.evaluate.cache import cached
 from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
-from seqloom.evaluate.perplexity import perplexity
+from seqloom.evaluate.perplexity import half_context, perplexity
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, keep_milestone, spent
 from seqloom.objectives.counted import Counted
@@ -221,7 +221,8 @@ class Run(Reading):
             self.languages = spoken(build_recipe(config["recipe"], str(folder)), data)
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
-        """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
+        """Perplexity and bits on a prepared folder that was made with the same tokenizer. Options are those of `perplexity`;
+        a stride that is not given is half of the context."""
         store, name = self.open(data, split)
         started = time.monotonic()
         if isinstance(self.learner, MaskedLM):
@@ -238,7 +239,10 @@ class Run(Reading):
                 "parameters": self.learner.size(),
                 "seconds": round(time.monotonic() - started, 3),
             }
-        result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
+        learner: Any = self.learner
+        if options.get("stride") is None:
+            options["stride"] = half_context(learner, options.get("max_len"))
+        result = perplexity(learner, store.split(name), self.device, **options)
         assert result is not None
         return reported(name, store, result, self.learner.size(), started)
 

@@ -279,9 +279,6 @@ def evaluate(
         options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once}
         show(loaded.mix(language_model(mix, device, plugin), data, split, **options), as_json)
         return
-    context = max_len or loaded.learner.backbone.max_len
-    if stride is None and context is not None:
-        stride = max(1, context // 2)
     show(loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=at_once), as_json)
 
 

@@ -66,6 +66,12 @@ def perplexity(
     return measured(nats, tokens, split, limit is None, context)
 
 
+def half_context(learner: LeftToRight, max_len: int | None = None) -> int | None:
+    """The stride of a measurement unless one is given: half of a window. None for models without windows."""
+    longest = max_len or learner.backbone.max_len
+    return None if longest is None else max(1, longest // 2)
+
+
 def check_split(split: Split) -> None:
     if split.num_documents == 0:
         raise DataError(f"the {split.name} split is empty: prepare the data with --{split.name} FILE or 0.05")
