@@ -42,6 +42,16 @@ class MemorySplit:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
+def sentences_by(ends):
+    """Sentences that end with certain tokens: those of this table."""
+
+    def find(ids):
+        stops = np.flatnonzero(ends[ids]) + 1
+        return np.stack((np.concatenate(([0], stops))[: len(stops)], stops), 1)
+
+    return find
+
+
 def random_corpus(seed: int, documents: int, longest: int, vocab: int = 50) -> MemorySplit:
     rng = np.random.default_rng(seed)
     return MemorySplit([rng.integers(1, vocab, rng.integers(0, longest + 1)).tolist() for _ in range(documents)])

@@ -15,7 +15,7 @@ from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.next_sentence import NextSentence
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.objectives.sentence_order import SentenceOrder
-from tests.corpus import random_corpus
+from tests.corpus import random_corpus, sentences_by
 
 VOCAB, MASK = 200, 199
 SPECIALS = [0, 196, 197, 198, 199]
@@ -52,7 +52,7 @@ def passages(form="single", tokens=20_000, max_len=64, budget=2048):
     split = random_corpus(3, tokens // 100, 200, vocab=196)
     ends = np.zeros(VOCAB, bool)
     ends[::9] = True
-    return Passages(split, Marks(197, 198, ends), form, budget, max_len, (0, 0.9), 1.0)
+    return Passages(split, Marks(197, 198, sentences_by(ends)), form, budget, max_len, (0, 0.9), 1.0)
 
 
 def row(ids, free=None):
@@ -238,7 +238,11 @@ def test_first_loss_and_gradients(name):
     form = ours.form
     example = ours.corrupt(passages(form).plan(0, 0).batch(0), rng(0))
     loss = ours(example)
-    expected = {"bert": math.log(2), "albert": math.log(2), "electra": 50 * math.log(2)}.get(name, 0.0)
+    # of the passages those that are pairs
+    share = int((example.labels != IGNORE).sum()) / len(example.batch.owner[example.text].unique())
+    assert (0.2 < share < 1) == (form != "single")
+    relation = share * math.log(2)
+    expected = {"bert": relation, "albert": relation, "electra": 50 * math.log(2)}.get(name, 0.0)
     mean = loss.total.item() / loss.count.item()
     assert mean == pytest.approx(math.log(VOCAB) + expected, rel=0.05)
     loss.total.backward()
@@ -294,8 +298,9 @@ def test_sizes_count_text_special_tokens_and_targets():
     cut = passages("next").plan(0, 0).batch(0)
     sizes = ours.corrupt(cut, rng(0)).sizes()
     text = int((cut.places >= 0).sum())
-    rows = int((cut.labels != IGNORE).sum())
-    assert (sizes.tokens, sizes.read) == (text, text + 3 * rows)
+    rows, pairs = len(cut.batch.owner[cut.places >= 0].unique()), int((cut.labels != IGNORE).sum())
+    assert 0 < pairs < rows
+    assert (sizes.tokens, sizes.read) == (text, text + 2 * rows + pairs)
     assert sizes.targets == pytest.approx(0.15 * text, abs=1)
 
 
