@@ -3,7 +3,8 @@
 A sentence ends with a stop, and with the quotes and brackets that close behind it, if what follows begins like one: with a
 capital, a digit or a letter of a script that has no case. A stop is none behind a title ("Mr. Smith"), an initial or an
 abbreviation ("J. Smith", "U.S. forces"), unless a word follows that mostly begins sentences ("in the U.S. The"), within a number
-("3.5"), behind a number that begins a line ("1. First"), or where the text goes on in lower case ("Stop!" he said). Chinese and
+("3.5"), behind a number that begins a line ("1. First"), or where the text goes on in lower case ("Stop!" he said), if it has
+capitals behind stops at all. Chinese and
 Japanese stops need no blank behind them. In a text without any stop that ends a sentence, lines are sentences.
 
 Text may also be words with blanks between them, punctuation included ("U . S ."): as far as words alone tell it, the rules hold.
@@ -42,8 +43,10 @@ STARTERS = frozenset((
 
 STOP = re.compile(rf"[{STOPS}]+(?:[\"']|\s?[{CLOSING}])*")
 NEXT = re.compile(rf"(\s*)(?:[{OPENING}—–-]\s?)*(\w+|)")
-BEFORE = re.compile(r"([^\W\d_](?:[^\W\d_]|\s?\.\s?(?=[^\W\d_]))*|\d+)(\s?)$")
+BEFORE = re.compile(r"\b((?:[^\W\d_]\s?\.\s?)+[^\W\d_]|[^\W\d_]+(?:\.[^\W\d_]+)*|\d+)(\s?)$")
 LINE_START = re.compile(r"(?:^|\n)\s*\d{1,3}\s?$")
+# letters with which sentences may begin, and the marks before them
+FIRST = re.compile(r"(?:^|(?<![^\w\s])([^\w\s]++)\s++)[^\w\s]*+\s?(\w)")
 START = re.compile(rf"\s*(?:[{OPENING}]\s?)*([^\W_])")
 REACH = 24  # characters that are looked at before a stop
 FAR = 2000  # and for a quote that is open
@@ -56,9 +59,9 @@ class Stretch(NamedTuple):
     end: int
 
 
-def sentences(text: str, cased: bool = True) -> list[Stretch]:
-    """The whole sentences of a text, without the blanks between them. What begins or ends as no sentence does is left out.
-    cased: capitals tell where sentences begin."""
+def sentences(text: str) -> list[Stretch]:
+    """The whole sentences of a text, without the blanks between them. What begins or ends as no sentence does is left out."""
+    cased = any(letter.isupper() and (not marks or STOP.search(marks)) for marks, letter in FIRST.findall(text))
     found, start = [], 0
     for stop in STOP.finditer(text):
         end = closed(text, start, stop.end())
@@ -85,7 +88,7 @@ def closed(text: str, start: int, end: int) -> int:
 
 
 def is_end(text: str, found: re.Match[str], end: int, cased: bool) -> bool:
-    """Whether a stop, with what closes behind it up to `end`, ends a sentence."""
+    """Whether a stop, with what closes behind it up to `end`, ends a sentence. cased: capitals tell where sentences begin."""
     follows = NEXT.match(text, end)
     assert follows is not None
     if follows.end() == len(text) and not follows[2]:

@@ -42,14 +42,12 @@ class Sentences:
         entries = ["" if i in special else tokenizer.entry(i) or "" for i in range(tokenizer.vocab_size)]
         self.pieces = [piece_of(tokenizer, entry) for entry in entries]
         self.sizes = np.array([len(piece) for piece in self.pieces])
-        self.blank = np.array([not piece.strip() for piece in self.pieces])
-        self.cased = any(entry != entry.lower() for entry in entries)
 
     def __call__(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """(S, 2) the first token of each sentence, and the one behind its last, blanks before and behind it apart."""
+        """Of one document: (S, 2) the first token of each sentence and the one behind its last, without blanks around it."""
         raw = b"".join(map(self.pieces.__getitem__, ids.tolist()))
         text = raw.decode("utf-8", "surrogateescape")
-        found = np.array(sentences(text, self.cased), np.int64).reshape(-1, 2)
+        found = np.array(sentences(text), np.int64).reshape(-1, 2)
         if not len(found):
             return found
         # characters as bytes: what is no UTF-8 has come in as one low surrogate a byte

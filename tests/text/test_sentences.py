@@ -2,14 +2,17 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from seqloom.text import sentences as module
 from seqloom.text.sentences import sentences
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.tokens.words import Sentences
 
 
-def cut(text, cased=True):
-    return [text[a:b] for a, b in sentences(text, cased)]
+def cut(text):
+    return [text[a:b] for a, b in sentences(text)]
 
 
 CASES = [
@@ -36,8 +39,8 @@ CASES = [
 ]
 
 
-def splits(text, expected, cased=True):
-    assert cut(text, cased) == expected
+def splits(text, expected):
+    assert cut(text) == expected
 
 
 @pytest.mark.parametrize(("expected", "between"), CASES)
@@ -52,8 +55,8 @@ def test_planted_ignorance_of_abbreviations_is_noticed(monkeypatch):
 
 
 def test_text_in_lower_case():
-    splits("it rained. mr. smith stayed in the u.s. with us. then he left.",
-           ["it rained.", "mr. smith stayed in the u.s. with us.", "then he left."], cased=False)  # fmt: skip
+    first, second, third = "it rained.", "mr. smith and I stayed in the u.s. with us.", "then he left."
+    splits(f"{first} {second} {third}", [first, second, third])
 
 
 def test_what_is_no_whole_sentence_is_left_out():
@@ -82,3 +85,33 @@ def test_any_text_is_cut_in_order_and_quickly():
     assert len(sentences("A." * 100_000)) <= 1  # nothing is looked through again and again
     assert len(sentences("." * 200_000 + " ." * 100_000)) <= 1
     assert sentences("A " * 200_000 + ".")
+
+
+TEXT = "He left the U.S. army. “It cost 3.5 M€,” said Mr. Smith.\nÉva “stayed”… 今日は晴れ。明日は？ "
+TEXT += '"Why not?" Nobody knew! And then'
+WHOLE = [
+    "He left the U.S. army.",
+    "“It cost 3.5 M€,” said Mr. Smith.",
+    "Éva “stayed”…",
+    "今日は晴れ。",
+    "明日は？",
+    '"Why not?"',
+]
+WHOLE += ["Nobody knew!"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char", "byte"])
+def test_tokens_are_cut_as_their_text_is(kind):
+    assert cut(TEXT) == WHOLE
+    sizes = {"min_count": 1} if kind in ("word", "char") else {}
+    tokenizer = Tokenizer.train(kind, [TEXT] * 3, **sizes)
+    ids = np.array(tokenizer.encode(TEXT))
+    found = [tokenizer.decode(ids[a:b].tolist()) for a, b in Sentences(tokenizer)(ids).tolist()]
+    bare = ["".join(text.split()) for text in (found, WHOLE) for text in text]
+    assert bare[: len(found)] == bare[len(found) :]
+
+
+def test_tokens_without_sentences():
+    tokenizer = Tokenizer.train("bpe", [TEXT] * 3, vocab_size=300)
+    for text in ("", "no stop", "\n"):
+        assert Sentences(tokenizer)(np.array(tokenizer.encode(text), np.int64)).shape == (0, 2)
