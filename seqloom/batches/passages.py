@@ -5,14 +5,15 @@
                                        another document (BERT)
     order     [CLS] a [SEP] b [SEP]    b follows a, or half of the time a and b have changed places (ALBERT)
 
-Both parts of a pair are whole sentences; what is none (the rest of a text that breaks off, a sentence longer than the room, one
-that has no other beside it) is read by the first form. Nothing but the words should tell how a pair was made. So strange second
-parts are exchanged between two passages whose second parts are about as long, both or neither of the two, and cut never; and
-passages are filled from the start of a document or from its end, by chance: a sentence that did not fit into a passage
-begins the next one and is longer than others. Of pairs whose order is asked for, as many have the longer part first as have it
-second. A passage that would tip this, or without a partner, is read as one part. An epoch's plan is a function
-of (corpus, seed, epoch) and nothing else, and no token is read twice in it. For the first `short` part of the run passages are
-shorter, as in BERT's own training; the share of the run at which an epoch begins and ends is known from the budget.
+Both parts of a pair are whole sentences; what is none (the rest of a text that breaks off, a sentence longer than the room,
+one that has no other beside it) is read by the first form. Nothing but the words should tell how a pair was made. So strange
+second parts are exchanged between two passages whose second parts are about as long and begin and end with the same kinds of
+tokens, both or neither of the two, and cut never; and passages are filled from the start of a document or from its end, by
+chance: a sentence that did not fit into a passage begins the next one and is longer than others. Of pairs whose order is
+asked for, as many have the longer part first as have it second, and so of kinds of tokens. A passage that would tip this, or
+without a partner, is read as one part. An epoch's plan is a function of (corpus, seed, epoch) and nothing else, and no token
+is read twice in it. For the first `short` part of the run passages are shorter, as in BERT's own training; the share of the
+run at which an epoch begins and ends is known from the budget.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from seqloom.batch import IGNORE, Passage, Ragged
 from seqloom.batches.plan import Plan, cut_documents, generator, portions
 from seqloom.errors import DataError, UsageError
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.tokens.words import Sentences
+from seqloom.tokens.words import KINDS, Sentences, kinds
 
 Form = Literal["single", "next", "order"]
 SHORTER = 0.1  # the share of passages that are cut at a random shorter length, so that short texts are known, too
@@ -54,10 +55,11 @@ class Marks(NamedTuple):
     first: int  # [CLS]
     separator: int  # [SEP]
     sentences: Callable[[np.ndarray], np.ndarray]  # (T,) a document → (S, 2) where its whole sentences begin and end
+    kinds: np.ndarray  # (V,) what an entry looks like: a capital, a digit, a stop, …
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Marks":
-        return cls(tokenizer.first_id, tokenizer.separator_id, Sentences(tokenizer))
+        return cls(tokenizer.first_id, tokenizer.separator_id, Sentences(tokenizer), kinds(tokenizer))
 
 
 class Rows(NamedTuple):
@@ -254,12 +256,13 @@ class Passages:
         other = rng.random(len(table)) < 0.5
         two = lengths[:, 1] > 0
         if self.form == "order":
-            two[two] = balanced(lengths[two], max_len // CELLS, rng)
+            two[two] = balanced(lengths[two], self.surfaces(starts[two], lengths[two]), max_len // CELLS, rng)
             other &= two
             starts[other], lengths[other] = starts[other][:, ::-1], lengths[other][:, ::-1]
         else:
             index = np.flatnonzero(two)
-            partner = partners(document[index], lengths[index], room, rng)
+            surfaces = self.surfaces(starts[index, 1], lengths[index, 1])
+            partner = partners(document[index], lengths[index], surfaces, room, rng)
             one, index = index[partner >= 0], index[partner[partner >= 0]]
             two = np.isin(np.arange(len(table)), one)
             other &= two
@@ -269,6 +272,12 @@ class Passages:
         rest = one_part(table[~two, 1], table[~two, 4], max_len, rng)
         rows = Rows(starts[two], lengths[two], np.where(other, OTHER, FOLLOWS)[two])
         return Rows(*(np.concatenate(part) for part in zip(rows, rest, strict=True)))
+
+    def surfaces(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """What kinds of tokens parts begin and end with, as one number."""
+        places = np.stack((starts, starts + lengths - 1)).reshape(2, -1)
+        begin, end = (self.marks.kinds[self.split.read_many(row, np.ones_like(row))] for row in places)
+        return (begin * KINDS + end).reshape(starts.shape)
 
 
 def one_part(starts: np.ndarray, ends: np.ndarray, max_len: int, rng: np.random.Generator) -> Rows:
@@ -286,33 +295,37 @@ def one_part(starts: np.ndarray, ends: np.ndarray, max_len: int, rng: np.random.
     )
 
 
-def balanced(lengths: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
-    """Which passages to keep so that the longer part is as often the first as the second, whatever the lengths (P, 2) are.
-    width: of what is taken for one length."""
-    bins = np.sort(lengths // max(width, 1), axis=1)
-    sides = np.sign(lengths[:, 0] - lengths[:, 1])
-    # in random order, each numbered among those of its lengths and side
+def balanced(lengths: np.ndarray, surfaces: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Which passages to keep so that of two parts that look different each is as often the first as the second. lengths and
+    surfaces: (P, 2); width: of what is taken for one length."""
+    codes = surfaces * (int(lengths.max(initial=0)) + 1) + lengths // max(width, 1)
+    sides = np.sign(codes[:, 0] - codes[:, 1])
+    sides = np.where(sides == 0, np.sign(lengths[:, 0] - lengths[:, 1]), sides)
+    _, cell = np.unique(np.sort(codes, axis=1), axis=0, return_inverse=True)
+    # in random order, each numbered among those of its kind and side
     order = rng.permutation(len(lengths))
-    order = order[np.lexsort((sides[order], bins[order, 1], bins[order, 0]))]
-    group = np.column_stack((bins, sides))[order]
-    begins = np.concatenate(([True], (group[1:] != group[:-1]).any(1)))[: len(order)]
-    number = np.arange(len(order)) - np.flatnonzero(begins)[np.cumsum(begins) - 1]
-    _, cell = np.unique(bins, axis=0, return_inverse=True)
+    order = order[np.lexsort((sides[order], cell[order]))]
+    group = 3 * cell[order] + sides[order]
+    _, first, index = np.unique(group, return_index=True, return_inverse=True)
+    number = np.arange(len(order)) - first[index]
     counts = np.stack([np.bincount(cell[sides == side], minlength=cell.max(initial=-1) + 1) for side in (-1, 1)])
     keep = np.zeros(len(lengths), bool)
     keep[order] = (number < counts.min(0)[cell[order]]) | (sides[order] == 0)
     return keep
 
 
-def partners(documents: np.ndarray, lengths: np.ndarray, room: int, rng: np.random.Generator) -> np.ndarray:
-    """For each passage another one, of another document, with a second part about as long, so that both may exchange theirs.
-    lengths: (P, 2). −1 where none was found."""
+def partners(
+    documents: np.ndarray, lengths: np.ndarray, surfaces: np.ndarray, room: int, rng: np.random.Generator
+) -> np.ndarray:
+    """For each passage another one, of another document, with a second part that looks alike, so that both may exchange theirs.
+    lengths: (P, 2); surfaces: (P,) of second parts. −1 where none was found."""
     found = np.full(len(documents), -1)
     left = np.arange(len(documents))
     for width in WIDTHS:
-        order = left[np.argsort(lengths[left, 1] + rng.random(len(left)) * width, kind="stable")]
+        order = left[np.lexsort((lengths[left, 1] + rng.random(len(left)) * width, surfaces[left]))]
         one, two = order[0 : len(order) - 1 : 2], order[1::2]
-        fits = (documents[one] != documents[two]) & (np.abs(lengths[one, 1] - lengths[two, 1]) < width)
+        fits = (documents[one] != documents[two]) & (surfaces[one] == surfaces[two])
+        fits &= np.abs(lengths[one, 1] - lengths[two, 1]) < width
         fits &= (lengths[one, 0] + lengths[two, 1] <= room) & (lengths[two, 0] + lengths[one, 1] <= room)
         one, two = one[fits], two[fits]
         found[one], found[two] = two, one

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.text.sentences import sentences
+from seqloom.text.sentences import STOPS, sentences
 from seqloom.tokens.spelling import as_bytes
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -32,6 +32,24 @@ def continues(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
     if tokenizer.kind == "wordpiece":
         return np.array([text.startswith("##") for text in texts])
     return np.array([bool(text) and (text[0].isalnum() or text[0] == "\ufffd") for text in texts])
+
+
+KINDS = 7
+
+
+def kinds(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
+    """(V,) what an entry looks like: 0 begins with a capital, 1 with another letter, 2 with a digit; of marks 3 ends with a
+    stop, 4 has one within, 5 has none; 6 is blank, or a special token."""
+
+    def kind(text: str) -> int:
+        text = text.strip().removeprefix("##").replace(WORD_START, "")
+        if not text:
+            return 6
+        if text[0].isalnum():
+            return 0 if text[0].isupper() else 1 if text[0].isalpha() else 2
+        return 3 if text[-1] in STOPS else 4 if any(mark in STOPS for mark in text) else 5
+
+    return np.array([kind(text) for text in texts_of(tokenizer)])
 
 
 class Sentences:

@@ -126,6 +126,10 @@ def test_the_surface_of_a_pair_does_not_tell_its_label(form, max_len, kind):
     tells_nothing(kind, form, max_len)
 
 
+def keep_all(lengths, *rest):
+    return np.ones(len(lengths), bool)
+
+
 def last_token(entries):
     """The rule that was: a sentence ends with any token that ends with a stop, and with the document."""
     find = sentences_by(np.array([entry.rstrip("\"'”)")[-1:] in tuple(".!?…") for entry in entries]))
@@ -139,20 +143,21 @@ def last_token(entries):
 
 
 @pytest.mark.parametrize("max_len", [32, 64, 128])
-def test_planted_sentences_by_their_last_token_are_noticed(max_len):
+def test_planted_sentences_by_their_last_token_are_noticed(max_len, monkeypatch):
+    monkeypatch.setattr(module, "balanced", keep_all)
     with pytest.raises(AssertionError, match="told by their surface"):
         tells_nothing("bpe", "order", max_len, last_token)
 
 
 def test_planted_order_of_any_lengths_is_noticed(monkeypatch):
     """The first sentence of these documents is longer than others."""
-    monkeypatch.setattr(module, "balanced", lambda lengths, width, rng: np.ones(len(lengths), bool))
+    monkeypatch.setattr(module, "balanced", keep_all)
     with pytest.raises(AssertionError, match="told by their surface"):
         tells_nothing("bpe", "order", 64)
 
 
 def test_planted_partners_of_any_length_are_noticed(monkeypatch):
-    def any_other(documents, lengths, room, rng):
+    def any_other(documents, lengths, surfaces, room, rng):
         order = rng.permutation(len(documents) // 2 * 2)
         found = np.full(len(documents), -1)
         found[order[::2]], found[order[1::2]] = order[1::2], order[::2]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqloom.batch import IGNORE, Passage, Ragged
-from seqloom.batches.passages import Marks, Passages
+from seqloom.batches.passages import Passages
 from seqloom.errors import ModelError, UsageError
 from seqloom.models import model_class
 from seqloom.objectives import masked as module
@@ -15,7 +15,7 @@ from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.next_sentence import NextSentence
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.objectives.sentence_order import SentenceOrder
-from tests.corpus import random_corpus, sentences_by
+from tests.corpus import marks_by, random_corpus
 
 VOCAB, MASK = 200, 199
 SPECIALS = [0, 196, 197, 198, 199]
@@ -52,7 +52,7 @@ def passages(form="single", tokens=20_000, max_len=64, budget=2048):
     split = random_corpus(3, tokens // 100, 200, vocab=196)
     ends = np.zeros(VOCAB, bool)
     ends[::9] = True
-    return Passages(split, Marks(197, 198, sentences_by(ends)), form, budget, max_len, (0, 0.9), 1.0)
+    return Passages(split, marks_by(197, 198, ends), form, budget, max_len, (0, 0.9), 1.0)
 
 
 def row(ids, free=None):
