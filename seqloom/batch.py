@@ -66,11 +66,20 @@ class Sizes(NamedTuple):
     cross: int = 0  # of a token and one of its source
 
 
+class Joints(NamedTuple):
+    """Where the sequences of a batch join on to N streams, if documents are sequences of their own in them."""
+
+    first: Tensor  # (N,) the sequence that a stream begins the batch with
+    last: Tensor  # (N,) the one that it ends with
+    goes_on: Tensor  # (N,) whether the first one goes on with a document of the batch before
+
+
 class Excerpt(NamedTuple):
     """What the loader cuts out of a corpus: the tokens, and the one that follows each of them there."""
 
     batch: Ragged
     following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+    joints: Joints | None = None  # none: every sequence goes on with the state of its own number
 
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.following != IGNORE])
@@ -403,6 +412,16 @@ class Task(Learner):
 def select(state: Tree, index: Tensor) -> Tree:
     """Reorders, repeats or drops the sequences of a state."""
     return pytree.tree_map_only(Tensor, lambda t: t.index_select(0, index), state)
+
+
+def join(fresh: Tree, carried: Tree, joints: Joints) -> Tree:
+    """The state of all sequences of a batch: that of a stream for those that go on with one, a fresh one for the others."""
+
+    def joined(new: Tensor, old: Tensor) -> Tensor:
+        goes_on = joints.goes_on.view(-1, *[1] * (old.dim() - 1))
+        return new.index_copy(0, joints.first, torch.where(goes_on, old.to(new.dtype), new[joints.first]))
+
+    return pytree.tree_map(joined, fresh, carried)
 
 
 def widen(state: Tree, capacity: int) -> Tree:

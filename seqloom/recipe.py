@@ -28,6 +28,7 @@ class BatchesConfig(Config):
     short: passages of this length for the first `short_share` of the run (0: none); BERT had 128 for 90%.
     smoothing: α of the shares of several languages, each in proportion to its tokens to the power of α.
     vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length.
+    reset: in streams the state begins anew with every document, as it does in evaluation; else it is carried over their borders.
     labelled: `examples` texts a batch, of at most `length` tokens each, special ones included; backward: each is read from
     its end, as the model was trained to."""
 
@@ -36,6 +37,7 @@ class BatchesConfig(Config):
     streams: int = Field(32, ge=1)
     length: int = Field(128, ge=1)
     vary: bool = False
+    reset: bool = False
     short: int = Field(0, ge=0)
     short_share: float = Field(0.9, ge=0, le=1)
     examples: int = Field(32, ge=1)
@@ -50,7 +52,7 @@ class BatchesConfig(Config):
     def build(self, split: Split) -> Batches:
         if self.kind == "packed":
             return Packed(split, self.budget, self.length)
-        return Streams(split, self.streams, self.length, self.vary)
+        return Streams(split, self.streams, self.length, self.vary, self.reset)
 
     def build_passages(self, split: Split, tokenizer: Tokenizer, form: Any, epochs: float) -> Passages:
         return Passages(
@@ -196,6 +198,8 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             )
         if recipe.batches.kind == "packed" and recipe.batches.vary:
             found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
+        if recipe.batches.kind not in ("streams", "packed") and recipe.batches.reset:
+            found.append("'batches.reset' = true is for batches.kind = \"streams\": leave it out")
         if recipe.batches.kind in ("streams", "pairs") and recipe.batches.smoothing != 1:
             found.append(f"'batches.smoothing' is not for batches.kind = \"{recipe.batches.kind}\": leave it out")
         found += misfits(recipe)

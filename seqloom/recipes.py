@@ -49,8 +49,10 @@ def counted(preset: str, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
-    """Streams with a carried state: truncated back-propagation through time. The output layer has a bias, as these
-    papers have it: a state that starts near zero would need long to learn how frequent words are."""
+    """Streams with a carried state: truncated back-propagation through time. The state begins anew with every document, as it
+    does in evaluation; not in LSTMs with projections, for which a GPU has no kernel where lengths differ. The output layer has
+    a bias, as these papers have it: a state that starts near zero would need long to learn how frequent words are."""
+    reset = not model.get("proj_dim")
     objective: dict[str, Any] = {"name": "next-token", "bias": True}
     if "embedding_dim" in model or "filters" in model:  # a table of another width than the hidden states, or none
         objective["tie"] = False
@@ -59,13 +61,13 @@ def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     if preset == "tiny":
         return {
             "objective": objective,
-            "batches": {"kind": "streams", "streams": 32, "length": 64},
+            "batches": {"kind": "streams", "streams": 32, "length": 64, "reset": reset},
             "train": {"optim": {"lr": 4e-3}, "schedule": {"warmup": 50}, "eval_every": 200},
             "budget": {"tokens": 2e6},
         }
     return {
         "objective": objective,
-        "batches": {"kind": "streams", "streams": 64, "length": 128},
+        "batches": {"kind": "streams", "streams": 64, "length": 128, "reset": reset},
         "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 200}},
         "budget": {"epochs": 10},
     }
@@ -77,6 +79,8 @@ def averaged(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     and the weight decay are from the commands that its authors later gave. Then, as they go on:
 
         seqloom pretrain awd-lstm-ptb --data DATA --out RUN2 --from RUN --set train.optim.average=start --set train.patience=5
+
+    The published sizes carry their state from document to document, as the paper does.
     """
     objective = {"name": "regularized", "bias": True, "alpha": 2.0, "beta": 1.0}
     optim = {"name": "sgd", "lr": 30.0, "clip": 0.25, "weight_decay": 1.2e-6, "average": "nonmono", "nonmono": 5}
@@ -84,14 +88,20 @@ def averaged(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     if preset == "tiny":
         return {
             "objective": objective,
-            "batches": {"kind": "streams", "streams": 16, "length": 35, "vary": True},
+            "batches": {"kind": "streams", "streams": 16, "length": 35, "vary": True, "reset": True},
             "train": {"optim": optim, "schedule": schedule, "eval_every": 200},
             "budget": {"tokens": 2e6},
         }
     streams, every, epochs = {"ptb": (20, 680, 500), "wt2": (80, 380, 750)}.get(preset, (40, 1000, 20))
     return {
         "objective": objective,
-        "batches": {"kind": "streams", "streams": streams, "length": 70, "vary": True},
+        "batches": {
+            "kind": "streams",
+            "streams": streams,
+            "length": 70,
+            "vary": True,
+            "reset": preset not in ("ptb", "wt2"),
+        },
         "train": {"optim": optim, "schedule": schedule, "eval_every": every, "save_every": every},
         "budget": {"epochs": epochs},
         "valid": {"limit": 0},

@@ -26,7 +26,7 @@ from seqloom.evaluate.cache import cached
 from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
-from seqloom.evaluate.perplexity import perplexity
+from seqloom.evaluate.perplexity import half_context, perplexity
 from seqloom.files import read_json, sole_owner
 from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, keep_milestone, spent
 from seqloom.objectives.counted import Counted
@@ -221,10 +221,15 @@ class Run(Reading):
             self.languages = spoken(build_recipe(config["recipe"], str(folder)), data)
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
-        """Perplexity and bits on a prepared folder that was made with the same tokenizer."""
+        """Perplexity and bits on a prepared folder that was made with the same tokenizer. Options are those of `perplexity`;
+        a stride that is not given is half of the context."""
         store, name = self.open(data, split)
         started = time.monotonic()
         if isinstance(self.learner, MaskedLM):
+            if options.get("carry"):
+                raise UsageError(
+                    f"--carry is for recurrent models, and {self.folder} {self.no_next_word}: leave it out"
+                )
             recipe = build_recipe(self.config["recipe"], str(self.folder))
             named = [] if isinstance(self.learner, TranslationLM) else self.languages
             language = language_of(named, data)
@@ -238,9 +243,21 @@ class Run(Reading):
                 "parameters": self.learner.size(),
                 "seconds": round(time.monotonic() - started, 3),
             }
-        result = perplexity(self.learner, store.split(name), self.device, **options)  # type: ignore[arg-type]
+        learner: Any = self.learner
+        if options.get("stride") is None:
+            options["stride"] = half_context(learner, options.get("max_len"))
+        result = perplexity(learner, store.split(name), self.device, **options)
         assert result is not None
-        return reported(name, store, result, self.learner.size(), started)
+        return reported(name, store, result | self.state_in_training(), self.learner.size(), started)
+
+    def state_in_training(self) -> dict[str, str]:
+        """Of a recurrent network: whether its state began anew with every document in training, as it does in evaluation
+        ("reset"), or was carried over their borders ("carried"), so that it never learnt how to begin one."""
+        backbone = self.learner.backbone
+        if not backbone.recurrent or backbone.counted:
+            return {}
+        batches = build_recipe(self.config["recipe"], str(self.folder)).batches
+        return {"state_in_training": "carried" if batches.kind == "streams" and not batches.reset else "reset"}
 
     def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """The same of the two runs as one model, which gives λ of what this one and 1 − λ of what the other one says."""
@@ -287,7 +304,7 @@ class Run(Reading):
         store, name = self.open(data, split)
         valid = store.split("valid") if "valid" in store.splits else None
         result = cached(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
-        return reported(name, store, result, self.learner.size(), started)
+        return reported(name, store, result | self.state_in_training(), self.learner.size(), started)
 
     def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
         """A prepared folder that this run can read, and the name of the split that is meant."""

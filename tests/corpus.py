@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from seqloom.batches.passages import Marks
+
 END = 0
 # for texts that tests make up
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "walked", "walking", "over", "under", "again", "house", "tree"]
@@ -40,6 +42,21 @@ class MemorySplit:
         padded = np.concatenate(([END], self.flat))
         parts = [padded[s + 1 : s + 1 + n] for s, n in zip(starts, lengths, strict=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def marks_by(first, separator, ends):
+    """Of a vocabulary of numbers, which all look alike."""
+    return Marks(first, separator, sentences_by(ends), np.zeros(len(ends), np.int64))
+
+
+def sentences_by(ends):
+    """Sentences that end with certain tokens: those of this table."""
+
+    def find(ids):
+        stops = np.flatnonzero(ends[ids]) + 1
+        return np.stack((np.concatenate(([0], stops))[: len(stops)], stops), 1)
+
+    return find
 
 
 def random_corpus(seed: int, documents: int, longest: int, vocab: int = 50) -> MemorySplit:

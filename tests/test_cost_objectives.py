@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from seqloom import cost
 from seqloom.batch import IGNORE, Excerpt, pack
 from seqloom.batches.labelled import Row, batch_of
-from seqloom.batches.passages import Marks, Rows, passage
+from seqloom.batches.passages import Rows, passage
 from seqloom.cost import Flops
 from seqloom.models import MODELS, model_class
 from seqloom.objectives import fitting_objectives, objective_class
@@ -16,7 +16,7 @@ from seqloom.objectives.replaced import ReplacedToken
 from seqloom.tasks.classify import Classify
 from seqloom.tasks.transfer import Transfer
 from tests.contract.properties import build, following, sequences
-from tests.corpus import MemorySplit
+from tests.corpus import MemorySplit, marks_by
 from tests.objectives.test_masked import VOCAB, Words
 from tests.test_cost import Told, plain_products
 
@@ -49,7 +49,7 @@ def encoder_example(learner):
     lengths = np.array([[first, 93 - first if learner.form != "single" else 0]] * 3)
     labels = np.array([0, 1, 0]) if learner.form != "single" else np.full(3, IGNORE)
     rows = Rows(np.stack((starts, second), 1), lengths, labels)
-    cut = passage(split, rows, Marks(197, 198, np.zeros(VOCAB, bool)), 96)
+    cut = passage(split, rows, marks_by(197, 198, np.zeros(VOCAB, bool)), 96)
     assert cut.batch.is_full
     example = learner.corrupt(cut, torch.Generator().manual_seed(0))
     chosen = example.targets != IGNORE

@@ -175,6 +175,18 @@ def test_streams_are_for_models_that_carry_a_state() -> None:
     build_recipe(built_in("lstm-tiny") | {"batches": {"kind": "packed"}}, "my.toml")
 
 
+def test_streams_begin_anew_with_documents_in_new_runs_alone() -> None:
+    """Recipes that say nothing of it, as older run folders do, carry their state over; so do the published AWD-LSTMs."""
+    for name, reset in {"lstm-tiny": True, "nnlm-small": True, "awd-lstm-small": True, "awd-lstm-ptb": False}.items():
+        assert find_recipe(name).batches.reset is reset, name
+    values = built_in("lstm-tiny")
+    del values["batches"]["reset"]
+    assert not build_recipe(values, "config.json").batches.reset
+    values["batches"] |= {"kind": "packed", "reset": True}  # no state is carried at all
+    build_recipe(values, "my.toml")
+    assert "'batches.reset'" in refused(built_in("bert-tiny") | {"batches": {"kind": "passages", "reset": True}})
+
+
 def test_a_model_that_cannot_be_is_refused() -> None:
     values = built_in("gpt2-tiny")
     values["model"]["num_heads"] = 7

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,7 @@ from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
-from seqloom.files import TEMPORARY
+from seqloom.files import TEMPORARY, sha256
 from seqloom.folder import BOUND, WEIGHTS
 from seqloom.runs import Run, load, pretrain
 from seqloom.train import checkpoint as checkpoints
@@ -147,6 +148,33 @@ def test_evaluate_repeats_the_validation(made: Made, name: str) -> None:
     result = load(made.runs[name], "cpu").evaluate(made.data, "valid", max_len=32, stride=32)
     assert result["loss"] == pytest.approx(metrics["valid_loss"], rel=1e-6)
     assert result["parameters"] == metrics["parameters"] and result["split"] == "valid"
+
+
+def test_evaluate_tells_how_documents_began_in_training(made: Made, tmp_path: Path) -> None:
+    run = load(made.runs["lstm-tiny"], "cpu")
+    assert run.evaluate(made.data)["state_in_training"] == "reset"
+    assert run.evaluate_cached(made.data, 10, "valid", 0.1, 0.1)["state_in_training"] == "reset"
+    assert "state_in_training" not in load(made.runs["gpt2-tiny"], "cpu").evaluate(made.data)
+    shutil.copytree(made.runs["lstm-tiny"], old := tmp_path / "old")
+    config, listed = (json.loads((old / name).read_text()) for name in ("config.json", "weights.json"))
+    del config["recipe"]["batches"]["reset"]  # as older versions wrote it
+    (old / "config.json").write_text(json.dumps(config))
+    (old / "weights.json").write_text(json.dumps(listed | {"config.json": sha256(old / "config.json")}))
+    assert load(old, "cpu").evaluate(made.data)["state_in_training"] == "carried"
+
+
+def test_a_state_is_carried_from_document_to_document_where_that_is_asked_for(made: Made) -> None:
+    run = load(made.runs["lstm-tiny"], "cpu")
+    split = Store.open(made.data).split("valid")
+    found = run.evaluate(made.data, "valid", carry=True)
+    with torch.no_grad():
+        row = np.concatenate(([run.tokenizer.end_id], split.read(0, split.num_tokens)))
+        hidden = run.learner.backbone(pack([row[:-1].tolist()])).hidden
+        expected = run.learner.softmax(hidden, torch.from_numpy(row[1:]), each=True).mean().item()
+    assert found["loss"] == pytest.approx(expected, rel=1e-5) and found["context"] == "carried over documents"
+    assert found["loss"] != pytest.approx(run.evaluate(made.data, "valid")["loss"], rel=1e-4)
+    with pytest.raises(UsageError, match="--carry"):
+        load(made.runs["gpt2-tiny"], "cpu").evaluate(made.data, carry=True)
 
 
 def test_a_run_without_validation_keeps_its_last_weights(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ class Loader:
         index = cursor.batch * self.world + self.rank
         cut = plan.batch(index)
         rng = torch.Generator().manual_seed(mix(self.seed, cursor.epoch, index))
-        length = cut.batch.max_len / self.batches.usual if self.batches.usual else 1.0
+        usual = self.batches.rows * self.batches.usual
+        length = cut.batch.ids.shape[0] / usual if usual else 1.0
         example = self.learner.corrupt(cut, rng)
         return Item(example, example.sizes(), cursor.batch == 0, after, length)
 

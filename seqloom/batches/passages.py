@@ -5,13 +5,19 @@
                                        another document (BERT)
     order     [CLS] a [SEP] b [SEP]    b follows a, or half of the time a and b have changed places (ALBERT)
 
-Pairs are cut where sentences end, told by their last token; a document of one sentence has none and is read by the first form
-alone. Strange second parts are as long as those they stand for, as far as there are such: else a pair would be told by how full
-it is, or by a sentence that breaks off. An epoch's plan is a function of (corpus, seed, epoch) and nothing else, and no token is
-read twice in it. For the first `short` part of the run passages are shorter, as in BERT's own training; the share of the run at
-which an epoch begins and ends is known from the budget.
+Both parts of a pair are whole sentences; what is none (the rest of a text that breaks off, a sentence longer than the room,
+one that has no other beside it) is read by the first form. Nothing but the words should tell how a pair was made. So strange
+second parts are exchanged between two passages whose second parts are about as long and begin and end with the same kinds of
+tokens, both or neither of the two, and cut never; and passages are filled from the start of a document or from its end, by
+chance: a sentence that did not fit into a passage begins the next one and is longer than others. Of pairs whose order is
+asked for, as many have the longer part first as have it second, and so of kinds of tokens. A passage that would tip this, or
+without a partner, is read as one part. An epoch's plan is a function of (corpus, seed, epoch) and nothing else, and no token
+is read twice in it. For the first `short` part of the run passages are shorter, as in BERT's own training; the share of the
+run at which an epoch begins and ends is known from the budget.
 """
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -21,13 +27,13 @@ from seqloom.batch import IGNORE, Passage, Ragged
 from seqloom.batches.plan import Plan, cut_documents, generator, portions
 from seqloom.errors import DataError, UsageError
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.tokens.words import ends_sentence
+from seqloom.tokens.words import KINDS, Sentences, kinds
 
 Form = Literal["single", "next", "order"]
-AT_ONCE = 1 << 24  # tokens that are looked through for the ends of sentences
 SHORTER = 0.1  # the share of passages that are cut at a random shorter length, so that short texts are known, too
 FOLLOWS, OTHER = 0, 1  # labels of pairs
-ALIKE = 16  # passages, neighbours by the length of their second parts, that exchange these
+CELLS = 8  # of a passage's length: parts within one are about as long
+WIDTHS = (1, 1, 1, 2, 2, 3, 3, 4, 4)  # differences in length, round by round, within which passages look for a partner
 
 
 class Source(Protocol):
@@ -48,11 +54,12 @@ class Marks(NamedTuple):
 
     first: int  # [CLS]
     separator: int  # [SEP]
-    ends: np.ndarray  # (V,) which tokens end a sentence
+    sentences: Callable[[np.ndarray], np.ndarray]  # (T,) a document → (S, 2) where its whole sentences begin and end
+    kinds: np.ndarray  # (V,) what an entry looks like: a capital, a digit, a stop, …
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "Marks":
-        return cls(tokenizer.first_id, tokenizer.separator_id, ends_sentence(tokenizer))
+        return cls(tokenizer.first_id, tokenizer.separator_id, Sentences(tokenizer), kinds(tokenizer))
 
 
 class Rows(NamedTuple):
@@ -167,18 +174,20 @@ class Passages:
         self.least = 3 if form == "single" else 5  # special tokens, and a token a part
         if max_len < self.least:
             raise UsageError(f"batches.length {max_len}: passages have special tokens and text: at least {self.least}")
-        self.sentences = np.zeros(0, np.int64) if form == "single" else self.find_sentences()
+        if form != "single":
+            self.find_sentences()
 
-    def find_sentences(self) -> np.ndarray:
-        """Where sentences end in the corpus, documents' ends included; refuses a corpus that has no pairs."""
-        split, found = self.split, []
-        for start in range(0, split.num_tokens, AT_ONCE):
-            ids = split.read(start, min(start + AT_ONCE, split.num_tokens))
-            found.append(np.flatnonzero(self.marks.ends[ids]) + start + 1)
-        ends = np.union1d(np.concatenate(found), split.offsets[1:] - 1)  # the end token belongs to no sentence
-        many = np.diff(np.searchsorted(ends, split.offsets - 1, side="right"))
-        kind = "next sentence" if self.form == "next" else "sentence order"
-        if not (many >= 2).any():
+    def find_sentences(self) -> None:
+        """Where the whole sentences of each document begin and end; refuses a corpus that has no pairs."""
+        split, kind = self.split, "next sentence" if self.form == "next" else "sentence order"
+        found, counts = [], np.zeros(split.num_documents, np.int64)
+        for document, (start, stop) in enumerate(pairwise(split.offsets.tolist())):
+            here = self.marks.sentences(split.read(start, stop - 1)) + start  # the end token belongs to no sentence
+            counts[document] = len(here)
+            found.append(here)
+        self.sentences = np.concatenate(found) if found else np.zeros((0, 2), np.int64)
+        self.first = np.concatenate(([0], np.cumsum(counts)))  # of each document
+        if not (counts >= 2).any():
             raise DataError(
                 f"no document has two sentences, which {kind} prediction needs: a document is a whole text, several "
                 f"sentences in a line or between blank lines (prepare --documents), or use the objective masked"
@@ -188,7 +197,6 @@ class Passages:
                 "next sentence prediction takes half of its second sentences from other documents, and there is one document "
                 "only: tell documents apart (prepare --documents line or blank), or use the objective masked"
             )
-        return ends
 
     def plan(self, seed: int, epoch: int) -> Plan:
         rng = generator(seed, epoch)
@@ -212,79 +220,114 @@ class Passages:
         return rows.take(rng.permutation(len(rows.labels)))
 
     def singles(self, documents: np.ndarray, max_len: int, rng: np.random.Generator) -> Rows:
-        offsets = self.split.offsets
-        sizes = offsets[documents + 1] - offsets[documents] - 1  # without the end token, which the separator stands for
-        room = max_len - 2
-        borders = np.concatenate(([0], np.cumsum(sizes)))
-        pieces = cut_documents(borders, room, rng.integers(1, room + 1, len(documents)))
-        keep = pieces.lengths > 0  # an empty document has no passage
-        begin, lengths = pieces.starts[keep], pieces.lengths[keep]
-        owner = np.searchsorted(borders, begin, side="right") - 1
-        starts = begin - borders[owner] + offsets[documents][owner]
-        zeros = np.zeros(len(starts), np.int64)
-        return Rows(np.stack((starts, zeros), 1), np.stack((lengths, zeros), 1), np.full(len(starts), IGNORE))
+        offsets = self.split.offsets  # without the end token, which the separator stands for
+        return one_part(offsets[documents], offsets[documents + 1] - 1, max_len, rng)
 
-    def spans(self, document: int, room: int, rng: np.random.Generator) -> list[tuple[int, int, int]]:
-        """(start, split, end) of passages of at most `room` tokens, cut where sentences end."""
-        start, stop = int(self.split.offsets[document]), int(self.split.offsets[document + 1]) - 1
-        low, high = np.searchsorted(self.sentences, (start, stop), side="right")
-        ends = self.sentences[low:high].tolist()  # the last is the end of the document
-        if len(ends) < 2:
-            return []
-        found, i = [], 0
-        while i < len(ends):
+    def spans(self, document: int, room: int, rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
+        """(start, end) of both parts of every passage of a document, at most `room` tokens long; of one part: the second is
+        empty, and it may be longer."""
+        begin, stop = int(self.split.offsets[document]), int(self.split.offsets[document + 1]) - 1
+        sentences = self.sentences[self.first[document] : self.first[document + 1]].tolist()
+        if not sentences:
+            return [(begin, stop, stop, stop)]
+        (low, _), (_, high) = sentences[0], sentences[-1]
+        found = [(a, b, b, b) for a, b in ((begin, low), (high, stop)) if a < b]
+        backward, first, behind = rng.random() < 0.5, 0, len(sentences)  # those that are left
+        while first < behind:
             limit = room if rng.random() >= SHORTER else int(rng.integers(2, room + 1))
-            last = i
-            while last + 1 < len(ends) and ends[last + 1] - start <= limit:
-                last += 1
-            end = min(ends[last], start + limit)  # a sentence longer than the room is cut
-            if last > i:
-                found.append((start, ends[int(rng.integers(i, last))], end))
-            elif end - start >= 2:  # one sentence: it has no border inside
-                found.append((start, int(rng.integers(start + 1, end)), end))
-            start, i = end, last + (end == ends[last])
+            low, high = (behind - 1, behind) if backward else (first, first + 1)
+            while low > first and backward and sentences[high - 1][1] - sentences[low - 1][0] <= limit:
+                low -= 1
+            while high < behind and not backward and sentences[high][1] - sentences[low][0] <= limit:
+                high += 1
+            first, behind = (first, low) if backward else (high, behind)
+            border = int(rng.integers(low + 1, high)) if high - low > 1 else high
+            start, middle, end = sentences[low][0], sentences[border - 1][1], sentences[high - 1][1]
+            found.append((start, middle, sentences[border][0] if border < high else end, end))
         return found
 
     def pairs(self, documents: np.ndarray, max_len: int, rng: np.random.Generator) -> Rows:
+        """Pairs, and what is read as one part."""
         room = max_len - 3
         found = [(d, *span) for d in documents.tolist() for span in self.spans(d, room, rng)]
-        if not found:
-            return Rows(np.zeros((0, 2), np.int64), np.zeros((0, 2), np.int64), np.zeros(0, np.int64))
-        document, start, middle, end = np.array(found, np.int64).T
-        starts, lengths = np.stack((start, middle), 1), np.stack((middle - start, end - middle), 1)
-        other = rng.random(len(start)) < 0.5
+        table = np.array(found, np.int64).reshape(-1, 5)
+        document, starts, ends = table[:, 0], table[:, [1, 3]], table[:, [2, 4]]
+        lengths = ends - starts
+        other = rng.random(len(table)) < 0.5
+        two = lengths[:, 1] > 0
         if self.form == "order":
+            two[two] = balanced(lengths[two], self.surfaces(starts[two], lengths[two]), max_len // CELLS, rng)
+            other &= two
             starts[other], lengths[other] = starts[other][:, ::-1], lengths[other][:, ::-1]
         else:
-            index = np.flatnonzero(other)
-            given = strangers(document[index], (end - middle)[index], rng)
-            index, given = index[given >= 0], index[given[given >= 0]]
-            other = np.zeros(len(start), bool)
-            other[index] = True
-            starts[index, 1] = middle[given]
-            lengths[index, 1] = np.minimum((end - middle)[given], room - lengths[index, 0])
-        return Rows(starts, lengths, np.where(other, OTHER, FOLLOWS))
+            index = np.flatnonzero(two)
+            surfaces = self.surfaces(starts[index, 1], lengths[index, 1])
+            partner = partners(document[index], lengths[index], surfaces, room, rng)
+            one, index = index[partner >= 0], index[partner[partner >= 0]]
+            two = np.isin(np.arange(len(table)), one)
+            other &= two
+            other[one] = other[np.minimum(one, index)]  # both or none of two
+            one, index = one[other[one]], index[other[one]]
+            starts[one, 1], lengths[one, 1] = starts[index, 1], lengths[index, 1]
+        rest = one_part(table[~two, 1], table[~two, 4], max_len, rng)
+        rows = Rows(starts[two], lengths[two], np.where(other, OTHER, FOLLOWS)[two])
+        return Rows(*(np.concatenate(part) for part in zip(rows, rest, strict=True)))
+
+    def surfaces(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """What kinds of tokens parts begin and end with, as one number."""
+        places = np.stack((starts, starts + lengths - 1)).reshape(2, -1)
+        begin, end = (self.marks.kinds[self.split.read_many(row, np.ones_like(row))] for row in places)
+        return (begin * KINDS + end).reshape(starts.shape)
 
 
-def strangers(documents: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """For each passage another one of another document, with a second part about as long. Who gets one gives one: each comes
-    once. −1 where a document has more passages than all others."""
-    given = np.full(len(documents), -1, np.int64)
-    order = rng.permutation(len(documents))
-    order = order[np.argsort(sizes[order], kind="stable")]
-    for some in np.array_split(order, max(len(order) // ALIKE, 1)):
-        exchange(given, some, documents)
-    exchange(given, order[given[order] < 0], documents)  # those that found none of their length
-    return given
+def one_part(starts: np.ndarray, ends: np.ndarray, max_len: int, rng: np.random.Generator) -> Rows:
+    """Stretches of text as passages of one part; long ones are cut, at other places in every epoch."""
+    room, borders = max_len - 2, np.concatenate(([0], np.cumsum(ends - starts)))
+    pieces = cut_documents(borders, room, rng.integers(1, room + 1, len(starts)))
+    keep = pieces.lengths > 0  # an empty document has no passage
+    begin, lengths = pieces.starts[keep], pieces.lengths[keep]
+    owner = np.searchsorted(borders, begin, side="right") - 1
+    zeros = np.zeros(len(begin), np.int64)
+    return Rows(
+        np.stack((begin - borders[owner] + starts[owner], zeros), 1),
+        np.stack((lengths, zeros), 1),
+        np.full(len(begin), IGNORE),
+    )
 
 
-def exchange(given: np.ndarray, some: np.ndarray, documents: np.ndarray) -> None:
-    """Some of the passages among themselves; what one document has more than all others is left out."""
-    _, document, counts = np.unique(documents[some], return_inverse=True, return_counts=True)
-    surplus = max(2 * int(counts.max(initial=0)) - len(some), 0)
-    if surplus:
-        left_out = np.flatnonzero(document == counts.argmax())[:surplus]
-        some, document = np.delete(some, left_out), np.delete(document, left_out)
-    # in order of their documents, moved on by the largest one's share: no one meets its own
-    by_document = some[np.argsort(document, kind="stable")]
-    given[by_document] = np.roll(by_document, -int(np.bincount(document).max(initial=0)))
+def balanced(lengths: np.ndarray, surfaces: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+    """Which passages to keep so that of two parts that look different each is as often the first as the second. lengths and
+    surfaces: (P, 2); width: of what is taken for one length."""
+    codes = surfaces * (int(lengths.max(initial=0)) + 1) + lengths // max(width, 1)
+    sides = np.sign(codes[:, 0] - codes[:, 1])
+    sides = np.where(sides == 0, np.sign(lengths[:, 0] - lengths[:, 1]), sides)
+    _, cell = np.unique(np.sort(codes, axis=1), axis=0, return_inverse=True)
+    # in random order, each numbered among those of its kind and side
+    order = rng.permutation(len(lengths))
+    order = order[np.lexsort((sides[order], cell[order]))]
+    group = 3 * cell[order] + sides[order]
+    _, first, index = np.unique(group, return_index=True, return_inverse=True)
+    number = np.arange(len(order)) - first[index]
+    counts = np.stack([np.bincount(cell[sides == side], minlength=cell.max(initial=-1) + 1) for side in (-1, 1)])
+    keep = np.zeros(len(lengths), bool)
+    keep[order] = (number < counts.min(0)[cell[order]]) | (sides[order] == 0)
+    return keep
+
+
+def partners(
+    documents: np.ndarray, lengths: np.ndarray, surfaces: np.ndarray, room: int, rng: np.random.Generator
+) -> np.ndarray:
+    """For each passage another one, of another document, with a second part that looks alike, so that both may exchange theirs.
+    lengths: (P, 2); surfaces: (P,) of second parts. −1 where none was found."""
+    found = np.full(len(documents), -1)
+    left = np.arange(len(documents))
+    for width in WIDTHS:
+        order = left[np.lexsort((lengths[left, 1] + rng.random(len(left)) * width, surfaces[left]))]
+        one, two = order[0 : len(order) - 1 : 2], order[1::2]
+        fits = (documents[one] != documents[two]) & (surfaces[one] == surfaces[two])
+        fits &= np.abs(lengths[one, 1] - lengths[two, 1]) < width
+        fits &= (lengths[one, 0] + lengths[two, 1] <= room) & (lengths[two, 0] + lengths[one, 1] <= room)
+        one, two = one[fits], two[fits]
+        found[one], found[two] = two, one
+        left = left[found[left] < 0]
+    return found

@@ -8,7 +8,8 @@ change what is read. Two ways to cut a corpus into batches:
               the next one. Sequences of exactly max_len are put together, so that their batches are full grids.
     Streams   documents in random order, laid end to end and cut into N parallel streams; each batch continues all of
               them by L tokens, so that a recurrent state can be carried (truncated back-propagation through time).
-              L may vary from batch to batch, so that no place in the text is always far from a border.
+              L may vary from batch to batch, so that no place in the text is always far from a border. With `reset` a
+              document in a stream is a sequence of its own, which begins with no state: so models are measured.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from seqloom.batch import IGNORE, Excerpt, Labelled, Pair, Passage, Ragged
+from seqloom.batch import IGNORE, Excerpt, Joints, Labelled, Pair, Passage, Ragged
 from seqloom.batches.store import Split
 from seqloom.errors import UsageError
 
@@ -175,6 +176,7 @@ class Packed:
 SHORTEST = 5  # of the varying lengths
 SPREAD = 5.0  # their standard deviation
 HALVED = 0.05  # the share of batches that have half the length
+SHAPES = 4  # steps to which the shapes of streams are rounded up where documents are sequences of their own
 
 
 def varied(rng: np.random.Generator, length: int, total: int) -> np.ndarray:
@@ -189,9 +191,9 @@ def varied(rng: np.random.Generator, length: int, total: int) -> np.ndarray:
 
 
 class StreamPlan:
-    def __init__(self, split: Split, streams: int, length: int, vary: bool, seed: int, epoch: int):
+    def __init__(self, split: Split, streams: int, length: int, vary: bool, reset: bool, seed: int, epoch: int):
         rng = generator(seed, epoch)
-        self.split, self.streams = split, streams
+        self.split, self.streams, self.reset = split, streams, reset
         order = rng.permutation(split.num_documents)
         sizes = np.diff(split.offsets)[order]
         self.sources, self.ends = split.offsets[:-1][order], np.cumsum(sizes)
@@ -210,8 +212,10 @@ class StreamPlan:
         n, length = self.streams, end - begin
         begins = self.phase + np.arange(n) * self.stride + begin
         runs = [self._run(first, first + length) for first in begins.tolist()]
-        # a run over a document's end has several sources, but one stream has one row: read them, then lay the rows again
         pieces = Pieces(*(np.concatenate(part) for part in zip(*runs, strict=True)))
+        if self.reset:
+            return self._parted(pieces, np.array([len(run.starts) for run in runs]), length)
+        # a run over a document's end has several sources, but one stream has one row: read them, then lay the rows again
         read = excerpt(self.split, pieces, length)
         batch = Ragged(
             ids=read.batch.ids,
@@ -223,17 +227,29 @@ class StreamPlan:
         )
         return Excerpt(batch, read.following)
 
+    def _parted(self, pieces: Pieces, counts: np.ndarray, length: int) -> Excerpt:
+        """Each document a sequence; counts: how many there are in each stream. Shapes are rounded up to quarters of the
+        streams and of their length, so that few come again and again."""
+        quarter, rows = -(-length // SHAPES), -(-self.streams // SHAPES)
+        longest = min(-(-int(pieces.lengths.max()) // quarter) * quarter, length)
+        more = -(-(int(counts.sum()) - self.streams) // rows) * rows
+        read = excerpt(self.split, pieces, longest, self.streams + more)
+        last = np.cumsum(counts) - 1
+        first = last - counts + 1
+        joints = (first, last, pieces.positions[first] > 0)
+        return read._replace(joints=Joints(*map(torch.from_numpy, joints)))
+
     def _run(self, begin: int, end: int) -> Pieces:
-        """The part [begin, end) of the shuffled corpus, as runs of the stored one."""
+        """The part [begin, end) of the shuffled corpus, as runs of the stored one; positions are those in the document."""
         a, b = np.searchsorted(self.ends, begin, side="right"), np.searchsorted(self.ends, end, side="left")
         stop = self.ends[a : b + 1]
         start = np.concatenate((self.ends[a - 1 : a] if a else [0], stop[:-1]))
         low, high = np.maximum(start, begin), np.minimum(stop, end)
-        return Pieces(self.sources[a : b + 1] + low - start, high - low, np.zeros(b + 1 - a, np.int64))
+        return Pieces(self.sources[a : b + 1] + low - start, high - low, low - start)
 
 
 class Streams:
-    def __init__(self, split: Split, streams: int, length: int, vary: bool = False):
+    def __init__(self, split: Split, streams: int, length: int, vary: bool = False, reset: bool = False):
         if vary and length < 2 * SHORTEST:
             raise UsageError(f"batches.vary needs batches.length of at least {2 * SHORTEST}, not {length}: raise it")
         if split.num_tokens < streams * length:
@@ -242,8 +258,8 @@ class Streams:
                 f"{split.num_tokens} tokens of the training text: lower them, for example "
                 f"--set batches.streams={max(1, split.num_tokens // length // 4)}, or give more text"
             )
-        self.split, self.streams, self.length, self.vary = split, streams, length, vary
+        self.split, self.streams, self.length, self.vary, self.reset = split, streams, length, vary, reset
         self.rows, self.usual = streams, length if vary else 0
 
     def plan(self, seed: int, epoch: int) -> Plan:
-        return StreamPlan(self.split, self.streams, self.length, self.vary, seed, epoch)
+        return StreamPlan(self.split, self.streams, self.length, self.vary, self.reset, seed, epoch)

@@ -210,6 +210,9 @@ def evaluate(
         typer.Option(help="Tokens that a window moves on; smaller: more context, slower. Default: half of it."),
     ] = None,
     max_len: Annotated[int | None, typer.Option(help="Length of a window; default: the model's context.")] = None,
+    carry: Annotated[
+        bool, typer.Option("--carry", help="Recurrent models: carry the state from document to document.")
+    ] = False,
     batch_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens computed at once (16384 unless given); changes no figure.")
     ] = None,
@@ -237,7 +240,7 @@ def evaluate(
             "--beam": (beam, ["--test"]), "--tokenize": (tokenize, ["--test"]),
             "--mix": (mix, ["--data"]), "--cache": (cache, ["--data"]), "--cache-theta": (cache_theta, ["--data"]),
             "--cache-lambda": (cache_lambda, ["--data"]), "--split": (split, ["--data"]),
-            "--stride": (stride, ["--data"]), "--max-len": (max_len, ["--data"]),
+            "--stride": (stride, ["--data"]), "--max-len": (max_len, ["--data"]), "--carry": (carry, ["--data"]),
             "--batch-tokens": (batch_tokens, ["--data", "--suite"]), "--language": (language, ["--suite", "--test"]),
         },
     )  # fmt: skip
@@ -271,6 +274,8 @@ def evaluate(
     if cache is not None:  # it reads the text once, from its start to its end
         windows = {"--stride": stride, "--max-len": max_len, "--batch-tokens": batch_tokens}
         refuse_idle("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
+    if carry and (cache is not None or mix is not None):
+        raise UsageError("--carry goes neither with --cache nor with --mix: leave one of them out")
     loaded = language_model(run, device, plugin)
     if cache is not None:
         show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
@@ -279,10 +284,8 @@ def evaluate(
         options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once}
         show(loaded.mix(language_model(mix, device, plugin), data, split, **options), as_json)
         return
-    context = max_len or loaded.learner.backbone.max_len
-    if stride is None and context is not None:
-        stride = max(1, context // 2)
-    show(loaded.evaluate(data, split, stride=stride, max_len=max_len, batch_tokens=at_once), as_json)
+    options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once, "carry": carry}
+    show(loaded.evaluate(data, split, **options), as_json)
 
 
 WIDEST = 12  # labels of a confusion matrix that is printed; --json has it always

@@ -394,11 +394,6 @@ def caveats(
             shown = ", ".join(f"{row} {value:,.0f}" for row, value in values.items())
             found.append(f"{name} could not be held fixed: {shown}")
     found += [f"{row['name']} counts: its size is the number of n-grams in the text" for row in rows if counted(row)]
-    paired = [row["name"] for row in rows if objective_class(learns(row)["name"]).form in ("next", "order")]
-    if paired and len(paired) < len(rows):
-        found.append(
-            f"pairs of sentences are learnt from by {', '.join(paired)}: documents of one sentence are not read"
-        )
     kinds = {row["name"]: next(iter(results[row["name"]].values()))["definition"] for row in rows}
     if len(set(kinds.values())) > 1:
         told = "; ".join(

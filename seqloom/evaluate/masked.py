@@ -3,6 +3,9 @@
 Words are guessed in passages of one document each, whatever forms a model has learnt from, and those that are hidden are drawn
 from a seed of their own: two models with one tokenizer, one length of passages, one size of batches and one way to hide tokens
 are asked for the same words in the same places. What else an objective tells is measured on passages of its own form.
+
+`loss` is what is learnt by: it counts every chosen token, those that were kept or replaced by another token included.
+`masked_loss`, `masked_perplexity` and `accuracy` count the tokens alone that became the mask token (`masked` of them).
 """
 
 import math
@@ -30,7 +33,7 @@ class HeldOut(NamedTuple):
 
 
 class Sums(NamedTuple):
-    nats: float  # of the hidden words
+    nats: float  # of all chosen tokens
     targets: int
     tokens: int
     more: dict[str, float]  # that the objective tells
@@ -52,11 +55,13 @@ def masked_loss(
     alone = own if held_out.alone is None else gone_through(learner, held_out.alone, device, limit, stop, title)
     if alone is None:
         return None
-    loss, more = alone.nats / max(alone.targets, 1), own.more
+    more, masked = own.more, int(alone.more["hidden"])
+    loss = alone.more["hidden_nats"] / max(masked, 1)
     # what is learnt by, and what the hidden words alone cost
     result: dict[str, Any] = {"loss": (own.nats + more.get("extra", 0.0)) / max(own.targets, 1)}
     result |= {"masked_loss": loss, "masked_perplexity": math.exp(min(loss, 700.0)), "tokens": alone.tokens}
-    result |= {"masked": alone.targets, "accuracy": alone.more["accuracy"] / max(alone.targets, 1)}
+    result |= {"masked": masked, "accuracy": alone.more["accuracy"] / max(masked, 1)}
+    result["masked_targets"] = learner.measured_targets
     if "passages" in more:
         result["relation_accuracy"] = more["relation_accuracy"] / max(more["passages"], 1.0)
     if "tokens_read" in more:

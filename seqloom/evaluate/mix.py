@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from seqloom.batches.store import Split
-from seqloom.evaluate.perplexity import check_split, measured, token_losses
+from seqloom.evaluate.perplexity import check_split, half_context, measured, token_losses
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
@@ -58,9 +58,7 @@ def split_losses(
 ) -> tuple[Floats, str]:
     """−log p of every token of a split, in its order, and the name of the context that it was given."""
     check_split(split)
-    longest = max_len or part.learner.backbone.max_len
-    if stride is None and longest is not None:
-        stride = max(1, longest // 2)
+    stride = half_context(part.learner, max_len) if stride is None else stride
     found = np.zeros(split.num_tokens)
     losses, context = token_losses(
         part.learner, split, split.offsets, part.device, stride, max_len, batch_tokens=batch_tokens

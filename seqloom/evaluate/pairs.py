@@ -49,19 +49,23 @@ def parallel_loss(
     learner: TranslationLM, pairs: EncodedPairs, device: torch.device, stop: Callable[[], bool] = never
 ) -> dict[str, Any] | None:
     """The loss of words hidden in either side alone, and retrieval; None if asked to stop."""
-    nats, targets, right = 0.0, 0, 0
+    nats, targets = 0.0, 0
+    hidden_nats = hidden_count = right = 0.0
     with torch.inference_mode():
         for start in range(0, len(pairs), PAIRS):
             if stop():
                 return None
             index = np.arange(start, min(start + PAIRS, len(pairs)))
-            hidden = super(TranslationLM, learner).corrupt(
+            example = super(TranslationLM, learner).corrupt(
                 apart(pair_batch(pairs, index)), torch.Generator().manual_seed(mix(0, start))
             )
-            losses, sums = learner.losses(to_device(hidden, device))
+            losses, sums = learner.losses(to_device(example, device))
             nats += float(losses.double().sum())
-            targets += int((hidden.targets != IGNORE).sum())
-            right += int(sums["accuracy"])
-    loss = nats / max(targets, 1)
-    found = {"loss": loss, "masked_perplexity": float(np.exp(min(loss, 700.0))), "accuracy": right / max(targets, 1)}
+            targets += int((example.targets != IGNORE).sum())
+            hidden_nats += float(sums["hidden_nats"])
+            hidden_count += float(sums["hidden"])
+            right += float(sums["accuracy"])
+    perplexity = float(np.exp(min(hidden_nats / max(hidden_count, 1), 700.0)))
+    found: dict[str, Any] = {"loss": nats / max(targets, 1), "masked_perplexity": perplexity}
+    found |= {"accuracy": right / max(hidden_count, 1), "masked_targets": learner.measured_targets}
     return found | retrieval(*side_vectors(learner.backbone, pairs, device))

@@ -4,7 +4,8 @@ Every token of every document is predicted once, its end included, from what sta
 
     sliding   models with a limited context read overlapping windows: each window moves on by `stride` tokens, and only
               those are counted; stride = max_len gives disjoint windows, smaller ones more context and more work
-    carried   recurrent models read each document from its start to its end, their state carried along
+    carried   recurrent models read each document from its start to its end, their state carried along; with `carry` from
+              document to document, too, in the order of the split, as models were trained whose streams were not reset
 
 No figure depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
 charged what their spelling costs under a byte model, and spaces and case that a tokenizer loses what it costs to put them
@@ -40,6 +41,7 @@ def perplexity(
     stride: int | None = None,
     max_len: int | None = None,
     batch_tokens: int = 16384,
+    carry: bool = False,
     limit: int | None = None,
     stop: Callable[[], bool] = never,
     title: str = "",
@@ -48,6 +50,10 @@ def perplexity(
     if split.num_documents == 0:
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
     borders = split.offsets if limit is None else clipped(split.offsets, limit)
+    if carry:
+        if not learner.backbone.recurrent:
+            raise UsageError("--carry is for recurrent models: leave it out for this model, which carries no state")
+        borders = borders[[0, -1]]
     losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens)
     nats, tokens = 0.0, 0
     was_training = learner.training
@@ -63,7 +69,13 @@ def perplexity(
     finally:
         learner.train(was_training)
     assert tokens == int(borders[-1])
-    return measured(nats, tokens, split, limit is None, context)
+    return measured(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
+
+
+def half_context(learner: LeftToRight, max_len: int | None = None) -> int | None:
+    """The stride of a measurement unless one is given: half of a window. None for models without windows."""
+    longest = max_len or learner.backbone.max_len
+    return None if longest is None else max(1, longest // 2)
 
 
 def check_split(split: Split) -> None:

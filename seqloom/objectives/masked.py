@@ -4,7 +4,8 @@ Of the chosen tokens most become the mask token, some another token, and some st
 
     token    each for itself
     word     all pieces of a word (BERT's later weights; Cui et al., 2019, arXiv 1906.08101)
-    span     runs of tokens of geometric length, p = 0.2, at most 10 (Joshi et al., 2020, arXiv 1907.10529)
+    span     runs of tokens of geometric length, p = 0.2, cut off above 10 and renormalised: 3.8 in the mean (SpanBERT, Joshi
+             et al., 2020, arXiv 1907.10529)
 
 Masks are new in every epoch (Liu et al., 2019, arXiv 1907.11692), or with `static` the same ones for a place of the text,
 as BERT's were. Departures: `rate` is of a batch's tokens, not of each sequence: exactly so of single tokens, at most so of
@@ -158,7 +159,8 @@ class MaskedLM(Objective):
         if self.unit == "word":
             begins = ~(self.inside[ids] & before)
         elif self.unit == "span":
-            above = 1 - torch.rand(len(ids), generator=rng)  # never 0, whose logarithm is none
+            # the inverse of the distribution; what lies above the longest span is never drawn
+            above = 1 - torch.rand(len(ids), generator=rng) * (1 - (1 - SPAN_END) ** LONGEST_SPAN)
             lengths = (above.log() / math.log(1 - SPAN_END)).long().clamp(max=LONGEST_SPAN - 1) + 1
             ends = lengths.cumsum(0).numpy()
             begins = ~before
@@ -212,10 +214,23 @@ class MaskedLM(Objective):
         """(M,) −log p of every hidden token, and further sums for a measurement; `extra`: what else is learnt by."""
         return self.measured(self.scores(self.backbone(example.batch).hidden[example.where]), example)
 
-    @staticmethod
-    def measured(scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+    @property
+    def measured_targets(self) -> str:
+        """Which of the chosen tokens masked perplexity and accuracy count."""
+        return "mask tokens" if self.keep + self.random < 1 else "all chosen tokens: none becomes the mask token"
+
+    def measured(self, scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        """Hidden are the tokens that became the mask token: one that was kept can be read off."""
         losses = nn.functional.cross_entropy(wide(scores), example.targets, ignore_index=IGNORE, reduction="none")
-        return losses, {"accuracy": (scores.argmax(1) == example.targets).sum()}
+        hidden = example.targets != IGNORE
+        if self.keep + self.random < 1:
+            hidden = hidden & (example.batch.ids[example.where] == self.mask)
+        right = (scores.argmax(1) == example.targets) & hidden
+        return losses, {
+            "accuracy": right.sum(),
+            "hidden": hidden.sum(),
+            "hidden_nats": (losses * hidden).double().sum(),
+        }
 
 
 def real_tokens(cut: Passage, free: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Backbone, Loss, State, wide
-from seqloom.objectives.masked import Masked, MaskedLM, check_segments
+from seqloom.objectives.masked import Masked, MaskedLM, check_segments, counts
 
 
 class NextSentence(MaskedLM):
     """Both losses are means in the paper and are added; here the sum over passages is weighed so that it is the same. So parts
-    of a batch add up exactly only where they hide as many tokens a passage."""
+    of a batch add up exactly only where they hide as many tokens a passage. Passages of one part count and have no relation:
+    a pair weighs the same whatever else is in its batch."""
 
     form = "next"
 
@@ -28,7 +29,7 @@ class NextSentence(MaskedLM):
         """The summed loss of the relations, weighed as above, and how many are told right."""
         scores = wide(self.related(hidden, example))
         total = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
-        count, passages = (example.targets != IGNORE).sum(), (example.labels != IGNORE).sum()
+        count, passages = (example.targets != IGNORE).sum(), (counts(example.text, example.batch) > 0).sum()
         return total * (count / passages.clamp(min=1)), (scores.argmax(1) == example.labels).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:

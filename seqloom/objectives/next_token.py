@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, Vocabulary, detach
+from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, Vocabulary, detach, join, select
 from seqloom.blocks.adaptive import AdaptiveSoftmax, default_cutoffs
 from seqloom.blocks.sampled import SampledSoftmax
 from seqloom.blocks.softmax import Softmax
@@ -24,9 +24,20 @@ class LeftToRight(Objective):
         return super().fits(model) and model.causal
 
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
-        output: Output = self.backbone(example.batch, state=carry)
+        output: Output = self.backbone(example.batch, state=self.state_before(example, carry))
         total = self.softmax(output.hidden, example.following)
-        return Loss(total, (example.following != IGNORE).sum(), carry=detach(output.state))
+        return Loss(total, (example.following != IGNORE).sum(), carry=self.state_after(example, output))
+
+    def state_before(self, example: Excerpt, carry: State | None) -> State | None:
+        """Of every sequence of the batch, made of what the streams carry."""
+        if carry is None or example.joints is None:
+            return carry
+        return join(self.backbone.start(example.batch.num_sequences, 0), carry, example.joints)
+
+    def state_after(self, example: Excerpt, output: Output) -> State | None:
+        """What the streams carry into the next batch; no gradient follows it."""
+        state = detach(output.state)
+        return state if state is None or example.joints is None else select(state, example.joints.last)
 
     def losses(self, example: Excerpt, carry: State | None = None) -> tuple[Tensor, State | None]:
         """(T,) −log p of every target, in fp32 at least, and the state after them."""

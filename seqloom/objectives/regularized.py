@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Output, Ragged, State, detach, wide
+from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Output, Ragged, State, wide
 from seqloom.objectives.next_token import NextToken
 
 
@@ -31,12 +31,12 @@ class Regularized(NextToken):
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         if not self.training:
             return super().forward(example, carry)
-        output: Output = self.backbone(example.batch, state=carry, layers=True)
+        output: Output = self.backbone(example.batch, state=self.state_before(example, carry), layers=True)
         wanted = example.following != IGNORE
         penalty = self.alpha * size(output.hidden, wanted)
         penalty = penalty + self.beta * change(output.layers[-1], wanted, example.batch)
         total = self.softmax(output.hidden, example.following) + penalty
-        return Loss(total, wanted.sum(), {"penalty": penalty.detach()}, detach(output.state))
+        return Loss(total, wanted.sum(), {"penalty": penalty.detach()}, self.state_after(example, output))
 
 
 def size(hidden: Tensor, wanted: Tensor) -> Tensor:

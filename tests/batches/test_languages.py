@@ -5,9 +5,9 @@ import pytest
 
 from seqloom.batches import languages as module
 from seqloom.batches.languages import Mixed, MixedPlan, Told, passes, shares
-from seqloom.batches.passages import Marks, Passages
+from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Packed
-from tests.corpus import numbered_corpus
+from tests.corpus import marks_by, numbered_corpus
 
 SIZES = (400, 60, 12)  # documents of a large, a small and a tiny language
 
@@ -19,7 +19,7 @@ def corpora():
 def build(kind, smoothing, splits=None, short=(0, 0.9), epochs=1.0, told=False, find=passes):
     splits = splits or corpora()
     often = find([split.num_tokens for split in splits], smoothing)
-    marks = Marks(90_000, 90_001, np.zeros(100_000, bool))
+    marks = marks_by(90_000, 90_001, np.zeros(100_000, bool))
     if kind == "packed":
         return Mixed([Packed(split, 96, 24) for split in splits], often)
     cut = [

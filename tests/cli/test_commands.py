@@ -12,6 +12,7 @@ from seqloom import progress
 from seqloom.cli import app, register, run
 from seqloom.models import MODELS
 from seqloom.recipes import names
+from seqloom.runs import load
 from tests.train.material import prepared
 
 register()
@@ -199,6 +200,10 @@ def test_evaluate_with_windows(data: Path, tmp_path: Path, capsys: pytest.Captur
         code, out, _ = call(capsys, "evaluate", tmp_path / "run", "--data", data, "--json", *options)
         assert code == 0
         losses[options] = json.loads(out)["loss"]
+    # Python and the command line have one default
+    result = load(tmp_path / "run", "cpu").evaluate(data)
+    assert result["loss"] == losses[()] and result["context"] == "sliding, 128 tokens, stride 64"
+    assert load(tmp_path / "run", "cpu").evaluate(data, max_len=4)["loss"] == losses["--max-len", 4]
     assert losses["--batch-tokens", 64] == pytest.approx(losses[()], rel=1e-6)
     assert losses["--max-len", 4] != pytest.approx(losses[()], rel=1e-5)
     for options in (("--stride", 0), ("--max-len", 1000), ("--max-len", 0), ("--stride", 500), ("--batch-tokens", 0)):

@@ -62,16 +62,6 @@ def caveats_of(rows, questions=(), split="test"):
     return caveats(rows, configs, results, costs, {"seeds": [0, 1], "questions": list(questions)}, {})
 
 
-def test_only_who_learns_from_pairs_of_sentences_is_said_to():
-    rows = [
-        {"name": name, "recipe": find_recipe(recipe).model_dump()}
-        for name, recipe in (("a", "lstm-tiny"), ("b", "bert-tiny"), ("c", "roberta-tiny"), ("d", "albert-tiny"))
-    ]
-    (told,) = [line for line in caveats_of(rows) if line.startswith("pairs of sentences")]
-    assert told.startswith("pairs of sentences are learnt from by b, d:")
-    assert not any(line.startswith("pairs of sentences") for line in caveats_of([rows[0], rows[2]]))
-
-
 def test_a_text_without_a_test_part_is_said():
     rows = [{"name": "a", "recipe": find_recipe("lstm-tiny").model_dump()}]
     assert not any("no test part" in line for line in caveats_of(rows))

@@ -11,7 +11,7 @@ from seqloom.evaluate.masked import HeldOut, masked_loss
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.next_sentence import NextSentence
 from seqloom.objectives.sentence_order import SentenceOrder
-from tests.objectives.test_masked import learner, passages
+from tests.objectives.test_masked import MASK, learner, passages
 
 CPU = torch.device("cpu")
 
@@ -44,17 +44,36 @@ def test_planted_measure_on_passages_of_their_own_is_noticed():
         one_measure_for_all(lambda form: HeldOut(passages(form)))
 
 
-def test_equals_the_sum_by_hand():
-    ours, text = learner("roberta").eval(), passages("single", tokens=3000)
+@pytest.mark.parametrize(
+    ("keep", "random", "targets"),
+    [
+        (0.1, 0.1, "mask tokens"),
+        (0.0, 0.0, "mask tokens"),
+        (0.5, 0.5, "all chosen tokens: none becomes the mask token"),
+    ],
+)
+def test_equals_the_sum_by_hand(keep, random, targets):
+    """The loss is of all chosen tokens; masked perplexity and accuracy are of those that are hidden, which is said."""
+    ours, text = learner("roberta", keep=keep, random=random).eval(), passages("single", tokens=3000)
     found = masked_loss(ours, HeldOut(text), CPU)
     total = count = 0.0
+    hidden_total = hidden_count = right = 0.0
     plan = text.plan(0, 0)
     for i in range(len(plan)):
         example = ours.corrupt(plan.batch(i), torch.Generator().manual_seed(mix(0, i)))
         kept = example.targets != IGNORE
         with torch.no_grad():
             odds = ours.scores(ours.backbone(example.batch).hidden[example.where[kept]]).log_softmax(1)
-        total -= odds.gather(1, example.targets[kept][:, None]).sum().item()
+        costs = -odds.gather(1, example.targets[kept][:, None]).flatten()
+        total += costs.sum().item()
         count += int(kept.sum())
-    assert found is not None and found["masked"] == count
-    assert found["masked_loss"] == found["loss"] == pytest.approx(total / count, rel=1e-5)
+        hidden = example.batch.ids[example.where[kept]] == MASK
+        hidden = torch.ones_like(hidden) if keep + random == 1 else hidden
+        hidden_total += costs[hidden].sum().item()
+        hidden_count += int(hidden.sum())
+        right += int((odds.argmax(1) == example.targets[kept])[hidden].sum())
+    assert found is not None and found["masked"] == hidden_count and found["masked_targets"] == targets
+    assert (hidden_count < count) == (0 < keep + random < 1)
+    assert found["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert found["masked_loss"] == pytest.approx(hidden_total / hidden_count, rel=1e-5)
+    assert found["accuracy"] == pytest.approx(right / hidden_count)

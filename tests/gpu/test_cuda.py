@@ -7,9 +7,12 @@ import pytest
 import torch
 
 from seqloom.batch import Excerpt, pack, to_device
+from seqloom.batches.plan import Streams
 from seqloom.blocks import kernels
 from seqloom.blocks.recurrent import GruCell, LstmCell, fused, scan
+from seqloom.train.gradient import Gradient, worth_compiling
 from tests.contract import properties as p
+from tests.corpus import random_corpus
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
@@ -233,8 +236,6 @@ def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
 @pytest.mark.parametrize("name", [*p.NEURAL, "big-lstm, sampled"])
 def test_recorded_steps_equal_plain_ones(name):
     """Losses, gradients and carried states over several batches, dropout included, the states of the batch before read."""
-    from seqloom.train.gradient import Gradient, worth_compiling
-
     name, _, layer = name.partition(", ")
     base = p.VARIANTS.get(name, (name,))[0]
     extra = {"dropout": 0.3} if base != "ngram" else {}
@@ -268,6 +269,29 @@ def test_recorded_steps_equal_plain_ones(name):
         assert fast == pytest.approx(plain, rel=1e-3)
         for a, b in zip(plain_gradients, fast_gradients, strict=True):
             assert (a - b).norm() <= 2e-2 * a.norm() + 1e-4
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "irnn", "nnlm", "jordan", "awd-lstm"])
+def test_recorded_streams_with_reset_equal_those_of_the_cpu(name):
+    """Documents of many lengths: shapes come again and are replayed with other borders and other states."""
+    learner = p.learner_of(p.build(name, dtype=torch.float32), tie=False).train()
+    plan = Streams(random_corpus(3, 300, 25), 4, 16, reset=True).plan(0, 0)
+    results = []
+    for device in (torch.device("cpu"), CUDA):
+        ours = copy.deepcopy(learner).to(device)
+        differentiate = Gradient(ours, "fp32", device, False, device.type == "cuda")
+        carry, seen = ours.start(4), []
+        for i in range(40):
+            ours.zero_grad()
+            loss = differentiate(to_device(plan.batch(i), device), carry)
+            carry = torch.utils._pytree.tree_map(lambda t: t.clone(), loss.carry)
+            seen.append((float(loss.total), [x.grad.cpu().clone() for x in ours.parameters()]))
+        results.append(seen)
+        assert device.type == "cpu" or len(differentiate.graphs) > 2
+    for (plain, plain_gradients), (fast, fast_gradients) in zip(*results, strict=True):
+        assert fast == pytest.approx(plain, rel=1e-4)
+        for a, b in zip(plain_gradients, fast_gradients, strict=True):
+            assert (a - b).norm() <= 1e-2 * a.norm() + 1e-4
 
 
 @pytest.mark.parametrize("make", [LstmCell, GruCell])

@@ -31,7 +31,7 @@ def test_every_rate_is_where_it_belongs(name, inputs, layers, streams):
     optim = recipe.train.optim
     assert (optim.name, optim.lr, optim.clip, optim.weight_decay) == ("sgd", 30.0, 0.25, 1.2e-6)
     assert (optim.average, optim.nonmono, recipe.batches.streams) == ("nonmono", 5, streams)
-    assert recipe.batches.length == 70 and recipe.batches.vary
+    assert recipe.batches.length == 70 and recipe.batches.vary and not recipe.batches.reset
 
 
 def test_first_values():

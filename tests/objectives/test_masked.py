@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from seqloom.batch import IGNORE, Passage, Ragged
-from seqloom.batches.passages import Marks, Passages
+from seqloom.batches.passages import Passages
 from seqloom.errors import ModelError, UsageError
 from seqloom.models import model_class
 from seqloom.objectives import masked as module
@@ -15,7 +15,7 @@ from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.next_sentence import NextSentence
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.objectives.sentence_order import SentenceOrder
-from tests.corpus import random_corpus
+from tests.corpus import marks_by, random_corpus
 
 VOCAB, MASK = 200, 199
 SPECIALS = [0, 196, 197, 198, 199]
@@ -52,7 +52,7 @@ def passages(form="single", tokens=20_000, max_len=64, budget=2048):
     split = random_corpus(3, tokens // 100, 200, vocab=196)
     ends = np.zeros(VOCAB, bool)
     ends[::9] = True
-    return Passages(split, Marks(197, 198, ends), form, budget, max_len, (0, 0.9), 1.0)
+    return Passages(split, marks_by(197, 198, ends), form, budget, max_len, (0, 0.9), 1.0)
 
 
 def row(ids, free=None):
@@ -160,8 +160,31 @@ def test_spans_have_geometric_lengths_and_one_fate():
         span = ours.groups(cut, rng(seed))[example.where[kept].numpy()]
         assert all(len(set(fate[span == s])) == 1 or 1 in fate[span == s] for s in np.unique(span))
     assert max(lengths) == module.LONGEST_SPAN
-    mean = sum(k * 0.2 * 0.8 ** (k - 1) for k in range(1, 10)) + 10 * 0.8**9
-    assert np.mean(lengths) == pytest.approx(mean, rel=0.03)
+    assert np.mean(lengths) == pytest.approx(3.8, rel=0.03)
+
+
+def follows_spanbert(ours):
+    """Geo(0.2) over 1 … 10, renormalised (Joshi et al., 2020, section 3.1: 3.8 tokens in the mean), by χ² of 9 degrees."""
+    cut = row(list(range(1, 190)) * 200)
+    lengths = np.unique(ours.groups(cut, rng(1)), return_counts=True)[1][:-1]
+    expected = np.array([0.2 * 0.8 ** (k - 1) for k in range(1, 11)])
+    expected *= len(lengths) / expected.sum()
+    counted = np.bincount(lengths, minlength=11)[1:]
+    assert (expected / len(lengths)) @ np.arange(1, 11) == pytest.approx(3.797, abs=1e-3)
+    assert len(counted) == 10 and ((counted - expected) ** 2 / expected).sum() < 27.9  # p = 0.001
+
+
+def test_span_lengths_follow_the_renormalised_geometric():
+    follows_spanbert(learner(unit="span"))
+
+
+def test_planted_tail_that_is_clipped_into_the_longest_span_is_noticed(monkeypatch):
+    """As it was: draws above the limit all became spans of 10."""
+    true = torch.rand
+    scale = 1 - 0.8**module.LONGEST_SPAN
+    monkeypatch.setattr(torch, "rand", lambda n, generator=None: true(n, generator=generator) / scale)
+    with pytest.raises(AssertionError):
+        follows_spanbert(learner(unit="span"))
 
 
 def test_the_least_and_the_greatest_draw_are_spans_too(monkeypatch):
@@ -215,7 +238,11 @@ def test_first_loss_and_gradients(name):
     form = ours.form
     example = ours.corrupt(passages(form).plan(0, 0).batch(0), rng(0))
     loss = ours(example)
-    expected = {"bert": math.log(2), "albert": math.log(2), "electra": 50 * math.log(2)}.get(name, 0.0)
+    # of the passages those that are pairs
+    share = int((example.labels != IGNORE).sum()) / len(example.batch.owner[example.text].unique())
+    assert (0.2 < share < 1) == (form != "single")
+    relation = share * math.log(2)
+    expected = {"bert": relation, "albert": relation, "electra": 50 * math.log(2)}.get(name, 0.0)
     mean = loss.total.item() / loss.count.item()
     assert mean == pytest.approx(math.log(VOCAB) + expected, rel=0.05)
     loss.total.backward()
@@ -271,8 +298,9 @@ def test_sizes_count_text_special_tokens_and_targets():
     cut = passages("next").plan(0, 0).batch(0)
     sizes = ours.corrupt(cut, rng(0)).sizes()
     text = int((cut.places >= 0).sum())
-    rows = int((cut.labels != IGNORE).sum())
-    assert (sizes.tokens, sizes.read) == (text, text + 3 * rows)
+    rows, pairs = len(cut.batch.owner[cut.places >= 0].unique()), int((cut.labels != IGNORE).sum())
+    assert 0 < pairs < rows
+    assert (sizes.tokens, sizes.read) == (text, text + 2 * rows + pairs)
     assert sizes.targets == pytest.approx(0.15 * text, abs=1)
 
 

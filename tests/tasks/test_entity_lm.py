@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from seqloom.batch import IGNORE
-from seqloom.batches.passages import Marks
 from seqloom.batches.tagged import TaggedPassages, encode_tagged, with_entities
 from seqloom.errors import DataError
 from seqloom.models import model_class
@@ -14,6 +13,7 @@ from seqloom.supervise import train
 from seqloom.tasks.entity_lm import EntityLM
 from seqloom.text.tagged import Sentence, continued, read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
+from tests.corpus import marks_by
 
 CONLL = """-DOCSTART- -X- O
 
@@ -105,7 +105,7 @@ def entities_are_whole(**config):
         sentences.append(Sentence([chr(0x4E00 + int(k)) for k in rng.integers(0, 100, len(tags))], tags, f"f:{i}"))
     tokenizer = Tokenizer.train("char", [sentence.text for sentence in sentences])
     text = encode_tagged(sentences, tokenizer, "train")
-    plan = TaggedPassages(text, Marks(1, 2, np.zeros(300, bool)), "single", 512, 64, (0, 0.9), 1.0).plan(0, 0)
+    plan = TaggedPassages(text, marks_by(1, 2, np.zeros(300, bool)), "single", 512, 64, (0, 0.9), 1.0).plan(0, 0)
     ours, partly = learner(**config), 0
     for i in range(len(plan)):
         cut = plan.batch(i)
