@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as hf
+from tokenizers import Tokenizer as Rust
 
+from seqloom.batches.labelled import Frame
 from seqloom.batches.prepare import prepare
-from seqloom.convert.frame import frame_of, tokenizer_settings
+from seqloom.convert.frame import frame_of, tokenizer_settings, with_frame, without_frame
 from seqloom.errors import ModelError
 from seqloom.exchange import export_folder, import_folder
 from seqloom.files import sha256
@@ -20,6 +22,7 @@ from seqloom.objectives.replaced import ReplacedToken
 from seqloom.runs import load, pretrain
 from seqloom.supervise import finetune, train
 from seqloom.text.pairs import TextPair
+from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import load_tensors, save_tensors
 from tests.convert import elsewhere, material
 from tests.convert.material import KINDS, save
@@ -380,6 +383,25 @@ def test_a_model_that_reads_from_the_end_is_not_exported(place, tmp_path):
     pretrain("gpt2-tiny", tmp_path / "data", tmp_path / "run", settings=[*SMALL, "budget={steps=1}"], device="cpu")
     with pytest.raises(ModelError, match="from their end"):
         export_folder(tmp_path / "run", tmp_path / "theirs")
+
+
+def test_a_vocabulary_that_lacks_what_it_is_asked_about():
+    """Without a token for unknown words: whether its post-processor is the right one cannot be tried, and ours is written."""
+    names = ["x", "[CLS]", "[SEP]"]
+    special = [{"id": i, "content": names[i], "single_word": False, "lstrip": False, "rstrip": False,
+                "normalized": False, "special": True} for i in (1, 2)]  # fmt: skip
+    words = Tokenizer(
+        {
+            "version": "1.0",
+            "added_tokens": special,
+            "pre_tokenizer": {"type": "WhitespaceSplit"},
+            "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+            "model": {"type": "WordLevel", "vocab": {name: i for i, name in enumerate(names)}, "unk_token": "?"},
+        }
+    )
+    made = with_frame(words, Frame((1,), (2,), (2,), True, 8))
+    assert Rust.from_str(json.dumps(made)).encode("x", "x").ids == [1, 0, 2, 0, 2]
+    assert without_frame(made)["post_processor"] is None
 
 
 # ---- bugs that must be noticed
