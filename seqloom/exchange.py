@@ -13,7 +13,15 @@ from torch import Tensor
 from seqloom import __version__
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.card import made_by
-from seqloom.convert.family import Family, Head
+from seqloom.convert.family import Family, Head, counted_from
+from seqloom.convert.frame import (
+    PADDING,
+    frame_of,
+    names_of,
+    roles_of,
+    tokenizer_settings,
+    with_frame,
+)
 from seqloom.convert.hub import open_weights, read_config
 from seqloom.convert.names import find, give
 from seqloom.convert.read import Model, read_model, token_ids, told
@@ -27,7 +35,8 @@ from seqloom.convert.tasks import (
     task_head,
 )
 from seqloom.convert.values import FAMILIES, family_of, write_values
-from seqloom.convert.vocabulary import names_of, take_tokenizer
+from seqloom.convert.vocabulary import take_tokenizer
+from seqloom.decode.rules import BeamConfig
 from seqloom.errors import FileError, ModelError, UsageError
 from seqloom.files import FolderKind, clear_folder, read_json, sha256, sole_owner, write_bytes, write_json
 from seqloom.folder import BOUND, WEIGHTS, clear, describe
@@ -45,7 +54,6 @@ from seqloom.weights import load_tensors, save_tensors, shapes_only
 UNUSED = "unused.safetensors"  # of an imported run: what the model has no use for, kept for an exact export
 MODEL_TYPES = {family.model: name for name, family in FAMILIES.items()}
 EXPORTED = "seqloom.json"  # in an exported folder: which files are ours
-PADDING = 1  # behind this number a RoBERTa of theirs counts its positions: it must be no word
 
 
 def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, task: str | None = None) -> Path:
@@ -61,6 +69,7 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, 
     with open_weights(folder) as weights:
         model = read_model(family, config, weights.shapes, str(folder), tuned)
         tokenizer = take_tokenizer(folder, config["model_type"], model.values["vocab_size"])
+        check_padding(family, tokenizer, str(folder))
         recipe = recipe_of(model, config, tokenizer)
         learner = recipe_shape(recipe, model)
         beside = told(learner, PreparedVocabulary(tokenizer))
@@ -75,7 +84,7 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, 
     )
     with sole_owner(out):
         clear(out, overwrite=True)  # by now it is empty, or was to be overwritten
-        write_run(out, folder, config["model_type"], recipe, tokenizer, parts, unused)
+        write_run(out, folder, config, recipe, tokenizer, parts, unused)
     return out
 
 
@@ -101,6 +110,15 @@ def check_finite(tensors: dict[str, Tensor], where: str) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ModelError(f"{where}: the weights are damaged: {name} holds what is no number (NaN, or infinite)")
+
+
+def check_padding(family: Family, tokenizer: Tokenizer, where: str) -> None:
+    """Where positions are counted from the padding token, elsewhere a text that holds it is read as padding."""
+    if family.skip and family.skip - 1 not in tokenizer.special_ids.values():
+        raise ModelError(
+            f"{where}: config.json has pad_token_id = {family.skip - 1}, which is {tokenizer.entry(family.skip - 1)!r} in its "
+            f"vocabulary and no special token: such a word would be read as padding"
+        )
 
 
 def check_out(out: Path, overwrite: bool, source: Path) -> None:
@@ -156,7 +174,7 @@ def recipe_shape(recipe: Recipe, model: Model) -> Any:
 def write_run(
     out: Path,
     source: Path,
-    model_type: str,
+    theirs: dict[str, Any],
     recipe: Recipe,
     tokenizer: Tokenizer,
     parts: tuple[dict[str, Tensor], dict[str, Tensor]],
@@ -164,7 +182,9 @@ def write_run(
 ) -> None:
     about = {"folder": str(source), "fingerprint": tokenizer.hash, "spelling": False}
     config = describe(recipe, tokenizer.vocab_size, tokenizer.hash, about, seed=0)
-    config["imported"] = {"folder": str(source), "model_type": model_type, "unused": None}
+    config["imported"] = {"folder": str(source), "model_type": theirs["model_type"], "unused": None}
+    if FAMILIES[theirs["model_type"]].skip:
+        config["imported"]["padding"] = theirs.get("pad_token_id", PADDING)
     if unused:
         save_tensors(out / UNUSED, unused)
         config["imported"]["unused"] = sha256(out / UNUSED)
@@ -201,7 +221,8 @@ def card(config: dict[str, Any], count: int, tokenizer: Tokenizer) -> str:
 class Exported(NamedTuple):
     config: dict[str, Any]
     tensors: dict[str, Tensor]
-    tokenizer: Tokenizer
+    roles: dict[str, str]  # of special tokens
+    generation: dict[str, Any] | None  # how texts are written, by a model that writes
 
 
 def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> Path:
@@ -212,14 +233,15 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
     made = exported(run, loaded)
     with sole_owner(out):
         clear_folder(out, exported_folder(out))
-        roles = names_of(made.tokenizer)
-        write_bytes(out / "tokenizer.json", made.tokenizer.to_json().encode())
-        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-        limit = loaded.learner.backbone.max_len
-        write_json(out / "tokenizer_config.json", settings | {"model_max_length": limit} | roles)
-        write_json(out / "special_tokens_map.json", roles)
+        tokenizer = loaded.tokenizer
+        frame = frame_of(loaded.learner, tokenizer)
+        write_json(out / "tokenizer.json", with_frame(tokenizer, frame))
+        write_json(out / "tokenizer_config.json", tokenizer_settings(tokenizer, frame, made.roles))
+        write_json(out / "special_tokens_map.json", made.roles)
         save_tensors(out / "model.safetensors", made.tensors, {"format": "pt"})
         write_json(out / "config.json", made.config)
+        if made.generation is not None:
+            write_json(out / "generation_config.json", made.generation)
         written = sorted(entry.name for entry in out.iterdir() if entry.name != "lock")
         write_json(out / EXPORTED, {"seqloom": __version__, "files": written})
         (out / "lock").unlink(missing_ok=True)
@@ -243,12 +265,15 @@ def exported(run: Path, loaded: Any) -> Exported:
     if name not in MODEL_TYPES:
         known = ", ".join(MODEL_TYPES)
         raise ModelError(f"{run}: the model {name} cannot be exported; these can: {known}")
+    if recipe.batches.backward or getattr(loaded, "backward", False):
+        raise ModelError(f"{run} reads texts from their end, which no model elsewhere does: it cannot be exported")
     model_type = MODEL_TYPES[name]
-    if FAMILIES[model_type].skip and tokenizer.entry(PADDING) not in ("<pad>", "[PAD]"):
-        # theirs would take word 1 for padding; the BERT that has no segments is the same model
-        model_type = "bert"
-    family = FAMILIES[model_type]
     imported = loaded.config.get("imported")
+    padding = padding_of(tokenizer, imported)
+    if FAMILIES[model_type].skip and padding is None:
+        # theirs would take a word for padding; the BERT that has no segments is the same model
+        model_type = "bert"
+    family = counted_from(FAMILIES[model_type], padding)
     values = recipe.model_config_of(tokenizer.vocab_size).model_dump()
     stored = {part.removeprefix("backbone."): t for part, t in raw(run).items()}
     ours = {part: stored[part] for part in (n.removeprefix("backbone.") for n, _ in loaded.learner.named_parameters())}
@@ -273,10 +298,20 @@ def exported(run: Path, loaded: Any) -> Exported:
         head = head_of(family, recipe.learns, set(ours), str(run))
     ours = {part: tensor for part, tensor in ours.items() if not part.startswith(head.left_out or ("\0",))}
     tensors = give({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
-    config = write_values(model_type, values, set(tensors), str(run))
+    config = write_values(family, model_type, values, set(tensors), str(run))
     config["architectures"] = [head.architecture]
     config["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-    return Exported(config | labels | tokens_of(tokenizer, family, loaded.learner), tensors, tokenizer)
+    roles = roles_of(tokenizer, loaded.learner, padding)
+    tokens = tokens_of(tokenizer, roles, loaded.learner)
+    return Exported(config | labels | tokens, tensors, roles, generation_of(tokenizer, loaded.learner, tokens))
+
+
+def padding_of(tokenizer: Tokenizer, imported: Any) -> int | None:
+    """The token that stands for padding and for nothing else; an imported model has learnt its positions behind it."""
+    if isinstance(imported, dict) and imported.get("padding") is not None:
+        return int(imported["padding"])
+    name = names_of(tokenizer).get("pad_token")
+    return None if name is None else tokenizer.id(name)
 
 
 def raw(run: Path) -> dict[str, Tensor]:
@@ -303,14 +338,31 @@ def unused_of(run: Path, imported: Any) -> dict[str, Tensor]:
     return load_tensors(run / UNUSED)
 
 
-def tokens_of(tokenizer: Tokenizer, family: Family, learner: Any) -> dict[str, Any]:
-    roles = names_of(tokenizer)
-    numbers = {role: tokenizer.id(roles[role]) if role in roles else None for role in ("bos_token", "pad_token")}
-    found = {"bos_token_id": numbers["bos_token"], "eos_token_id": tokenizer.end_id}
-    if family.skip == 0:
-        found["pad_token_id"] = numbers["pad_token"]
-    if family.model == "transformer":
+def tokens_of(tokenizer: Tokenizer, roles: dict[str, str], learner: Any) -> dict[str, Any]:
+    """What config.json says of special tokens."""
+    numbers = {role: tokenizer.id(name) for role, name in roles.items()}
+    found = {"bos_token_id": numbers.get("bos_token"), "eos_token_id": numbers.get("eos_token", tokenizer.end_id)}
+    found["pad_token_id"] = numbers["pad_token"]
+    if "sep_token" in roles:
+        found["sep_token_id"] = numbers["sep_token"]
+    if hasattr(learner.backbone, "decoder"):
         start = tokenizer.end_id if learner.start_id is None else learner.start_id
-        pad = start if numbers["pad_token"] is None else numbers["pad_token"]
-        found |= {"decoder_start_token_id": start, "pad_token_id": pad, "forced_eos_token_id": tokenizer.end_id}
+        found |= {"decoder_start_token_id": start, "forced_eos_token_id": tokenizer.end_id}
+    return found
+
+
+def generation_of(tokenizer: Tokenizer, learner: Any, tokens: dict[str, Any]) -> dict[str, Any] | None:
+    """What our decoding does by itself: no special token but the end is ever written, and translations are searched for."""
+    backbone, end = learner.backbone, tokenizer.end_id
+    translates = hasattr(backbone, "decoder")
+    if not translates and not backbone.causal:
+        return None
+    special = {*tokenizer.special_ids.values(), tokenizer.unk_id, tokens.get("decoder_start_token_id")} - {end}
+    never = [number for number in special if number is not None]
+    found = {name: number for name, number in tokens.items() if name != "forced_eos_token_id" and number is not None}
+    found |= {"suppress_tokens": sorted(never)} if never else {}
+    if translates:
+        beam = BeamConfig()
+        found |= {"num_beams": beam.beam, "early_stopping": "never", "length_penalty": beam.length_penalty}
+        found |= {"max_length": backbone.max_len}
     return found

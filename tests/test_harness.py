@@ -1,6 +1,7 @@
 """Runs as models of lm-evaluation-harness: what it asks is answered by our scores; the harness itself is met in a long test."""
 
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -14,12 +15,16 @@ import torch
 
 from seqloom import harness
 from seqloom.batch import pack
+from seqloom.batches.prepare import prepare
 from seqloom.errors import ModelError, UsageError
 from seqloom.evaluate import continuations
+from seqloom.exchange import export_folder
 from seqloom.harness import Answers, harness_model, how
+from seqloom.runs import pretrain
 from tests.encoders import run_of, tokenizer_of
 
 BPE, WORD, BYTE = tokenizer_of("bpe"), tokenizer_of("word"), tokenizer_of("byte")
+BLIMP = Path(__file__).parents[2] / "shared" / "data" / "blimp" / "blimp.jsonl.xz"
 MODELS = [("lstm", BPE), ("gpt2", WORD), ("rnn", BYTE)]
 
 
@@ -211,12 +216,13 @@ def local_tasks(folder):
     ]
 
 
-@pytest.mark.long
-def test_local_tasks_in_the_harness_itself(tmp_path):
-    """lm_eval and the thirty-five packages that come with it, in an environment of their own over this one."""
-    home = tmp_path / "environment"
-    venv.create(home, with_pip=True)
-    python = home / "bin" / "python"
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory):
+    """Runs a program where lm_eval is: with the thirty-five packages that it brings, in an environment over this one.
+    Returns what the last line of its output says."""
+    home = tmp_path_factory.mktemp("harness")
+    venv.create(home / "environment", with_pip=True)
+    python = home / "environment" / "bin" / "python"
     inner = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         capture_output=True,
@@ -224,17 +230,25 @@ def test_local_tasks_in_the_harness_itself(tmp_path):
         check=True,
     )
     (Path(inner.stdout.strip()) / "over.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "lm_eval>=0.4"]
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "lm_eval[hf]>=0.4"]
     done = subprocess.run(install, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     root = Path(__file__).parents[1]
-    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(home / "hub")}
     environment = os.environ | offline | {"PYTHONPATH": str(root)}
-    done = subprocess.run(
-        [python, "-c", INSIDE, str(tmp_path)], capture_output=True, text=True, cwd=root, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+
+    def run(program, *arguments):
+        command = [python, "-c", program, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.mark.long
+def test_local_tasks_in_the_harness_itself(inside, tmp_path):
+    found = inside(INSIDE, tmp_path)
     run = run_of("gpt2", "next-token", BPE, max_len=12)
     texts = {
         "the cat": [" sees", " river"],
@@ -256,3 +270,66 @@ def test_local_tasks_in_the_harness_itself(tmp_path):
         float(torch.tensor(-nats / size).exp()), rel=1e-4
     )
     assert 0 <= found["local_generate_until"]["exact_match,none"] <= 1
+
+
+# ---- an exported folder, read by the harness's own model
+
+EXPORTED = """
+import json, sys
+import lm_eval
+
+folder, tasks = sys.argv[1], json.loads(sys.argv[2])
+found = []
+for more in ({}, {"add_bos_token": True}):
+    model = {"pretrained": folder, "device": "cpu", "dtype": "float32"} | more
+    done = lm_eval.simple_evaluate(
+        model="hf", model_args=model, tasks=tasks, batch_size=8, bootstrap_iters=0, log_samples=True
+    )
+    found.append({name: [
+        [[float(each[0][0]) for each in row["resps"]], row["acc"]]
+        for row in sorted(rows, key=lambda row: row["doc_id"])
+    ] for name, rows in done["samples"].items()})
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.long
+def test_blimp_in_the_harness_of_an_exported_folder(inside, tmp_path):
+    """Every sentence scores the same, its first token included, and every pair is decided the same: with an empty context, which
+    the harness has begin with the tokenizer's BOS, and with one, before which the exported tokenizer puts it."""
+    with lzma.open(BLIMP, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    sets = sorted({row["UID"] for row in rows})[::17]
+    rows = [row for name in sets for row in [each for each in rows if each["UID"] == name][:10]]
+    assert len(rows) == 40
+    data, text = tmp_path / "blimp.jsonl", tmp_path / "text.txt"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text.write_text("\n".join(row["good"] for row in rows) + "\n")
+    prepare([text], tmp_path / "prepared", tokenizer="bpe", vocab_size=400, valid=0.2, keep_leaks=True)
+    settings = ["model.dim=32", "model.num_heads=4", "budget={steps=30}", "batches.budget=512"]
+    run = pretrain("gpt2-tiny", tmp_path / "prepared", tmp_path / "run", settings=settings, device="cpu")
+    export_folder(tmp_path / "run", tmp_path / "exported")
+    task = {
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(data)}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_target": 0,
+        "target_delimiter": "",  # else a blank would stand before every sentence
+        "metric_list": [{"metric": "acc"}],
+    }
+    tasks = [
+        {"task": "blimp_local", "doc_to_text": "", "doc_to_choice": "{{[good, bad]}}", **task},
+        {"task": "continued", "doc_to_text": "Who", "doc_to_choice": "{{[' ' + good, ' ' + bad]}}", **task},
+    ]
+    ours = run.evaluate_suite("blimp", data, items=True)
+    whole = [[sum(each.log_probs) for each in run.score([row["good"], row["bad"]])] for row in rows]
+    behind = [
+        [each.log_prob for each in run.continuations(["Who"] * 2, [" " + row["good"], " " + row["bad"]])]
+        for row in rows
+    ]
+    for found in inside(EXPORTED, tmp_path / "exported", json.dumps(tasks)):
+        for name, expected in (("blimp_local", whole), ("continued", behind)):
+            scores = [scores for scores, _ in found[name]]
+            assert scores == [pytest.approx(row, abs=1e-3, rel=1e-5) for row in expected]
+        assert [right for _, right in found["blimp_local"]] == ours["items"]

@@ -107,15 +107,16 @@ def spelling_of(
 
 
 def shortened(texts: Sequence[Ids], room: int | None) -> list[Ids]:
-    """Texts that fit together: where they are too long the longest gives way at its end, token by token."""
+    """Texts that fit together: where they are too long the longest gives way at its end, token by token, as `tokenizers` has it
+    for others: what cannot be shared out equally is kept by the longest, of equal ones by the last."""
     sizes = [len(text) for text in texts]
     if room is None or sum(sizes) <= room:
         return list(texts)
-    # the level to which all longer ones are cut; what is left of the room goes to the first of them
+    # the level to which all longer ones are cut
     level = bisect_right(range(max(sizes) + 1), room, key=lambda cut: sum(min(size, cut) for size in sizes)) - 1
     cuts = [min(size, level) for size in sizes]
-    longer = [i for i, size in enumerate(sizes) if size > level]
-    for i in longer[: room - sum(cuts)]:
+    longer = sorted((size, i) for i, size in enumerate(sizes) if size > level)
+    for _, i in longer[::-1][: room - sum(cuts)]:
         cuts[i] += 1
     return [text[:cut] for text, cut in zip(texts, cuts, strict=True)]
 

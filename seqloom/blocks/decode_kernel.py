@@ -49,6 +49,7 @@ def one_token(qkv: Tensor, past: Tensor, positions: Tensor) -> Tensor:
     """qkv (N, 3, H, E) of the new tokens; past (N, capacity, 2, H, E) is extended in place. Returns (N, H, E)."""
     n, _, heads, width = qkv.shape
     assert qkv.is_contiguous() and past.is_contiguous()
+    positions = positions.contiguous()  # one position for all hypotheses of one source is a single number in memory
     out = torch.empty(n, heads, width, dtype=qkv.dtype, device=qkv.device)
     many = n * heads >= 256  # enough programs to hide each other's waiting; else each takes larger blocks
     _one_token[(n, heads)](

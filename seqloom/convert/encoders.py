@@ -141,7 +141,7 @@ ERNIE = BERT._replace(
 ROBERTA = BERT._replace(
     model="roberta",
     prefix="roberta.",
-    # positions are counted from behind the number of the padding token, 1
+    # positions are counted from behind the number of the padding token, 1 unless a folder has another (`counted_from`)
     usual=ENCODER_USUAL | {"pad_token_id": 1},
     needed=ENCODER_NEEDED | {"pad_token_id": 1},
     table=encoder("roberta.") | {"embedding.positions": kept("roberta.embeddings.position_embeddings", skip=2)},

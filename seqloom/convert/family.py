@@ -33,7 +33,7 @@ class Family(NamedTuple):
     heads: tuple[Head, ...]
     activation: str = ""  # the key of it, if ours can be told
     activations: dict[str, str] = GELU
-    skip: int = 0  # positions that theirs has before the first
+    skip: int = 0  # positions that theirs has before the first: up to the number of the padding token
     unread: tuple[str, ...] = (r"embeddings\.position_ids",)
     # of ours what follows from all of their config and the names in a file
     more: Callable[[dict[str, Any], set[str]], dict[str, Any]] = lambda config, names: {}
@@ -41,3 +41,15 @@ class Family(NamedTuple):
     back: Callable[[dict[str, Any]], dict[str, Any]] = lambda values: {}
     # of tensors that ours need not read; ModelError where they hold something else than ours computes
     check: Callable[[dict[str, Any], dict[str, Tensor]], None] = lambda values, unread: None
+
+
+def counted_from(family: Family, padding: int | None) -> Family:
+    """Of a family that counts positions from behind its padding token, the one with this token."""
+    if not family.skip or padding is None:
+        return family
+    place = family.table["embedding.positions"]._replace(skip=padding + 1)
+    return family._replace(
+        skip=padding + 1,
+        table={**family.table, "embedding.positions": place},
+        needed=family.needed | {"pad_token_id": padding},
+    )

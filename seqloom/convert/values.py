@@ -5,7 +5,7 @@ from typing import Any
 from seqloom.config import problems
 from seqloom.convert.decoders import GPT, GPT2
 from seqloom.convert.encoders import ALBERT, BERT, ELECTRA, ERNIE, ROBERTA, XLM_R
-from seqloom.convert.family import Family
+from seqloom.convert.family import Family, counted_from
 from seqloom.convert.marian import MARIAN
 from seqloom.errors import ModelError
 from seqloom.models import model_class
@@ -35,7 +35,13 @@ def family_of(config: dict[str, Any], where: str) -> Family:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ModelError(f"{where}: model_type {shown(kind)} is none of those that can be read: {', '.join(FAMILIES)}")
-    return FAMILIES[kind]
+    family = FAMILIES[kind]
+    padding = (family.usual | config).get("pad_token_id")
+    if family.skip and (type(padding) is not int or not 0 <= padding < LARGEST):
+        raise ModelError(
+            f"{where}: pad_token_id = {shown(padding)} must be the number of a token: positions begin behind it"
+        )
+    return counted_from(family, padding)
 
 
 def read_values(family: Family, config: dict[str, Any], names: set[str], where: str) -> dict[str, Any]:
@@ -75,9 +81,10 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
     return cls.Config(**values).model_dump()
 
 
-def write_values(model_type: str, values: dict[str, Any], names: set[str], where: str) -> dict[str, Any]:
+def write_values(
+    family: Family, model_type: str, values: dict[str, Any], names: set[str], where: str
+) -> dict[str, Any]:
     """config.json for a model of ours, without what belongs to its tokenizer. names: those of its tensors, as theirs."""
-    family = FAMILIES[model_type]
     full = values | {"max_len": values["max_len"] + family.skip}
     for name, usual in (("ffn_dim", 4 * values["dim"]), ("embedding_dim", values["dim"])):
         if name in full and full[name] is None:

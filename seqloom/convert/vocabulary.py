@@ -1,12 +1,14 @@
 """Tokenizers of other projects: tokenizer.json is taken as it is; older files are put together to one.
 
-Where special tokens go around a text is ours to say: a template in the file is kept for others, and not used here.
+Where special tokens go around a text is ours to say: a post-processor in the file is not used here, and kept for others where
+it does what our model reads (`frame`).
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
+from seqloom.convert.frame import without_frame
 from seqloom.convert.hub import read_object
 from seqloom.errors import ModelError
 from seqloom.files import explained
@@ -16,22 +18,13 @@ WORDPIECE = ("bert", "electra", "ernie")  # whose vocab.txt is BERT's
 BYTE_LEVEL = ("gpt2", "roberta")  # whose vocab.json and merges.txt are GPT-2's
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "source.spm", "tokenizer.model")
 OTHERS = (*SENTENCEPIECE, "vocab.json", "vocab.txt")
-SPECIAL = {
-    "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]",),
-    "sep_token": ("[SEP]",),
-    "pad_token": ("[PAD]", "<pad>"),
-    "mask_token": ("[MASK]", "<mask>"),
-    "bos_token": ("<s>", "<|endoftext|>"),
-    "eos_token": ("</s>", "<eos>", "<|endoftext|>"),
-}
 
 
 def take_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
         Tokenizer.load(path)  # refuses what is none
-        data = read_object(path, SIZE_LIMIT)
+        data = without_frame(read_object(path, SIZE_LIMIT))
     elif model_type in WORDPIECE and (folder / "vocab.txt").is_file():
         data, path = word_pieces(folder), folder / "vocab.txt"
     elif model_type in BYTE_LEVEL and (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
@@ -140,12 +133,3 @@ def read_text(path: Path) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ModelError(f"{path} is no valid UTF-8 ({error.reason})") from error
-
-
-def names_of(tokenizer: Tokenizer) -> dict[str, str]:
-    """What others call the special tokens of a vocabulary."""
-    there = tokenizer.special_ids
-    found = {role: next((name for name in names if name in there), None) for role, names in SPECIAL.items()}
-    if tokenizer.unk_id is not None:
-        found["unk_token"] = tokenizer.token(tokenizer.unk_id)
-    return {role: name for role, name in found.items() if name is not None}

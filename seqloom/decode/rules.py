@@ -77,8 +77,10 @@ def keep_top_p(scores: Tensor, p: float) -> Tensor:
 NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence holds, behind its length
 
 
-def restrain(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits) -> Tensor:
-    """The rules about what was said before, for those that look at it."""
+def restrain(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits, end_id: int) -> Tensor:
+    """The rules about what was said before, for those that look at it. The end token before a text is its border: nobody has
+    said it, so that no rule keeps a text from ending."""
+    seen = seen.masked_fill(seen == end_id, NOTHING)
     if limits.repetition_penalty > 1:
         scores = penalise_repetition(scores, seen, limits.repetition_penalty)
     if limits.no_repeat:

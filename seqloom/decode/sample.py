@@ -75,7 +75,7 @@ def sample(
         last = made + 1 == config.max_new
         allowed = scores.index_fill(1, too_early if made < config.min_new else never, NEVER)
         points = None if config.temperature == 0 else draw_points(seed, alive, made).to(device)
-        chosen = choose(allowed, read, config, points)
+        chosen = choose(allowed, read, config, points, end_id)
         drawn = torch.stack((chosen.double(), scores.log_softmax(1).gather(1, chosen[:, None])[:, 0].double()))
         if read is not None:
             read.append(chosen)
@@ -140,10 +140,10 @@ def clipped(text: list[int], limit: int | None) -> list[int]:
     return text if limit is None or len(text) < limit else text[-max(1, limit // 2) :]
 
 
-def choose(scores: Tensor, read: Texts | None, config: SampleConfig, points: Tensor | None) -> Tensor:
+def choose(scores: Tensor, read: Texts | None, config: SampleConfig, points: Tensor | None, end_id: int) -> Tensor:
     """(n,) the next tokens: the likeliest ones, or those at the points (n,) of the distribution."""
     if read is not None:
-        scores = restrain(scores, read.seen, read.lengths, config)
+        scores = restrain(scores, read.seen, read.lengths, config, end_id)
     if points is None:
         return scores.argmax(1)
     scores = scores / config.temperature

@@ -251,7 +251,7 @@ class Search:
         log_probs = scores.log_softmax(1)
         if config.repetition_penalty > 1 or config.no_repeat:
             lengths = self.for_each(beams.prompt + beams.made)
-            log_probs = restrain(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config)
+            log_probs = restrain(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config, self.end_id)
         log_probs.index_fill_(1, self.banned, NEVER)
         if config.min_new:
             early = self.for_each(beams.made < config.min_new)

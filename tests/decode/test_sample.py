@@ -13,16 +13,20 @@ from seqloom.decode.linear import PackedLinear, fast_linear, for_steps
 from seqloom.decode.rules import (
     NEVER,
     NOTHING,
+    BeamConfig,
     SampleConfig,
     forbid_repeats,
     keep_top_k,
     keep_top_p,
     penalise_repetition,
+    restrain,
 )
 from seqloom.decode.sample import pick, sample
+from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
 from seqloom.evaluate.score import score
 from tests.contract.properties import NEURAL, build, learner_of, sequences
+from tests.decode.toy import Toy
 
 END = 0
 GENERATOR = torch.Generator()
@@ -199,6 +203,26 @@ def test_repetition_rules():
     ]
     tokens, lengths = seen([1], [0])
     assert torch.equal(forbid_repeats(scores, tokens, lengths, 3), scores)
+
+
+@pytest.mark.parametrize("rule", [{"repetition_penalty": 5.0}, {"no_repeat": 1}])
+def test_no_rule_keeps_a_text_from_ending(rule):
+    """Prompts begin with the end token; it is the border of the text and was not said."""
+    ended = 0
+    for seed in range(40):
+        model = Toy(5, seed, 2.0)
+        plain = model.scores((), [END, 1])[0]
+        allowed = [score for token, score in enumerate(plain) if token != 1]
+        if plain[END] < max(allowed) or plain[END] < plain[1]:
+            continue
+        ended += 1
+        (drawn,) = sample(model, [[END, 1]], SampleConfig(max_new=1, temperature=0.0, **rule), 0, END, [])
+        ((found,),) = beam_search(model, [[END, 1]], BeamConfig(beam=1, max_new=1, **rule), END, [])
+        assert drawn.token == END and found.finished and not found.tokens
+    assert ended > 3
+    scores = torch.tensor([[1.0, -1.0, 2.0]])
+    penalised = restrain(scores, torch.tensor([[END, 2, NOTHING]]), torch.tensor([2]), SampleConfig(**rule), END)
+    assert penalised[0, END] == 1.0 and penalised[0, 2] < 2.0
 
 
 @settings(max_examples=100)

@@ -39,7 +39,7 @@ def may_follow(config, prompt, new, token, banned=()):
         return False
     size = config.no_repeat
     grams = [tuple(text[i : i + size]) for i in range(len(text) - size + 1)] if size else []
-    return not (grams and grams[-1] in grams[:-1])
+    return not (grams and grams[-1] in grams[:-1] and END not in grams[-1])  # the border of a text is not said
 
 
 def value_of(model, config, source, prompt, new):

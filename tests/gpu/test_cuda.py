@@ -133,6 +133,13 @@ def test_one_token_kernel_equals_the_reference(dtype, width):
         assert (out[i].double() - expected).abs().max() < limit
         assert torch.equal(held[i, last], qkv[i, 1:])
         assert torch.equal(held[i, last + 1 :], past[i, last + 1 :]) and torch.equal(held[i, :last], past[i, :last])
+    same = (
+        torch.full((1,), 63, device=CUDA)[:, None].expand(-1, n).flatten()
+    )  # one number in memory, as in a beam of one source
+    assert torch.equal(
+        kernels.one_token_kernel()(qkv, past.clone(), same),
+        kernels.one_token_kernel()(qkv, past.clone(), same.contiguous()),
+    )
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -219,6 +226,30 @@ def test_recorded_beams_equal_those_of_the_cpu(name):
             if a.alignment is not None:
                 torch.testing.assert_close(a.alignment, b.alignment, rtol=1e-3, atol=1e-4)
     assert len({len(h.tokens) for hypotheses in results[0] for h in hypotheses}) > 2
+
+
+@pytest.mark.parametrize("name", ["gpt2", "translation"])
+def test_beams_of_one_source_equal_those_of_the_cpu(name):
+    """In fp32, where a kernel of our own attends: one source alone, and beside another."""
+    from seqloom.decode.rules import BeamConfig
+    from seqloom.decode.search import beam_search
+    from seqloom.decode.step import Stepper
+    from tests.decode.test_search import sharpened, translator
+
+    config, found = BeamConfig(beam=4, n_best=1, max_new=20), []
+    for device, together in (("cpu", False), ("cuda", False), ("cuda", True)):
+        texts = p.sequences(17, (5, 12))
+        for part in [texts] if together else [[text] for text in texts]:
+            if name == "gpt2":
+                learner = sharpened(name).to(device)
+                stepper, context, prompts = Stepper(learner.backbone, learner.softmax), None, part
+            else:
+                model, softmax = (each.to(device) for each in translator(0))
+                with torch.inference_mode():
+                    context = model.encode(to_device(pack(part), torch.device(device)))
+                stepper, prompts = Stepper(model.decoder, softmax), [[1]] * len(part)
+            found += [best[0].tokens for best in beam_search(stepper, prompts, config, 0, [1], context)]
+    assert found[:2] == found[2:4] == found[4:]
 
 
 def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):

@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Rust
+from tokenizers import models, pre_tokenizers
 
 from seqloom.batch import IGNORE
 from seqloom.batches.labelled import Examples, Frame, LabelledBatches, Row, batch_of, framed, shortened
@@ -63,6 +65,16 @@ def test_the_longest_text_gives_way(sizes, room):
     assert all(new <= size for new, size in zip(cut, sizes, strict=True))
     longest = max(cut)
     assert all(new == size or new >= longest - 1 for new, size in zip(cut, sizes, strict=True))
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 24))
+def test_two_texts_are_cut_as_elsewhere(first, second, room):
+    rust = Rust(models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))
+    rust.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    rust.enable_truncation(room)
+    expected = rust.encode("a " * first, "b " * second).ids
+    cut = shortened([np.zeros(first, int), np.ones(second, int)], room)
+    assert np.concatenate(cut).tolist() == expected
 
 
 def test_a_text_that_is_too_long_is_named():
