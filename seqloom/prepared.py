@@ -170,8 +170,17 @@ class Prepared:
                 result = masked_loss(learner, self.passages[name], device, limit=limit, stop=stop, title=title)
             else:
                 length = self.recipe.batches.length
-                options = {"limit": limit, "stride": valid.stride, "max_len": length, "stop": stop, "title": title}
-                result = perplexity(learner, split, device, **options)  # type: ignore[arg-type]
+                result = perplexity(
+                    learner,  # type: ignore[arg-type]
+                    split,
+                    device,
+                    stride=valid.stride,
+                    max_len=length,
+                    warmup=valid.warmup,
+                    limit=limit,
+                    stop=stop,
+                    title=title,
+                )
             if result is None:
                 return None
             found[name] = result

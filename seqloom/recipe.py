@@ -101,10 +101,12 @@ class BudgetConfig(Config):
 
 class ValidConfig(Config):
     """The measurement during training: on the first `limit` tokens (0: all), windows moved on by `stride` (None: disjoint). Of
-    several languages each has an equal part of the limit."""
+    several languages each has an equal part of the limit. warmup: recurrent models read long documents in parts side by side,
+    each begun with so many tokens that are not counted (None: every document from its start, one row each)."""
 
     limit: int = Field(200_000, ge=0)
     stride: int | None = Field(None, gt=0)
+    warmup: int | None = Field(None, ge=1)
 
 
 NEXT_TOKEN = {"name": "next-token"}

@@ -43,6 +43,9 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
     }
 
 
+WARMUP = 256  # tokens before each part of a long document, in the measurements during training
+
+
 def counted(preset: str, model: dict[str, Any]) -> dict[str, Any]:
     """All of the training text, once: nothing else decides what is counted."""
     return {"objective": {"name": "counts"}, "budget": {"epochs": 1}}
@@ -62,12 +65,14 @@ def recurrent(preset: str, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "objective": objective,
             "batches": {"kind": "streams", "streams": 32, "length": 64, "reset": reset},
+            "valid": {"warmup": WARMUP},
             "train": {"optim": {"lr": 4e-3}, "schedule": {"warmup": 50}, "eval_every": 200},
             "budget": {"tokens": 2e6},
         }
     return {
         "objective": objective,
         "batches": {"kind": "streams", "streams": 64, "length": 128, "reset": reset},
+        "valid": {"warmup": WARMUP},
         "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 200}},
         "budget": {"epochs": 10},
     }
@@ -89,6 +94,7 @@ def averaged(preset: str, model: dict[str, Any]) -> dict[str, Any]:
         return {
             "objective": objective,
             "batches": {"kind": "streams", "streams": 16, "length": 35, "vary": True, "reset": True},
+            "valid": {"warmup": WARMUP},
             "train": {"optim": optim, "schedule": schedule, "eval_every": 200},
             "budget": {"tokens": 2e6},
         }
@@ -104,7 +110,7 @@ def averaged(preset: str, model: dict[str, Any]) -> dict[str, Any]:
         },
         "train": {"optim": optim, "schedule": schedule, "eval_every": every, "save_every": every},
         "budget": {"epochs": epochs},
-        "valid": {"limit": 0},
+        "valid": {"limit": 0} | ({} if preset in ("ptb", "wt2") else {"warmup": WARMUP}),
     }
 
 

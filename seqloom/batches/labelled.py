@@ -25,7 +25,7 @@ from seqloom.tokens.spelling import PAD, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 
 STEP = 256  # tokens of batches are filled up to a multiple of it where shapes should come again
-STEP_WORDS = 64
+STEP_WORDS = 256
 STEP_SEQUENCES = 8
 
 Ids = np.ndarray
@@ -145,9 +145,9 @@ class Examples:
         return found.hexdigest()
 
 
-def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None) -> Labelled:
+def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None, max_words: int | None = None) -> Labelled:
     """Examples in one row. max_len: where shapes should come again, the longest sequence of all; tokens, words and sequences
-    are then filled up."""
+    are then filled up. max_words: the same of the words of an example, where words have labels."""
     rows = [row for example in examples for row in example]
     sizes = np.array([len(row.ids) for row in rows])
     total, longest = int(sizes.sum()), max_len or -(-int(sizes.max()) // 8) * 8
@@ -183,7 +183,7 @@ def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None) -> L
     )  # fmt: skip
     found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
     if rows[0].places is not None:
-        return with_words(found, examples, offsets, bool(max_len))
+        return with_words(found, examples, offsets, max_words or (max_len and 1 << 30))
     labels = np.stack([row.label for row in rows])
     if labels.ndim == 2:  # places in a sequence are places in the row
         labels = labels + offsets[: len(rows), None]
@@ -195,19 +195,26 @@ def filled_up(labels: np.ndarray, more: int) -> np.ndarray:
     return np.concatenate((labels, np.full((more, *labels.shape[1:]), nothing, labels.dtype)))
 
 
-def with_words(found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.ndarray, fill: bool) -> Labelled:
-    """The words of an example are one sequence of words, however many sequences of tokens they are in. Filler is one of its own,
-    at the last token, which is no word's."""
+def with_words(
+    found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.ndarray, max_words: int | None
+) -> Labelled:
+    """The words of an example are one sequence of words, however many sequences of tokens they are in. max_words: where shapes
+    should come again, the most that a sequence may have. Filler is in sequences of its own, at the last token, which is no
+    word's."""
     rows = [row for example in examples for row in example]
     places = [row.places + start for row, start in zip(rows, offsets, strict=False)]
     count = [sum(len(row.label) for row in example) for example in examples]
-    more = -sum(count) % STEP_WORDS if fill else 0
-    count += [*[0] * (found.batch.num_sequences - len(count)), more]
+    more, longest = 0, max(*count, 1)
+    count += [0] * (found.batch.num_sequences - len(count))
+    if max_words is not None:
+        more = -sum(count) % STEP_WORDS
+        longest = min(max_words, sum(count) + more)
+        cuts = range(0, STEP_WORDS, longest)  # as many sequences for any amount of filler
+        count += [min(max(more - cut, 0), longest) for cut in cuts]
     borders = np.concatenate(([0], np.cumsum(count)))
     words = Words(
-        torch.from_numpy(np.repeat(np.arange(len(count)), count)), torch.from_numpy(borders.astype(np.int32)),
-        sum(count) if fill else max(*count, 1),  # where shapes should come again it follows from them
-    )  # fmt: skip
+        torch.from_numpy(np.repeat(np.arange(len(count)), count)), torch.from_numpy(borders.astype(np.int32)), longest
+    )
     labels = filled_up(np.concatenate([row.label for row in rows]), more)
     last = offsets[-1] - 1
     spots = np.concatenate([*places, np.tile([[last, last + 1]], (more, 1))])
@@ -215,14 +222,14 @@ def with_words(found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.n
 
 
 class LabelledPlan:
-    def __init__(self, examples: Examples, parts: list[np.ndarray], max_len: int | None):
-        self.examples, self.parts, self.max_len = examples, parts, max_len
+    def __init__(self, examples: Examples, parts: list[np.ndarray], max_len: int | None, max_words: int | None):
+        self.examples, self.parts, self.max_len, self.max_words = examples, parts, max_len, max_words
 
     def __len__(self) -> int:
         return len(self.parts)
 
     def batch(self, i: int) -> Labelled:
-        return batch_of([self.examples.rows[j] for j in self.parts[i]], self.max_len)
+        return batch_of([self.examples.rows[j] for j in self.parts[i]], self.max_len, self.max_words)
 
 
 class LabelledBatches:
@@ -234,8 +241,12 @@ class LabelledBatches:
         self.examples, self.size = examples, size
         longest = max(len(row.ids) for rows in examples.rows for row in rows)
         self.max_len = -(-longest // 8) * 8 if fixed else None
+        self.max_words: int | None = None
+        if fixed and examples.rows[0][0].places is not None:
+            most = max(sum(len(row.label) for row in rows) for rows in examples.rows)
+            self.max_words = -(-most // 8) * 8
 
     def plan(self, seed: int, epoch: int) -> LabelledPlan:
         order = generator(seed, epoch).permutation(len(self.examples))
         parts = [order[i : i + self.size] for i in range(0, len(order), self.size)]
-        return LabelledPlan(self.examples, parts, self.max_len)
+        return LabelledPlan(self.examples, parts, self.max_len, self.max_words)

@@ -35,9 +35,10 @@ class Crf(nn.Module):
         self.register_buffer("allowed", torch.ones(size, dtype=torch.bool) if allowed is None else allowed.clone())
 
     def forward(self, scores: Tensor, tags: Tensor, batch: Borders) -> Tensor:
-        """scores: (T, L), of every label at every place; tags: (T,), the true ones → the sum of −log p over the sequences."""
+        """scores: (T, L), of every label at every place; tags: (T,), the true ones → −log p of each sequence, (N,), 0 of an empty
+        one."""
         grid, size = to_grid(wide(scores), batch), lengths(batch)
-        return (self._log_total(self._alphas(grid, size), size) - self._path(grid, to_grid(tags, batch), size)).sum()
+        return self._log_total(self._alphas(grid, size), size) - self._path(grid, to_grid(tags, batch), size)
 
     @torch.no_grad()
     def decode(self, scores: Tensor, batch: Borders) -> tuple[Tensor, Tensor]:

@@ -117,10 +117,10 @@ def fused(
     """Layers of one shape, one on the other, in one call of PyTorch's kernel: a GPU then works on several at once. Where
     lengths differ there is one layer, because its state is taken where each sequence ends."""
     n, first = batch.num_sequences, cells[0]
-    if torch.is_autocast_enabled(x.device.type) and first.unbounded:
-        # cuDNN computes in fp16 under autocast, whatever was asked for, and fp16 ends at 65,504
+    if torch.is_autocast_enabled(x.device.type) and (x.is_cuda or first.unbounded):
+        # left to autocast cuDNN computes in fp16, whatever was asked for, and fp16 ends at 65,504
         with torch.autocast(x.device.type, enabled=False):
-            return fused(cells, x.float(), batch, states)
+            return fused(cells, x.to(kernel_dtype(first, x)), batch, states)
     before = [cell.start(n) if state is None else state for cell, state in zip(cells, states, strict=True)]
     if not batch.is_full:
         ((cell, given),) = zip(cells, before, strict=True)
@@ -131,10 +131,17 @@ def fused(
     return from_grid(out, batch), list(zip(*(part.unbind(0) for part in after), strict=True))
 
 
+def kernel_dtype(cell: TorchCell, x: Tensor) -> torch.dtype:
+    """What a kernel computes in under autocast: the format that was asked for; fp32 where states have no bound."""
+    return torch.float32 if cell.unbounded else torch.get_autocast_dtype(x.device.type)
+
+
 def kernel(cell: TorchCell, layers: int, grid: Tensor, before: Sequence[CellState], weights: list[Tensor]) -> Values:
     """grid (N, L, D) → h (N, L, D), and the parts of the last state (layers, N, D)"""
     given = [torch.stack([part.to(grid.dtype) for part in parts]) for parts in zip(*before, strict=True)]
     options = (True, layers, 0.0, cell.training, False, True)  # biases, ·, dropout, ·, bidirectional, batch first
+    if weights[0].dtype != grid.dtype:
+        weights = [weight.to(grid.dtype) for weight in weights]
     return getattr(torch._VF, cell.kernel_name)(grid, given if len(given) > 1 else given[0], weights, *options)
 
 

@@ -27,6 +27,7 @@ from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
 CHUNK = 256  # tokens a carried model reads at once
+PART = 8  # parts of long documents are so many times as long as their warm-up
 
 
 def never() -> bool:
@@ -42,11 +43,15 @@ def perplexity(
     max_len: int | None = None,
     batch_tokens: int = 16384,
     carry: bool = False,
+    warmup: int | None = None,
     limit: int | None = None,
     stop: Callable[[], bool] = never,
     title: str = "",
 ) -> dict[str, Any] | None:
-    """The metrics of one split, or of its first `limit` tokens; None if `stop` said so on the way."""
+    """The metrics of one split, or of its first `limit` tokens; None if `stop` said so on the way.
+
+    warmup: of recurrent models, read long documents in parts side by side, each begun with so many tokens that are not counted;
+    None reads every document from its start to its end, which is exact and slow where there are few of them."""
     if split.num_documents == 0:
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
     borders = split.offsets if limit is None else clipped(split.offsets, limit)
@@ -54,7 +59,7 @@ def perplexity(
         if not learner.backbone.recurrent:
             raise UsageError("--carry is for recurrent models: leave it out for this model, which carries no state")
         borders = borders[[0, -1]]
-    losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens)
+    losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens, warmup)
     nats, tokens = 0.0, 0
     was_training = learner.training
     learner.eval()
@@ -91,11 +96,13 @@ def token_losses(
     stride: int | None = None,
     max_len: int | None = None,
     batch_tokens: int = 16384,
+    warmup: int | None = None,
 ) -> tuple["Losses", str]:
     """−log p of every token within the borders, in batches, and a name for the context they were given."""
     backbone = learner.backbone
     if backbone.recurrent:
-        return carried(learner, split, borders, device, batch_tokens), "carried"
+        how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
+        return carried(learner, split, borders, device, batch_tokens, warmup), how
     longest = backbone.max_len if max_len is None else max_len
     assert longest is not None
     if backbone.max_len is not None and longest > backbone.max_len:
@@ -171,9 +178,14 @@ def sliding(
 
 
 def carried(
-    learner: LeftToRight, split: Corpus, borders: np.ndarray, device: torch.device, batch_tokens: int
+    learner: LeftToRight,
+    split: Corpus,
+    borders: np.ndarray,
+    device: torch.device,
+    batch_tokens: int,
+    warmup: int | None = None,
 ) -> Losses:
-    sizes = np.diff(borders)
+    starts, sizes, skipped = stretches(borders, warmup)
     longest_first = np.argsort(-sizes, kind="stable")
     rows = max(1, batch_tokens // min(CHUNK, int(sizes.max(initial=1))))
     for i in range(0, len(longest_first), rows):
@@ -182,11 +194,28 @@ def carried(
         for begin in range(0, int(sizes[documents[0]]), CHUNK):
             alive = documents[sizes[documents] > begin]  # the longest first: those that go on come first
             lengths = np.minimum(sizes[alive] - begin, CHUNK)
-            pieces = Pieces(borders[:-1][alive] + begin, lengths, np.full(len(alive), begin))
+            pieces = Pieces(starts[alive] + begin, lengths, np.full(len(alive), begin))
             if state is not None:
                 state = select(state, torch.arange(len(alive), device=device))
             losses, state = learner.losses(to_device(excerpt(split, pieces, int(lengths.max())), device), state)
-            yield places(pieces), losses
+            at, first = places(pieces), np.repeat(starts[alive] + skipped[alive], lengths)
+            counted = at >= first
+            yield at[counted], losses if counted.all() else losses[torch.from_numpy(counted).to(device)]
+
+
+def stretches(borders: np.ndarray, warmup: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What is read as one sequence: where it starts, its tokens, and how many of them come first and are not counted. Documents,
+    or with a warm-up parts of long ones, each begun so many tokens before what is counted of it: then a single document, too, is
+    read in many rows at once. How it is cut does not depend on the batch."""
+    begin, sizes = borders[:-1], np.diff(borders)
+    if warmup is None:
+        return begin, sizes, np.zeros_like(sizes)
+    part = PART * warmup
+    counts = np.maximum(-(-sizes // part), 1)
+    document = np.repeat(np.arange(len(sizes)), counts)
+    first = part * (np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts))
+    skipped = np.minimum(first, warmup)
+    return begin[document] + first - skipped, np.minimum(sizes[document] - first, part) + skipped, skipped
 
 
 def places(pieces: Pieces) -> np.ndarray:

@@ -70,7 +70,6 @@ class TagWords(Transfer):
         self.crf = None
         if config.crf:
             self.crf = Crf(len(self.labels), torch.tensor(legal_moves(self.labels, self.learns)))
-            self.static = False  # it goes from word to word, as many as the longest sentence has
 
     @staticmethod
     def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
@@ -142,9 +141,11 @@ class TagWords(Transfer):
         known = example.labels != IGNORE
         if self.crf is None:
             total = F.cross_entropy(wide(told), example.labels, ignore_index=IGNORE, reduction="sum")
-        else:  # all tags are known, or none
+        else:  # of a sequence all tags are known, or none: those of filler are not
             assert example.words is not None
-            total = self.crf(told, example.labels.clamp(min=0), example.words) * known.all()
+            words = example.words
+            wanting = told.new_zeros(words.num_sequences).index_add(0, words.owner, (~known).to(told.dtype))
+            total = (self.crf(told, example.labels.clamp(min=0), words) * (wanting == 0)).sum()
         return Loss(total, known.sum())
 
     def answers(self, told: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ def check(allowed=None, extra=0):
                 share[t, label] += p
         shares.append(share)
     gold = torch.tensor([label for _, path in tags for label in path])
-    torch.testing.assert_close(crf(scores, gold, batch), loss)
+    torch.testing.assert_close(crf(scores, gold, batch).sum(), loss)
     found, value = crf.decode(scores, batch)
     assert found.tolist() == [label for path, _ in tags for label in path]
     torch.testing.assert_close(value, torch.stack(best))
@@ -107,9 +107,9 @@ def packing():
     crf, sizes = made(rules()), [5, 2, 7, 0, 1]
     scores = torch.randn(sum(sizes), L, dtype=torch.double)
     gold, value = crf.decode(scores, batch_of(sizes))
-    together = crf(scores, gold, batch_of(sizes))
+    together = crf(scores, gold, batch_of(sizes)).sum()
     alone = [
-        (crf(part, tags, batch_of([len(part)])), *crf.decode(part, batch_of([len(part)])))
+        (crf(part, tags, batch_of([len(part)])).sum(), *crf.decode(part, batch_of([len(part)])))
         for part, tags in zip(scores.split(sizes), gold.split(sizes), strict=True)
     ]
     torch.testing.assert_close(together, sum(each[0] for each in alone))
@@ -130,7 +130,7 @@ def test_half_precision_is_widened():
     gold = torch.randint(L, (70,))
     assert torch.equal(crf(scores, gold, batch), crf(scores.float(), gold, batch))
     crf = crf.bfloat16()
-    loss = crf(scores, gold, batch)
+    loss = crf(scores, gold, batch).sum()
     assert loss.dtype == torch.float32 and crf.marginals(scores, batch).dtype == torch.float32
 
 
@@ -150,7 +150,7 @@ def test_nothing_to_label():
     crf = made()
     for batch in (pack([[], []]), batch_of([0, 0], 4)):
         scores = torch.zeros(0, L, dtype=torch.double, requires_grad=True)
-        loss = crf(scores, torch.zeros(0, dtype=torch.long), batch)
+        loss = crf(scores, torch.zeros(0, dtype=torch.long), batch).sum()
         loss.backward()
         assert loss.item() == 0 and crf.marginals(scores, batch).shape == (0, L)
         tags, value = crf.decode(scores, batch)

@@ -9,7 +9,7 @@ import torch
 from seqloom.batch import pack
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate import perplexity as module
-from seqloom.evaluate.perplexity import perplexity, windows
+from seqloom.evaluate.perplexity import perplexity, stretches, windows
 from tests.contract.properties import build, learner_of
 from tests.corpus import END, MemorySplit, random_corpus
 
@@ -43,6 +43,41 @@ def test_carried(name, monkeypatch):
         assert result["loss"] == pytest.approx(expected, abs=1e-10)
     assert result["perplexity"] == pytest.approx(math.exp(expected))
     assert result["bits_per_byte"] == pytest.approx(expected * split.num_tokens / math.log(2) / split.bytes)
+
+
+def parts_are_warmed_up(warmup=8):
+    """A model whose memory ends within the warm-up is measured exactly; every token is counted once."""
+    learner, split = learner_of(build("nnlm")), random_corpus(5, 4, 300)
+    exact = perplexity(learner, split, CPU)
+    for batch_tokens in (64, 100_000):
+        found = perplexity(learner, split, CPU, warmup=warmup, batch_tokens=batch_tokens)
+        assert found["tokens"] == exact["tokens"] == split.num_tokens
+        assert found["loss"] == pytest.approx(exact["loss"], abs=1e-10)
+    assert "in parts after 8 tokens" in found["context"]
+    _, sizes, skipped = stretches(split.offsets, warmup)
+    assert sizes.max() <= 9 * warmup and (sizes - skipped).sum() == split.num_tokens
+
+
+def test_parts_of_long_documents_are_warmed_up():
+    parts_are_warmed_up()
+
+
+def test_planted_parts_without_a_warm_up_are_noticed(monkeypatch):
+    def cold(borders, warmup):
+        starts, sizes, skipped = stretches(borders, warmup)
+        return starts + skipped, sizes - skipped, np.zeros_like(skipped)
+
+    monkeypatch.setattr(module, "stretches", cold)
+    with pytest.raises(AssertionError):
+        parts_are_warmed_up()
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_a_longer_warm_up_is_nearer_to_the_whole(name):
+    learner, split = learner_of(build(name)), MemorySplit(random_corpus(6, 1, 3000).documents)
+    exact = perplexity(learner, split, CPU)["loss"]
+    off = [abs(perplexity(learner, split, CPU, warmup=warmup)["loss"] - exact) for warmup in (1, 16)]
+    assert off[1] < 0.05 * off[0]
 
 
 @pytest.mark.parametrize("stride", [None, 1, 3, 8])

@@ -53,6 +53,23 @@ def test_recorded_steps_equal_plain_ones(task, model, compiled):
                 assert (a - b).norm() <= 1e-3 * a.norm() + 1e-5
 
 
+def test_recorded_steps_of_a_crf_equal_plain_ones():
+    made = learner("tag", "lstm", dropout=0.2, crf=True).to(CUDA).train()
+    rows = [rows_of(made, "tag", seed) for seed in (0, 1, 0, 1, 0)]
+    most = max(sum(len(row.label) for row in each) for batch in rows for each in batch)
+    batches = [to_device(batch_of(each, 48, most), CUDA) for each in rows]
+    assert made.static
+    differentiate, totals = {kind: Gradient(made, "fp32", CUDA, False, kind) for kind in (False, True)}, {}
+    for kind, each in differentiate.items():
+        totals[kind] = []
+        for i, batch in enumerate(batches):
+            torch.manual_seed(i)
+            made.zero_grad()
+            totals[kind].append(float(each(batch, None).total))
+    assert differentiate[True].graphs, "nothing was recorded"
+    assert totals[True] == pytest.approx(totals[False], rel=1e-4)
+
+
 @pytest.mark.parametrize("crf", [False, True])
 def test_words_are_tagged_as_on_the_cpu(crf):
     made = learner("tag", "bert", crf=crf).eval()
