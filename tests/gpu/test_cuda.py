@@ -9,7 +9,7 @@ import torch
 from seqloom.batch import Excerpt, pack, to_device
 from seqloom.batches.plan import Streams
 from seqloom.blocks import kernels
-from seqloom.blocks.recurrent import GruCell, LstmCell, fused, scan
+from seqloom.blocks.recurrent import ElmanCell, GruCell, LstmCell, fused, scan
 from seqloom.train.gradient import Gradient, worth_compiling
 from tests.contract import properties as p
 from tests.corpus import random_corpus
@@ -60,6 +60,22 @@ def test_fused_recurrence_equals_the_loop(cell):
         torch.testing.assert_close(hidden, looped, rtol=0, atol=1e-10)
         for a, b in zip(state, final, strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("cell", [LstmCell, GruCell, ElmanCell])
+@pytest.mark.parametrize("full", [True, False])
+def test_recurrences_compute_in_the_format_that_was_asked_for(cell, full):
+    """fp16 ends at 65,504: a gradient beyond it would become infinite."""
+    made = cell(16, 24).to(CUDA)
+    batch = to_device(pack([[1] * (9 if full or i else 5) for i in range(4)]), CUDA)
+    x = torch.randn(batch.owner.shape[0], 16, device=CUDA, requires_grad=True)
+    with torch.autocast("cuda", torch.bfloat16):
+        out, _ = fused([made], x, batch, [None])
+    assert out.dtype == torch.bfloat16
+    (out.float() * 1e7).sum().backward()
+    assert x.grad is not None and torch.isfinite(x.grad).all() and x.grad.abs().max() > 65_504
+    plain, _ = fused([made], x, batch, [None])
+    torch.testing.assert_close(out.float(), plain, rtol=0.05, atol=0.02)
 
 
 @pytest.mark.parametrize("name", [name for name in p.SMALL if name in p.NEURAL])
