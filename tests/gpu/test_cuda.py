@@ -321,7 +321,9 @@ def test_recorded_steps_equal_plain_ones(name):
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "irnn", "nnlm", "jordan", "awd-lstm"])
 def test_recorded_streams_with_reset_equal_those_of_the_cpu(name, monkeypatch):
     """Documents of many lengths: shapes come again and are replayed with other borders and other states."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # its 10 bits are too few to compare an IRNN's gradients by
+    monkeypatch.setattr(
+        torch.backends.cudnn, "allow_tf32", False
+    )  # its 10 bits are too few to compare an IRNN's gradients by
     learner = p.learner_of(p.build(name, dtype=torch.float32), tie=False).train()
     plan = Streams(random_corpus(3, 300, 25), 4, 16, reset=True).plan(0, 0)
     results = []
