@@ -1,0 +1,295 @@
+"""Golden records: what tiny runs compute and write, so that a change that should change no number can be shown to change none.
+
+    python tools/golden.py record OUT.json [--only NAME ...]      run the tiny jobs with the seqloom that is on the path
+    python tools/golden.py compare COMMIT COMMIT [--only NAME ...] run two commits on this machine and compare them bit for bit
+
+A record has, for each job: the loss of every step, a hash of every weight, the figures and keys of every `--json`, the files of
+the run folder, and the names, shapes and hashes of an exported folder. Two commits on one machine must agree in all of it, apart
+from versions, times and what tools/golden_renames.json lists: {"old key": "new key"}. The text is made up here, from a fixed
+seed, and nothing is read from the project but the installed package, so that one script can run old and new commits.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RENAMES = ROOT / "tools" / "golden_renames.json"
+STEPS = [
+    "--set",
+    "budget={steps=5}",
+    "--set",
+    "train.log_every=1",
+    "--set",
+    "train.eval_every=5",
+    "--set",
+    "valid.limit=400",
+]
+STREAMS = ["--set", "batches.streams=4", "--set", "batches.length=16"]
+PACKED = ["--set", "batches.budget=128", "--set", "batches.length=32"]
+# what differs from machine to machine, or from one moment to the next
+MOVING = (
+    "seconds",
+    "per_second",
+    "joules",
+    "energy",
+    "co2",
+    "memory",
+    "mfu",
+    "folder",
+    "files",
+    "versions",
+    "git",
+    "lock",
+    "run",
+)
+
+NOUNS = ["cat", "dog", "bird", "child", "king", "river", "house", "queen", "friend", "stone"]
+VERBS = ["sees", "likes", "finds", "hears", "follows", "forgets"]
+WORDS = ["small", "old", "quiet", "green", "today", "often", "never", "slowly"]
+
+
+def sentence(rng: random.Random) -> str:
+    middle = " ".join(rng.choices(WORDS, k=rng.randint(0, 3)))
+    return f"The {middle} {rng.choice(NOUNS)} {rng.choice(VERBS)} the {rng.choice(NOUNS)}.".replace("  ", " ")
+
+
+def write_text(folder: Path) -> None:
+    rng = random.Random(0)
+    documents = [" ".join(sentence(rng) for _ in range(rng.randint(2, 9))) for _ in range(300)]
+    (folder / "text.txt").write_text("\n".join(documents) + "\n")
+    for split, count in (("train", 120), ("valid", 16)):
+        sources = [sentence(rng) for _ in range(count)]
+        (folder / f"{split}.en").write_text("\n".join(sources) + "\n")
+        (folder / f"{split}.xx").write_text("\n".join(" ".join(s.upper().split()[::-1]) for s in sources) + "\n")
+        for task in ("classify", "pair", "regress", "choose"):
+            rows = [json.dumps(labelled(task, rng)) for _ in range(count)]
+            (folder / f"{split}.{task}.jsonl").write_text("\n".join(rows) + "\n")
+        (folder / f"{split}.tag.conll").write_text("\n".join(tagged(rng) for _ in range(count)))
+        (folder / f"{split}.span.json").write_text(json.dumps(questions(rng, count)))
+
+
+def labelled(task: str, rng: random.Random) -> dict[str, Any]:
+    text, other = sentence(rng), sentence(rng)
+    if task == "classify":
+        return {"text": text, "label": "animal" if any(n in text for n in ("cat", "dog", "bird")) else "other"}
+    if task == "pair":
+        return {
+            "text": text,
+            "text2": text if (same := rng.random() < 0.5) else other,
+            "label": "same" if same else "else",
+        }
+    if task == "regress":
+        return {"text": text, "label": len(text) / 10}
+    return {"text": text, "choices": [text, other], "label": 0}
+
+
+def tagged(rng: random.Random) -> str:
+    return "".join(f"{w} {'B-THING' if w.strip('.') in NOUNS else 'O'}\n" for w in sentence(rng).split())
+
+
+def questions(rng: random.Random, count: int) -> dict[str, Any]:
+    paragraphs = []
+    for i in range(count):
+        context = sentence(rng)
+        answer = context.split()[-1].strip(".")
+        spot = {"text": answer, "answer_start": context.rindex(answer)}
+        paragraphs.append({"context": context, "qas": [{"id": str(i), "question": "what is last?", "answers": [spot]}]})
+    return {"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
+def jobs(place: Path) -> dict[str, list[list[str]]]:
+    """Every body, objective and kind of task: the commands of each, {out} for its own folder. Those that print JSON are kept."""
+    text, words = str(place / "data"), str(place / "words")
+    found: dict[str, list[list[str]]] = {}
+    measured = ["evaluate", "{out}", "--data", text, "--json"]
+    scored = ["score", "{out}", str(place / "train.en"), "--json"]
+    for model in ("nnlm", "rnn", "irnn", "jordan", "gru", "lstm"):
+        found[model] = [["pretrain", f"{model}-tiny", "--data", text, *STREAMS, *STEPS], measured, scored]
+    found["ngram"] = [["pretrain", "ngram-tiny", "--data", text], measured]
+    found["lstm-carried"] = [
+        ["pretrain", "lstm-tiny", "--data", text, *STREAMS, *STEPS, "--set", "batches.reset=false"], measured
+    ]  # fmt: skip
+    found["lstm-scheduled"] = [
+        ["pretrain", "lstm-tiny", "--data", text, *STREAMS, *STEPS, "--set", 'objective={name="scheduled-sampling"}'], measured
+    ]  # fmt: skip
+    found["awd-lstm"] = [["pretrain", "awd-lstm-tiny", "--data", text, *STREAMS, *STEPS], measured]
+    found["big-lstm"] = [["pretrain", "big-lstm-tiny", "--data", words, *STREAMS, *STEPS]]
+    for model in ("gpt", "gpt2"):
+        found[model] = [
+            ["pretrain", f"{model}-tiny", "--data", text, *PACKED, *STEPS],
+            measured,
+            scored,
+            ["export", "{out}"],
+        ]
+    for model in ("bert", "roberta", "albert", "electra", "ernie", "xlm-r"):
+        found[model] = [["pretrain", f"{model}-tiny", "--data", text, *PACKED, *STEPS], measured]
+        found[model] += [] if model == "ernie" else [["export", "{out}"]]
+    sides = [str(place / f"{split}.{side}") for split in ("train", "valid") for side in ("en", "xx")]
+    pairs = ["--train", *sides[:2], "--valid", *sides[2:], "--tokenizer", "word"]
+    for model in ("seq2seq", "bahdanau", "luong", "gnmt", "transformer"):
+        train = ["train", f"{model}-tiny", "--task", "translate", *pairs, *STEPS, "--set", "batches.budget=256"]
+        found[model] = [train, ["evaluate", "{out}", "--test", *sides[2:], "--json"]]
+    for task in ("classify", "pair", "regress", "choose", "tag", "span"):
+        ending = {"tag": "conll", "span": "json"}.get(task, "jsonl")
+        train, valid = (str(place / f"{split}.{task}.{ending}") for split in ("train", "valid"))
+        given = ["--task", task, "--train", train, "--valid", valid, *STEPS]
+        predicted = [["evaluate", "{out}", "--test", valid, "--json"], ["predict", "{out}", valid]]
+        found[f"bert-{task}"] = [["finetune", "{bert}", *given], *predicted, ["export", "{out}"]]
+        if task in ("classify", "tag"):
+            found[f"lstm-{task}"] = [["finetune", "{lstm}", "--how", "features", *given], *predicted]
+    train, valid = (str(place / f"{split}.tag.conll") for split in ("train", "valid"))
+    given = ["--train", train, "--valid", valid, "--tokenizer", "word", *STEPS]
+    found["bilstm-cnn"] = [["train", "bilstm-cnn-tiny", "--task", "tag", *given, "--set", "task.crf=true"]]
+    train, valid = (str(place / f"{split}.classify.jsonl") for split in ("train", "valid"))
+    given = ["--train", train, "--valid", valid, "--tokenizer", "word", *STEPS]
+    found["text-cnn"] = [["train", "text-cnn-tiny", "--task", "classify", *given]]
+    return found
+
+
+def call(command: list[str]) -> str:
+    """One command in this process; what it prints."""
+    from seqloom.cli import run
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = run(["--quiet", *command])
+    if code:
+        raise SystemExit(f"{' '.join(command)}: exit code {code}")
+    return printed.getvalue()
+
+
+def tensors(path: Path) -> dict[str, str]:
+    from safetensors.numpy import load_file
+
+    return {
+        name: f"{array.dtype} {list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
+        for name, array in sorted(load_file(path).items())
+    }
+
+
+def steady(value: Any) -> Any:
+    """Without what changes from call to call; files that belong to a moment are named only."""
+    if isinstance(value, dict):
+        return {key: None if any(m in key for m in MOVING) else steady(part) for key, part in sorted(value.items())}
+    return [steady(part) for part in value] if isinstance(value, list) else value
+
+
+def record_of(name: str, commands: list[list[str]], place: Path) -> dict[str, Any]:
+    out, exported = place / "runs" / name, place / "exported" / name
+    folders = {"{out}": str(out), "{bert}": str(place / "runs" / "bert"), "{lstm}": str(place / "runs" / "lstm")}
+    found: dict[str, Any] = {}
+    for command in commands:
+        command = [folders.get(part, part) for part in command]
+        if command[0] == "export":
+            call([*command, "--out", str(exported)])
+            found["exported"] = {
+                path.name: tensors(path)
+                if path.suffix == ".safetensors"
+                else hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in sorted(exported.iterdir())
+                if path.name != "seqloom.json"
+            }
+        elif command[0] in ("pretrain", "train", "finetune"):
+            call([*command, "--out", str(out), "--device", "cpu"])
+        else:
+            printed = call(command)
+            parts = printed.splitlines()[:20] if command[0] == "predict" else [printed]
+            found[command[0]] = [steady(json.loads(part)) for part in parts]
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    found["losses"] = [line["loss"] for line in lines if "loss" in line and "lr" in line]
+    found["weights"] = {path.name: tensors(path) for path in sorted(out.glob("*.safetensors"))}
+    found["metrics"] = steady(json.loads((out / "metrics.json").read_text()))
+    found["config"] = steady(json.loads((out / "config.json").read_text()))
+    found["folder"] = sorted(
+        str(path.relative_to(out)) for path in out.rglob("*") if path.is_file() and "checkpoints" not in path.parts
+    )
+    return found
+
+
+def record(only: list[str]) -> dict[str, Any]:
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        write_text(place)
+        text = str(place / "text.txt")
+        for name, options in (
+            ("data", ["--tokenizer", "wordpiece"]),
+            ("words", ["--tokenizer", "word"]),
+        ):
+            call(["prepare", text, "--out", str(place / name), "--valid", "0.1", "--keep-duplicates", *options])
+        known = jobs(place)
+        wanted = [name for name in known if not only or name in only or name in needed(only)]
+        found = {}
+        for name in wanted:
+            found[name] = record_of(name, known[name], place)
+            print(f"{name}: {found[name]['losses'][:1]} … {found[name]['losses'][-1:]}", file=sys.stderr, flush=True)
+        return found
+
+
+def needed(only: list[str]) -> set[str]:
+    """Runs that others begin with."""
+    return {start for start in ("bert", "lstm") for name in only if name.startswith(f"{start}-")}
+
+
+def differences(a: Any, b: Any, where: str = "") -> list[str]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = dict.fromkeys((*a, *b))
+        return [
+            line for key in keys for line in differences(a.get(key, "absent"), b.get(key, "absent"), f"{where}/{key}")
+        ]
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return [line for i, (x, y) in enumerate(zip(a, b, strict=True)) for line in differences(x, y, f"{where}/{i}")]
+    return [] if a == b else [f"{where}: {str(a)[:120]} | {str(b)[:120]}"]
+
+
+def renamed(value: Any, table: dict[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {table.get(key, key): renamed(part, table) for key, part in value.items()}
+    return [renamed(part, table) for part in value] if isinstance(value, list) else value
+
+
+def record_commit(commit: str, only: list[str], place: Path) -> dict[str, Any]:
+    tree, out = place / commit, place / f"{commit}.json"
+    subprocess.run(["git", "worktree", "add", "--detach", "--quiet", str(tree), commit], cwd=ROOT, check=True)
+    try:
+        command = [sys.executable, __file__, "record", str(out), *(["--only", *only] if only else [])]
+        environment = os.environ | {"PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, cwd=place, env=environment, check=True)
+    finally:
+        subprocess.run(["git", "worktree", "remove", "--force", str(tree)], cwd=ROOT, check=True)
+    return json.loads(out.read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    recording, comparing = commands.add_parser("record"), commands.add_parser("compare")
+    recording.add_argument("out", type=Path)
+    comparing.add_argument("commits", nargs=2)
+    for each in (recording, comparing):
+        each.add_argument("--only", nargs="+", default=[], metavar="NAME")
+    options = parser.parse_args()
+    if options.command == "record":
+        options.out.write_text(json.dumps(record(options.only), indent=1) + "\n")
+        return
+    table = json.loads(RENAMES.read_text()) if RENAMES.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = (record_commit(commit, options.only, Path(folder)) for commit in options.commits)
+    found = differences(renamed(before, table), after)
+    print("\n".join(found[:200]) or f"{len(after)} jobs: equal")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()
