@@ -37,7 +37,7 @@ STEPS = [
 STREAMS = ["--set", "batches.streams=4", "--set", "batches.length=16"]
 PACKED = ["--set", "batches.budget=128", "--set", "batches.length=32"]
 # what differs from machine to machine, or from one moment to the next
-MOVING = "seconds per_second joules energy co2 memory mfu folder files versions run config.json".split()
+MOVING = ("seconds", "joules", "energy", "co2", "memory", "mfu", "folder", "files", "versions", "run", "config.json")
 
 NOUNS = ["cat", "dog", "bird", "child", "king", "river", "house", "queen", "friend", "stone"]
 VERBS = ["sees", "likes", "finds", "hears", "follows", "forgets"]
@@ -165,7 +165,9 @@ def tensors(path: Path) -> dict[str, str]:
 def steady(value: Any) -> Any:
     """Without what changes from call to call; files that belong to a moment are named only."""
     if isinstance(value, dict):
-        return {key: None if any(m in key for m in MOVING) else steady(part) for key, part in sorted(value.items())}
+        return {
+            key: None if any(part in key for part in MOVING) else steady(inner) for key, inner in sorted(value.items())
+        }
     return [steady(part) for part in value] if isinstance(value, list) else value
 
 
