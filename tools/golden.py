@@ -37,7 +37,7 @@ STEPS = [
 STREAMS = ["--set", "batches.streams=4", "--set", "batches.length=16"]
 PACKED = ["--set", "batches.budget=128", "--set", "batches.length=32"]
 # what differs from machine to machine, or from one moment to the next
-MOVING = ("seconds", "joules", "energy", "co2", "memory", "mfu", "folder", "files", "versions", "run", "config.json")
+MOVING = ("second", "joules", "energy", "co2", "memory", "mfu", "folder", "files", "versions", "run", "config.json")
 
 NOUNS = ["cat", "dog", "bird", "child", "king", "river", "house", "queen", "friend", "stone"]
 VERBS = ["sees", "likes", "finds", "hears", "follows", "forgets"]
