@@ -17,7 +17,7 @@ from seqloom.errors import DataError
 from seqloom.files import parse_json
 from seqloom.progress import Progress
 from seqloom.text.pairs import lines
-from seqloom.text.read import form_of, has_half_character
+from seqloom.text.read import form_of
 
 NAMES = (("sentence_good", "sentence_bad"), ("good", "bad"))  # as published, and as some copies have it
 PHENOMENA = ("linguistics_term", "phenomenon", "term")
@@ -67,7 +67,7 @@ def _rows(path: Path) -> Iterator[MinimalPair]:
             raise DataError(f'{place}: no object with "sentence_good" and "sentence_bad" (or "good" and "bad")')
         good, bad = (row[name] for name in names)
         for name, sentence in zip(names, (good, bad), strict=True):
-            if not isinstance(sentence, str) or not sentence.strip() or has_half_character(sentence):
+            if not isinstance(sentence, str) or not sentence.strip():
                 raise DataError(f'{place}: "{name}" is no sentence: {json.dumps(sentence)[:40]}')
         group = _label(row, ("UID",)) or path.name.partition(".")[0]
         field = _label(row, ("field",))  # one of them is written in two ways in BLiMP's own files

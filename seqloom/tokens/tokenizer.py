@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -85,7 +85,8 @@ class Tokenizer:
                 self._rust.no_padding()
                 self._rust.no_truncation()
                 self._rust.encode_special_tokens = True
-                self._rust.encode("a")  # some parts of a file are looked at only when a text is encoded
+                with suppress(Exception):  # a vocabulary may lack it; what matters is that the library does not panic
+                    self._rust.encode("a")
             self.kind: Kind = _kind(data)
             vocabulary: dict[str, int] = self._rust.get_vocab(with_added_tokens=True)
         except Exception as error:  # the library raises bare Exception for whatever it finds in the file

@@ -91,9 +91,8 @@ def test_gradients():
     scores = torch.randn(6, L, dtype=torch.double, requires_grad=True)
 
     def loss(scores, *parameters):
-        return torch.func.functional_call(
-            crf, dict(zip(("moves", "begin", "end"), parameters, strict=True)), (scores, gold, batch)
-        )
+        table = dict(zip(("moves", "begin", "end"), parameters, strict=True))
+        return torch.func.functional_call(crf, table, (scores, gold, batch)).sum()
 
     assert torch.autograd.gradcheck(loss, (scores, crf.moves, crf.begin, crf.end))
     # what the score of a label does to the total is how probable it is

@@ -322,6 +322,7 @@ def test_the_command_line(tmp_path, capsys):
         "tokenizer.json",
         "tokenizer_config.json",
         "special_tokens_map.json",
+        "seqloom.json",
         "generation_config.json",
     }
 
