@@ -122,7 +122,7 @@ def pretrain(
             )
         state = fit.run(resume)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
-            finish(folder, config, state, learner, text.about(), spent(state, fit.energy, country, where))
+            finish(folder, config, state, learner, text.about(), spent(state, country, where))
     return language_model(folder, device=str(where), plugin=own)
 
 
