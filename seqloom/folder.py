@@ -209,13 +209,15 @@ def finish(
     costs: dict[str, Any],
     **scores: Any,
 ) -> None:
-    """metrics.json and the card. data: as a manifest has it, the splits with their words and tokens; scores: further ones."""
-    train = data["splits"]["train"]
+    """metrics.json and the card. data: as a manifest has it, the splits with their words and tokens, and what is counted of an
+    epoch, if that is not the training split; scores: further ones."""
+    epoch = data.get("epoch", data["splits"]["train"])
+    epochs = state.tokens / max(epoch["tokens"], 1)
     result = {
         "step": state.step,
         "tokens": state.tokens,
-        "words": round(state.tokens * data.get("words_read", train["words"]) / max(train["tokens"], 1)),
-        "epochs": state.tokens / train["tokens"],
+        "words": round(epochs * epoch["words"]),
+        "epochs": epochs,
         "seconds": round(state.seconds, 3),
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
         "skipped": state.skipped,
