@@ -38,8 +38,8 @@ from seqloom.convert.values import FAMILIES, family_of, write_values
 from seqloom.convert.vocabulary import take_tokenizer
 from seqloom.decode.rules import BeamConfig
 from seqloom.errors import FileError, ModelError, UsageError
-from seqloom.files import FolderKind, clear_folder, read_json, sha256, sole_owner, write_bytes, write_json
-from seqloom.folder import BOUND, WEIGHTS, clear, describe
+from seqloom.files import FolderKind, clear_folder, contents, read_json, sha256, sole_owner, write_bytes, write_json
+from seqloom.folder import BOUND, RUN, WEIGHTS, clear, describe
 from seqloom.plugins import Plugin
 from seqloom.predictor import Predictor
 from seqloom.recipe import Recipe, build_recipe
@@ -62,7 +62,7 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, 
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
     family = family_of(config, f"{folder}: config.json")
-    check_out(out, overwrite, folder)
+    check_out(out, overwrite, folder, RUN)
     tuned = stored_head(family, config, task, str(folder))
     if task is not None and tuned is None:
         raise UsageError(f"--task {task}: by its config.json {folder} was not fine-tuned for a task: leave it out")
@@ -121,13 +121,13 @@ def check_padding(family: Family, tokenizer: Tokenizer, where: str) -> None:
         )
 
 
-def check_out(out: Path, overwrite: bool, source: Path) -> None:
+def check_out(out: Path, overwrite: bool, source: Path, kind: FolderKind) -> None:
     here, there = out.resolve(), source.resolve()
     if here in (there, *there.parents) or there in here.parents:
         raise UsageError(f"--out {out} and {source} lie in each other: choose another folder")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file: choose a folder")
-    if not overwrite and out.is_dir() and any(entry.name != "lock" for entry in out.iterdir()):
+    if not overwrite and out.is_dir() and contents(out, kind):
         raise UsageError(
             f"--out {out} is not empty: choose another folder, or replace what seqloom wrote with --overwrite"
         )
@@ -229,12 +229,20 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
     """A run folder → a folder that the Auto classes of `transformers` load."""
     run, out = Path(run), Path(out)
     loaded = load_run(run, "cpu")  # every file is checked by it
-    check_out(out, overwrite, run)
+    check_out(out, overwrite, run, exported_folder(out))
     made = exported(run, loaded)
     with sole_owner(out):
         clear_folder(out, exported_folder(out))
         tokenizer = loaded.tokenizer
         frame = frame_of(loaded.learner, tokenizer)
+        names = [
+            "config.json",
+            *(["generation_config.json"] if made.generation is not None else []),
+            "model.safetensors",
+        ]
+        names += ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+        # first: what a killed export leaves is known by it, and can be overwritten
+        write_json(out / EXPORTED, {"seqloom": __version__, "files": names})
         write_json(out / "tokenizer.json", with_frame(tokenizer, frame))
         write_json(out / "tokenizer_config.json", tokenizer_settings(tokenizer, frame, made.roles))
         write_json(out / "special_tokens_map.json", made.roles)
@@ -242,8 +250,6 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
         write_json(out / "config.json", made.config)
         if made.generation is not None:
             write_json(out / "generation_config.json", made.generation)
-        written = sorted(entry.name for entry in out.iterdir() if entry.name != "lock")
-        write_json(out / EXPORTED, {"seqloom": __version__, "files": written})
         (out / "lock").unlink(missing_ok=True)
     return out
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from seqloom.errors import BusyError, FileError, UsageError
 
-TEMPORARY = ".tmp"  # what a killed writer leaves behind ends so, and is collected at the next start
+TEMPORARY = ".tmp"  # what a killed writer leaves behind ends so, and is removed at the next start
+SCRATCH = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # what safetensors writes into before it renames
 
 
 def new_file(path: Path, option: str, *endings: str) -> Path:
@@ -130,8 +131,7 @@ class FolderKind(NamedTuple):
 def clear_folder(folder: Path, kind: FolderKind) -> None:
     """Remove what seqloom has written into a folder of this kind. Refuses, before anything is removed, folders that are somebody
     else's or hold anything besides."""
-    entries = [entry for entry in folder.iterdir() if entry.name != "lock" and not entry.name.endswith(TEMPORARY)]
-    if entries:
+    if contents(folder, kind):
         if is_protected(folder):
             raise UsageError(
                 f"{folder} is the home folder, the working folder or above one of them: --overwrite never clears it; "
@@ -154,6 +154,24 @@ def clear_folder(folder: Path, kind: FolderKind) -> None:
                     os.rmdir(place)
 
 
+def contents(folder: Path, kind: FolderKind) -> list[str]:
+    """Names of what a folder holds, apart from the lock and what killed writers have left."""
+    names = (entry.name for entry in folder.iterdir())
+    return [name for name in names if name != "lock" and not (is_temporary(name) and is_known(name, kind))]
+
+
+def remove_leftovers(folder: Path, kind: FolderKind) -> None:
+    """Removes what killed writers have left, at any depth. For the owner of the folder; files of unknown names stay."""
+    with explained(folder):
+        for path in list(files_below(folder)):
+            if is_temporary(Path(path).name) and is_known(path, kind):
+                (folder / path).unlink(missing_ok=True)
+
+
+def is_temporary(name: str) -> bool:
+    return name.endswith(TEMPORARY) or SCRATCH.fullmatch(name) is not None
+
+
 def files_below(folder: Path) -> Iterator[str]:
     """Paths of all files, and of links to anywhere, which are not followed."""
     for place, folders, files in os.walk(folder):
@@ -163,6 +181,9 @@ def files_below(folder: Path) -> Iterator[str]:
 
 
 def is_known(path: str, kind: FolderKind) -> bool:
+    """Whether a path below a folder of this kind is one that seqloom writes, or the temporary form of one."""
+    if SCRATCH.fullmatch(Path(path).name):  # known where weights are
+        return any(is_known(str(Path(path).with_name(f"{name}.safetensors")), kind) for name in ("backbone", "model"))
     return path == "lock" or kind.files.fullmatch(path.removesuffix(TEMPORARY)) is not None
 
 

@@ -17,7 +17,16 @@ from seqloom import __version__, cost
 from seqloom.batch import Learner
 from seqloom.card import write_card
 from seqloom.errors import DataError, FileError, ModelError, UsageError
-from seqloom.files import TEMPORARY, FolderKind, clear_folder, read_json, sha256, write_bytes, write_json
+from seqloom.files import (
+    FolderKind,
+    clear_folder,
+    contents,
+    read_json,
+    remove_leftovers,
+    sha256,
+    write_bytes,
+    write_json,
+)
 from seqloom.recipe import Recipe
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.train import checkpoint as checkpoints
@@ -67,8 +76,7 @@ def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, res
             check_same(folder, read_json(path), config)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
-        for orphan in folder.glob(f"*{TEMPORARY}"):
-            orphan.unlink()
+        remove_leftovers(folder, RUN)
         checkpoints.collect(folder / "checkpoints", keep=1_000_000)
     else:
         clear(folder, overwrite)
@@ -109,21 +117,20 @@ def decisive(value: Any) -> Any:
 
 def clear(folder: Path, overwrite: bool) -> None:
     """Makes room for a new run, if that loses nothing or was asked for."""
-    found = [entry for entry in folder.iterdir() if entry.name not in ("lock", RATE_PAGE)]
-    if not overwrite and any(not entry.name.endswith(TEMPORARY) for entry in found):
+    if not overwrite and set(contents(folder, RUN)) - {RATE_PAGE}:
         if (folder / "config.json").exists():
             raise UsageError(
                 f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
             )
         raise UsageError(f"{folder} is not empty and holds no run: choose another --out")
-    if found:
+    if any(entry.name not in ("lock", RATE_PAGE) for entry in folder.iterdir()):
         clear_folder(folder, RUN)
 
 
 def is_run(folder: Path) -> bool:
     """By its config.json; one that cannot be read any more passes, because only files of a run are removed anyway. Before there
     is one, a run has at most a page about its learning rate."""
-    if {entry.name for entry in folder.iterdir()} <= {"lock", RATE_PAGE}:
+    if set(contents(folder, RUN)) <= {RATE_PAGE}:
         return True
     try:
         return {"format", "recipe"} <= set(read_json(folder / "config.json"))
@@ -136,7 +143,7 @@ def is_run(folder: Path) -> bool:
 MODEL_FILES = r"(config|weights|milestone|tokenizer)\.json|(backbone|head|unused)\.safetensors"
 RUN_FILES = (
     rf"{MODEL_FILES}|metrics\.jsonl?|card\.md|(report|find-lr)\.html|lock|milestones/\d+/({MODEL_FILES})"
-    r"|checkpoints/(latest|step-\d+/((manifest|state)\.json|[a-z]+\.safetensors)(\.tmp)?)"
+    r"|checkpoints/(latest|step-\d+(\.old)?/((manifest|state)\.json|[a-z]+\.safetensors)(\.tmp)?)"
 )
 RUN = FolderKind("a run", re.compile(RUN_FILES), ("checkpoints", "milestones"), is_run, "config.json")
 
@@ -174,7 +181,7 @@ def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Progr
     )
 
 
-def spent(state: Progressed, method: str, country: str, device: torch.device) -> dict[str, Any]:
+def spent(state: Progressed, country: str, device: torch.device) -> dict[str, Any]:
     """What the training has cost."""
     kwh = state.joules / 3.6e6
     cuda = device.type == "cuda"
@@ -187,7 +194,7 @@ def spent(state: Progressed, method: str, country: str, device: torch.device) ->
         "mfu": None if peak is None else round(rate / peak, 4),
         "peak_memory_mb": None if memory is None else round(memory, 1),
         "energy_kwh": kwh,
-        "energy_method": method,
+        "energy_method": state.energy_method,
         "co2_kg": cost.co2_kg(kwh, country),
         "co2_country": country,
     }
@@ -202,13 +209,15 @@ def finish(
     costs: dict[str, Any],
     **scores: Any,
 ) -> None:
-    """metrics.json and the card. data: as a manifest has it, the splits with their words and tokens; scores: further ones."""
-    train = data["splits"]["train"]
+    """metrics.json and the card. data: as a manifest has it, the splits with their words and tokens, and what is counted of an
+    epoch, if that is not the training split; scores: further ones."""
+    epoch = data.get("epoch", data["splits"]["train"])
+    epochs = state.tokens / max(epoch["tokens"], 1)
     result = {
         "step": state.step,
         "tokens": state.tokens,
-        "words": round(state.tokens * data.get("words_read", train["words"]) / max(train["tokens"], 1)),
-        "epochs": state.tokens / train["tokens"],
+        "words": round(epochs * epoch["words"]),
+        "epochs": epochs,
         "seconds": round(state.seconds, 3),
         "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
         "skipped": state.skipped,

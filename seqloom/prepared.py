@@ -15,9 +15,10 @@ from seqloom.batches.languages import Mixed, Told, passes, shares
 from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Batches
 from seqloom.batches.store import SPLITS, Split, Store
-from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.evaluate.masked import HeldOut, masked_loss
 from seqloom.evaluate.perplexity import perplexity
+from seqloom.files import read_json
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
@@ -36,8 +37,15 @@ class Prepared:
             if train.num_documents == 0:
                 raise DataError(f"{store.folder}: its training split is empty: prepare it from more text")
         sizes = [train.num_tokens for train in self.train]
-        self.num_tokens = sum(sizes)  # of an epoch
         self.shares, self.passes = (find(sizes, recipe.batches.smoothing) for find in (shares, passes))
+        # of an epoch, as a budget counts them: passages have special tokens in the place of the one that ends a document
+        ends = 1 if recipe.batches.kind == "passages" else 0
+        self.num_tokens = round(
+            sum(
+                often * (train.num_tokens - ends * train.num_documents)
+                for often, train in zip(self.passes.tolist(), self.train, strict=True)
+            )
+        )
         self.names = list(stores) if len(stores) > 1 else []
         self.told = bool(self.names) and told_languages(recipe) > 0
         self.first = next(iter(stores.values()))  # speaks for what all have in common
@@ -121,6 +129,15 @@ class Prepared:
         lines = [f"{name}\n{store.fingerprint}\n" for name, store in self.stores.items()]
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
+    def count_as(self, path: Path) -> None:
+        """Counts as a run did when it was begun, by its config.json: older ones took the ends of documents for tokens that every
+        objective reads."""
+        try:
+            before = read_json(path)["data"]
+            self.num_tokens = before.get("epoch_tokens", sum(train.num_tokens for train in self.train))
+        except (SeqloomError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            pass  # there is none yet, or it is damaged: said when the run is resumed
+
     def spell(self, longest: int) -> None:
         for store in self.stores.values():
             store.spell(longest)
@@ -193,6 +210,7 @@ class Prepared:
         """What config.json says of it."""
         folders = [str(store.folder) for store in self.stores.values()]
         told = {"folder": ", ".join(folders), "fingerprint": self.fingerprint, "spelling": self.first.has_spelling}
+        told |= {"epoch_tokens": self.num_tokens}
         told |= {"backward": True} if self.first.backward else {}
         return told | ({"languages": self.names} if self.names else {})
 
@@ -203,7 +221,7 @@ class Prepared:
 
     def about(self) -> dict[str, Any]:
         """As the manifest of one folder has it; of several the sums, and what each language has and is read."""
-        told = self.first.manifest.model_dump()
+        told = self.first.manifest.model_dump() | {"epoch": {"words": self.words, "tokens": self.num_tokens}}
         if not self.names:
             return told
         manifests = {name: store.manifest.model_dump() for name, store in self.stores.items()}
@@ -216,7 +234,6 @@ class Prepared:
         }
         told["sources"] = [source for manifest in manifests.values() for source in manifest["sources"]]
         told["fingerprint"] = self.fingerprint
-        told["words_read"] = self.words  # in an epoch
         told["languages"] = [
             {"name": name, "tokens": train.num_tokens, "share": share, "passes": often}
             for name, train, share, often in zip(

@@ -64,7 +64,7 @@ class BatchesConfig(Config):
 
 
 class Countable(Protocol):
-    """A text whose tokens and words, of an epoch, are known."""
+    """A text whose tokens and words, of an epoch, are known: tokens as `Sizes` counts them, special ones apart."""
 
     @property
     def num_tokens(self) -> int: ...
@@ -73,7 +73,8 @@ class Countable(Protocol):
 
 
 class BudgetConfig(Config):
-    """What ends the run, whichever comes first. Words are counted by the corpus' own ratio of words to tokens."""
+    """What ends the run, whichever comes first. Words are counted by their ratio to the tokens that the objective reads in an
+    epoch, special tokens apart: so many words are as much text for every objective."""
 
     tokens: float | None = Field(None, gt=0)
     words: float | None = Field(None, gt=0)

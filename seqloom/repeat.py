@@ -1,5 +1,6 @@
 """One training several times, each with another seed, and what can be concluded from all of them together."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,9 +8,11 @@ from typing import Any
 
 from seqloom.card import SCORES
 from seqloom.errors import UsageError
-from seqloom.files import TEMPORARY, read_json, sole_owner, write_json
+from seqloom.files import FolderKind, contents, read_json, remove_leftovers, sole_owner, write_json
 from seqloom.metrics.intervals import Interval, student
 
+# beside the runs, each of which is its own folder
+SEVERAL = FolderKind("several runs", re.compile(r"seeds\.json|curve\.(json|html)"), (), lambda folder: True)
 NOTHING = "one seed: nothing can be concluded"
 
 
@@ -44,12 +47,13 @@ def holding_runs(folder: Path, resume: bool, overwrite: bool) -> Iterator[None]:
     if (folder / "config.json").exists():
         raise UsageError(f"{folder} is a run itself, which cannot hold several: choose another --out")
     with sole_owner(folder):
-        others = [each.name for each in folder.iterdir() if each.name != "lock" and not each.name.endswith(TEMPORARY)]
+        others = contents(folder, SEVERAL)
         if others and not resume and not overwrite:
             raise UsageError(
                 f"{folder} holds {min(others)} already: go on with --resume, start anew with --overwrite, or choose "
                 f"another --out"
             )
+        remove_leftovers(folder, SEVERAL)
         yield
 
 

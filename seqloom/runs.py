@@ -70,6 +70,8 @@ def pretrain(
     recipe = from_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
     check_country(country)
     text = Prepared.open(recipe, data)
+    if resume:
+        text.count_as(folder / "config.json")
     for store in text.stores.values():
         if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
             raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
@@ -122,7 +124,7 @@ def pretrain(
             )
         state = fit.run(resume)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
-            finish(folder, config, state, learner, text.about(), spent(state, fit.energy, country, where))
+            finish(folder, config, state, learner, text.about(), spent(state, country, where))
     return language_model(folder, device=str(where), plugin=own)
 
 

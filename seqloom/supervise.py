@@ -276,7 +276,7 @@ def learn(
             best = load(folder, str(where))  # the weights that were kept
             scores = {f"{name}_scores": material.score(best, name) for name in given if name != "train"}
             averaged = {"averaged": state.averaged} if state.averaged else {}
-            costs = spent(state, fit.energy, options.country, where)
+            costs = spent(state, options.country, where)
             finish(folder, config, state, learner, about, costs, **scores, **averaged)
     return load(folder, str(where))
 

@@ -288,7 +288,7 @@ def test_a_resumed_run_ends_with_the_same_weights(made: Made, copy: Path) -> Non
         "checkpoints/step-20/manifest.json",
     ):
         (copy / name).unlink()
-    for name in ("backbone.safetensors", "of-old-days"):
+    for name in ("backbone.safetensors", "card.md"):
         (copy / f"{name}{TEMPORARY}").write_bytes(b"half")
     train("gpt2-tiny", made.data, copy, resume=True)
     assert set(os.listdir(copy)) == FILES  # and what the killed writer left is gone

@@ -5,6 +5,8 @@ are kept beside the shards until the manifest is written, and documents that are
 result is the same, byte for byte, however often it was interrupted and with however many workers.
 """
 
+import hashlib
+import json
 import os
 import re
 from collections import Counter
@@ -24,15 +26,16 @@ from seqloom.batches.store import (
     Store,
     fingerprint,
 )
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.files import (
-    TEMPORARY,
     FolderKind,
     clear_folder,
+    contents,
     explained,
     files_below,
     is_known,
     read_json,
+    remove_leftovers,
     sha256,
     sole_owner,
     write_bytes,
@@ -163,6 +166,9 @@ class _Preparation:
         ]
 
     def run(self) -> Manifest:
+        if is_written(self.out) and not self.overwrite and self._saved() is not None:  # killed while it cleaned up
+            self._clean()
+            return Store.open(self.out).manifest
         survey, encoder = self._resumed() or self._begin()
         splits = self._encode(survey.plan, encoder)
         return self._finish(survey, encoder.tokenizer, splits)
@@ -170,8 +176,7 @@ class _Preparation:
     # ---- begin or resume
 
     def _resumed(self) -> tuple[Survey, Encoder] | None:
-        state = self.out / _STATE
-        names = {path.name for path in self.out.iterdir() if not path.name.endswith(TEMPORARY)} - {"lock"}
+        names = contents(self.out, PREPARED)
         if self.overwrite:
             clear_folder(self.out, PREPARED)
             return None
@@ -183,12 +188,12 @@ class _Preparation:
                 raise UsageError(f"{self.out} is not empty (it holds {foreign[0]!r}): choose another --out")
             clear_folder(self.out, PREPARED)
             return None
-        saved = read_json(state)
-        if {"encoding": None} | saved.get("options", {}) != self.options or saved.get("sources") != self.sources:
-            raise UsageError(
-                f"{self.out} holds an unfinished preparation with other arguments or files: "
-                "repeat those, choose another --out, or --overwrite to start anew"
-            )
+        saved = self._saved()
+        assert saved is not None
+        remove_leftovers(self.out, PREPARED)
+        for name, digest in saved["sha256"].items():
+            if not (self.out / name).is_file() or sha256(self.out / name) != digest:
+                raise self._damaged(name, "its SHA-256 is not the recorded one")
         say(f"{self.out}: going on with an unfinished preparation")
         with explained(self.out / _PLAN):
             flags = np.fromfile(self.out / _PLAN, np.uint8)
@@ -198,6 +203,29 @@ class _Preparation:
         surface = None if costs["surface"] is None else Surface(tokenizer, costs["surface"])
         encoder = Encoder(tokenizer, ByteNgram(costs["unknown"]), surface, self.options["backward"])
         return Survey(plan, saved["report"], saved["modes"]), encoder
+
+    def _saved(self) -> dict[str, Any] | None:
+        """What an unfinished preparation has recorded, if there is one; it must be of the same arguments and files."""
+        if not (self.out / _STATE).exists():
+            return None
+        try:
+            saved = read_json(self.out / _STATE)
+            whole = saved.pop("whole")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise self._damaged(_STATE, error) from error
+        if whole != digest_of(saved):
+            raise self._damaged(_STATE, "its SHA-256 is not the recorded one")
+        if saved["options"] != self.options or saved["sources"] != self.sources:
+            raise UsageError(
+                f"{self.out} holds an unfinished preparation with other arguments or files: "
+                "repeat those, choose another --out, or --overwrite to start anew"
+            )
+        return saved
+
+    def _damaged(self, name: str, reason: object) -> ModelError:
+        return ModelError(
+            f"{self.out / name} is damaged ({reason}), or of an older version: remove {self.out}, or start anew with --overwrite"
+        )
 
     def _begin(self) -> tuple[Survey, Encoder]:
         found = survey(self.corpus)
@@ -223,16 +251,16 @@ class _Preparation:
         write_json(self.out / _COSTS, costs)
         borders = None if found.plan.borders is None else list(found.plan.borders)
         # last: whoever finds this file finds the others complete
-        write_json(
-            self.out / _STATE,
-            {
-                "options": self.options,
-                "sources": self.sources,
-                "borders": borders,
-                "report": found.report,
-                "modes": found.modes,
-            },
-        )
+        state: dict[str, Any] = {
+            "options": self.options,
+            "sources": self.sources,
+            "borders": borders,
+            "report": found.report,
+            "modes": found.modes,
+            "sha256": {name: sha256(self.out / name) for name in (TOKENIZER, _PLAN, _COSTS)},
+        }
+        state = json.loads(json.dumps(state))  # as it will be read
+        write_json(self.out / _STATE, state | {"whole": digest_of(state)})
         return found, Encoder(tokenizer, unknown, surface, self.options["backward"])
 
     def _learn(self, sample: list[str]) -> Tokenizer:
@@ -328,10 +356,28 @@ class _Preparation:
             fingerprint=fingerprint(tokenizer.hash, splits),
         )
         write_json(self.out / MANIFEST, manifest.model_dump())
-        for name in (_STATE, _PLAN, _COSTS):
+        self._clean()
+        return Store.open(self.out).manifest
+
+    def _clean(self) -> None:
+        """The state goes last: as long as it is there, whoever calls again cleans up."""
+        remove_leftovers(self.out, PREPARED)
+        for name in (_PLAN, _COSTS, _STATE):
             with explained(self.out / name):
                 (self.out / name).unlink(missing_ok=True)
-        return Store.open(self.out).manifest
+
+
+def digest_of(state: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def is_written(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+def is_prepared_whole(folder: Path) -> bool:
+    """Whether nothing is left to do: its manifest is written, and what was kept to resume it is gone."""
+    return is_written(folder) and not (folder / _STATE).exists()
 
 
 def _fed(sample: list[str], what: str, note: str | None = None) -> Iterator[str]:
@@ -357,7 +403,9 @@ def _utf8(text: str) -> int:
 
 
 def is_prepared(folder: Path) -> bool:
-    """By its manifest, or by that of an unfinished preparation; one that was killed before has nothing but files of ours."""
+    """By its manifest, or by what an unfinished preparation keeps; one that was killed before has nothing but files of ours."""
+    if not is_written(folder) and (folder / _STATE).is_file() and (folder / _PLAN).is_file():
+        return True
     for name, keys in ((MANIFEST, {"fingerprint", "splits"}), (_STATE, {"options", "sources"})):
         if (folder / name).is_file():
             try:

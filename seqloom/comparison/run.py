@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from seqloom import __version__, errors, progress
-from seqloom.batches.prepare import PREPARED_FILES, prepare
-from seqloom.batches.store import MANIFEST, Store
+from seqloom.batches.prepare import PREPARED_FILES, is_prepared_whole, prepare
+from seqloom.batches.store import Store
 from seqloom.comparison.begun import check_same, check_text, content
 from seqloom.comparison.job import FAILED, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
@@ -33,7 +33,17 @@ from seqloom.comparison.report import drawn_before, write_report
 from seqloom.comparison.table import Comparison, collect
 from seqloom.cost import cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
-from seqloom.files import FolderKind, clear_folder, files_below, is_known, read_json, sole_owner, write_json
+from seqloom.files import (
+    FolderKind,
+    clear_folder,
+    contents,
+    files_below,
+    is_known,
+    read_json,
+    remove_leftovers,
+    sole_owner,
+    write_json,
+)
 from seqloom.folder import RUN_FILES, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
@@ -105,24 +115,26 @@ def begin(folder: Path, overwrite: bool) -> None:
         raise UsageError(f"{folder} is not empty and holds no comparison: choose another --out")
     if overwrite:
         clear_folder(folder, comparison_folder(folder))
+    remove_leftovers(
+        folder, comparison_folder(folder, runs=False)
+    )  # a run may still be its job's, and cleans up itself
 
 
 def is_comparison(folder: Path) -> bool:
-    others = any(each.name != "lock" for each in folder.iterdir())
-    return not others or (folder / "plan.json").exists() or is_begun(folder)
+    return not contents(folder, comparison_folder(folder)) or (folder / "plan.json").exists() or is_begun(folder)
 
 
-def comparison_folder(folder: Path) -> FolderKind:
-    """What a comparison has written. Its pictures are those that it lists: a folder may hold a user's own beside them."""
-    pictures = "|".join(re.escape(name) for name in sorted(drawn_before(folder)))
-    files = (
-        rf"(plan|comparison)\.json|table\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)"
-        rf"|data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))|(runs|tasks/[^/]+)/[^/]+/seed-\d+/({RUN_FILES})"
-    )
+def comparison_folder(folder: Path, runs: bool = True) -> FolderKind:
+    """What a comparison has written. Its pictures are those that it lists: a folder may hold a user's own beside them. runs:
+    whether what is in its run folders belongs to it."""
+    files = [
+        r"(plan|comparison)\.json|table\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)",
+        rf"data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))",
+        *([rf"(runs|tasks/[^/]+)/[^/]+/seed-\d+/({RUN_FILES})"] if runs else []),
+        *(re.escape(name) for name in sorted(drawn_before(folder))),
+    ]
     folders = ("data", "runs", "results", "logs", "tasks")
-    return FolderKind(
-        "a comparison", re.compile(f"{files}|{pictures}" if pictures else files), folders, is_comparison, "plan.json"
-    )
+    return FolderKind("a comparison", re.compile("|".join(files)), folders, is_comparison, "plan.json")
 
 
 def is_begun(folder: Path) -> bool:
@@ -207,7 +219,7 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
         options |= {"valid": plan.text.valid, "test": plan.text.test}
     check_text(folder, files, options)
     for (kind, size), place in found.items():
-        if not (place / MANIFEST).exists():
+        if not is_prepared_whole(place):
             prepare(files, place, tokenizer=kind, vocab_size=size, **options)
         held_out(place)
     return found

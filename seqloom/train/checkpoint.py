@@ -3,6 +3,10 @@
 A save is a new folder `checkpoints/step-N`; each file in it is written durably; the manifest with every file's SHA-256 is
 written last, and a folder without one does not exist for the reader. `latest` names the newest; resume verifies what it
 reads and falls back to the one before, saying so. Nothing is pickled, nothing in a file is executed.
+
+A step that is saved again (stopped where it was saved already, or finished there) is put aside as `step-N.old` until the new one
+is complete: a kill in between leaves one of the two. A folder that is deleted loses its manifest first, so that half of it does
+not count.
 """
 
 import re
@@ -13,12 +17,13 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from seqloom.errors import ModelError
-from seqloom.files import TEMPORARY, explained, read_json, sha256, sync, write_bytes, write_json
+from seqloom.files import explained, read_json, sha256, sync, write_bytes, write_json
 from seqloom.progress import say
 from seqloom.weights import load_tensors, save_tensors
 
 FORMAT = 1
 FOLDER = re.compile(r"step-(\d{1,12})")
+ASIDE = re.compile(r"(step-\d{1,12})\.old")
 
 
 class Checkpoint(NamedTuple):
@@ -31,8 +36,11 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     target = folder / f"step-{checkpoint.step}"
     with explained(target):
         folder.mkdir(exist_ok=True)
-        if target.exists():  # left by a killed save, or damaged: the same step gives the same bytes again
-            shutil.rmtree(target)
+        if is_complete(target):
+            aside = folder / f"{target.name}.old"
+            remove(aside)
+            target.rename(aside)
+        remove(target)
         target.mkdir()
         sync(folder)
     for name, tensors in checkpoint.tensors.items():
@@ -41,32 +49,60 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     files = [*(f"{name}.safetensors" for name in checkpoint.tensors), "state.json"]
     manifest = {"format": FORMAT, "step": checkpoint.step, "sha256": {name: sha256(target / name) for name in files}}
     write_json(target / "manifest.json", manifest)
-    write_bytes(folder / "latest", f"{target.name}\n".encode())
+    name_latest(folder, target.name)
     collect(folder, keep)
     return target
+
+
+def name_latest(folder: Path, name: str) -> None:
+    path, line = folder / "latest", f"{name}\n".encode()
+    if not path.is_file() or path.read_bytes() != line:
+        write_bytes(path, line)
+
+
+def is_complete(path: Path) -> bool:
+    return (path / "manifest.json").is_file()
+
+
+def remove(path: Path) -> None:
+    """The manifest goes first: half a folder must not look like a whole one."""
+    if path.exists():
+        if is_complete(path):
+            (path / "manifest.json").unlink()
+            sync(path)
+        shutil.rmtree(path)
+
+
+def recover(folder: Path) -> None:
+    """Brings back what a killed save has put aside and not replaced."""
+    if not folder.is_dir():
+        return
+    with explained(folder):
+        for path in list(folder.iterdir()):
+            match = ASIDE.fullmatch(path.name)
+            if match and is_complete(path) and not is_complete(folder / match[1]):
+                remove(folder / match[1])
+                path.rename(folder / match[1])
 
 
 def steps(folder: Path) -> list[int]:
     """The finished checkpoints, oldest first."""
     if not folder.is_dir():
         return []
-    found = (FOLDER.fullmatch(path.name) for path in folder.iterdir() if (path / "manifest.json").is_file())
+    found = (FOLDER.fullmatch(path.name) for path in folder.iterdir() if is_complete(path))
     return sorted(int(match[1]) for match in found if match)
 
 
 def collect(folder: Path, keep: int) -> None:
-    """Removes all but the newest `keep` checkpoints, and what killed saves have left."""
+    """Removes all but the newest `keep` checkpoints, and folders that killed saves have left."""
+    recover(folder)
     if not folder.is_dir():
         return
     with explained(folder):
         kept = {f"step-{step}" for step in steps(folder)[-keep:]}
-        for path in folder.iterdir():
-            if FOLDER.fullmatch(path.name) and path.name not in kept:
-                # the manifest goes first: half a folder must not look like a whole one
-                (path / "manifest.json").unlink(missing_ok=True)
-                shutil.rmtree(path)
-            elif path.name.endswith(TEMPORARY):
-                path.unlink()
+        for path in list(folder.iterdir()):
+            if ASIDE.fullmatch(path.name) or (FOLDER.fullmatch(path.name) and path.name not in kept):
+                remove(path)
 
 
 def load(path: Path) -> Checkpoint:
@@ -93,13 +129,17 @@ def load(path: Path) -> Checkpoint:
 
 
 def load_latest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that verifies; None if there never was one."""
+    """The newest checkpoint that verifies, which `latest` names from now on; None if there never was one."""
+    recover(folder)
     found = steps(folder)
     for step in reversed(found):
         try:
-            return load(folder / f"step-{step}")
+            loaded = load(folder / f"step-{step}")
         except ModelError as error:
-            say(f"warning: {error}; falling back to the checkpoint before it")
+            say(f"warning: {error}" + ("; falling back to the checkpoint before it" if step > found[0] else ""))
+            continue
+        name_latest(folder, f"step-{step}")
+        return loaded
     if found:
         raise ModelError(f"{folder}: no checkpoint is intact; start again with --overwrite")
     return None

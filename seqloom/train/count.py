@@ -143,7 +143,6 @@ class Count:
         self.learner, self.split, self.chosen, self.folder = learner, split, chosen, folder
         self.validate, self.keep = validate, keep
         self.meter = cost.EnergyMeter(cuda=False)
-        self.energy = self.meter.method
 
     def run(self, resume: bool = False) -> Progressed:
         if resume and (self.folder / "card.md").exists():  # written last
@@ -155,7 +154,7 @@ class Count:
         say(f"counting {tokens:,} of {self.split.num_tokens:,} training tokens")
         with Interruption() as asked:
             self.count(tokens, asked)
-            state = Progressed(tokens=tokens, seconds=time.monotonic() - started)
+            state = Progressed(tokens=tokens, seconds=time.monotonic() - started, energy_method=self.meter.method)
             state.joules = self.meter.joules(state.seconds)
             self.keep(state)
             if self.validate is not None:

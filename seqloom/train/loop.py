@@ -102,6 +102,7 @@ class Progressed:
     flops: int = 0  # of training, filler apart
     seconds: float = 0.0
     joules: float = 0.0
+    energy_method: str = ""  # how they were measured
     best: float | None = None  # the best measurement of what is watched, and when
     best_step: int = 0
     best_loss: float | None = None  # the validation loss at that step
@@ -166,20 +167,20 @@ class Fit:
         self.cost = cost.of_training(learner)
         self.state = Progressed(average_from=0 if config.optim.average == "start" else None)
         self.averages: Averages | None = None  # made when they begin: they are as large as the weights
-        self.energy = ""  # how the joules were measured
         self.carry: State | None = None
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
 
     def run(self, resume: bool = False) -> Progressed:
         if resume:
             self.restore()
+        meter = cost.EnergyMeter(cuda=self.device.type == "cuda")
         if self.state.finished:
+            self.state.energy_method = self.state.energy_method or meter.method  # older checkpoints do not say
             say(f"{self.folder} is finished already: give it a larger budget in a new run")
             return self.state
         self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes)
         before, joules = self.state.seconds, self.state.joules
-        meter = cost.EnergyMeter(cuda=self.device.type == "cuda")
-        self.energy = meter.method
+        self.state.energy_method = meter.method
         self.joules = lambda: joules + meter.joules(self.state.seconds - before)
         self.clock = time.monotonic() - before
         self.learner.train()
@@ -439,7 +440,12 @@ class Fit:
         if self.averages is not None:
             tensors["average"] = self.averages.means
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
-        checkpoints.save(self.folder / "checkpoints", checkpoint, max(self.config.keep, self.config.average_last))
+        checkpoints.save(self.folder / "checkpoints", checkpoint, self.kept)
+
+    @property
+    def kept(self) -> int:
+        """How many checkpoints stay."""
+        return max(self.config.keep, self.config.average_last)
 
     def restore(self) -> None:
         found = checkpoints.load_latest(self.folder / "checkpoints")
@@ -456,6 +462,8 @@ class Fit:
         if "average" in found.tensors:
             self.averages = Averages(self.learner)
             self.averages.load(found.tensors["average"])
+        if self.state.finished:  # it may have been killed before it could do so, and nothing else will be saved
+            checkpoints.collect(self.folder / "checkpoints", self.kept)
         say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
 
     def rebuild_carry(self, leaves: dict[str, Tensor]) -> State | None:

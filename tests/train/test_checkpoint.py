@@ -1,12 +1,11 @@
 """Checkpoints: no instruction at which a save can be killed, no failing disk and no flipped bit loses the run."""
 
-import builtins
 import errno
 import json
 import os
 import random
+import re
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from seqloom import files
 from seqloom.errors import FileError, ModelError
 from seqloom.train import checkpoint as checkpoints
 from seqloom.train.checkpoint import Checkpoint
+from tests.killing import die_at
 
 
 def example(step: int) -> Checkpoint:
@@ -46,71 +46,84 @@ def test_there_and_back(tmp_path):
     assert checkpoints.load_latest(tmp_path / "nothing") is None
 
 
-OPERATIONS = ("open", "fsync", "replace", "mkdir", "unlink", "rmdir", "chmod", "close")
-
-
-def save_and_die(folder: Path, fatal: int, plant: Callable[[], None] = lambda: None) -> int:
-    """Saves step 20 in a process of its own that kills itself at its N-th call of a file function of the operating
-    system. Returns how many calls there were, or -9."""
-    reader, writer = os.pipe()
-    process = os.fork()
-    if process == 0:
-        count = 0
-
-        def counted(function):
-            def call(*arguments, **options):
-                nonlocal count
-                count += 1
-                if count == fatal:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return function(*arguments, **options)
-
-            return call
-
+def save_and_die(folder: Path, fatal: int, plant: Callable[[], None] = lambda: None, step: int = 20) -> int:
+    def work() -> None:
         plant()
-        write = os.write
-        for name in OPERATIONS:
-            setattr(os, name, counted(getattr(os, name)))
-        builtins.open = counted(builtins.open)
-        checkpoints.save(folder, example(20), keep=1)
-        write(writer, str(count).encode())
-        os._exit(0)
-    os.close(writer)
-    _, status = os.waitpid(process, 0)
-    with os.fdopen(reader) as pipe:
-        return -9 if os.WIFSIGNALED(status) else int(pipe.read())
+        checkpoints.save(folder, example(step), keep=1)
+
+    return die_at(fatal, work)
 
 
-def survivors(tmp_path: Path, plant: Callable[[], None] = lambda: None) -> dict[int | None, int]:
+PARTS = ("carry.safetensors", "manifest.json", "model.safetensors", "optimizer.safetensors", "state.json")
+WHOLE = {"latest", *(f"step-20/{name}" for name in PARTS)}
+KIND = files.FolderKind("a test", re.compile(r"[^/]+/(latest|step-\d+/[a-z]+\.(json|safetensors))"), (), lambda _: True)
+
+
+def listing(folder: Path) -> set[str]:
+    return set(files.files_below(folder))
+
+
+def survivors(tmp_path: Path, plant: Callable[[], None] = lambda: None, step: int = 20) -> dict[int | None, int]:
     """Kills a save at each of its operations; how often which checkpoint was found afterwards. keep=1 is the hardest
-    case: the old checkpoint is deleted in the same call."""
+    case: the old checkpoint is deleted in the same call. step: that is saved after step 10, or again."""
     base = tmp_path / "base"
     checkpoints.save(base, example(10), keep=1)
     shutil.copytree(base, tmp_path / "count")
-    total = save_and_die(tmp_path / "count", -1, plant)
+    total = save_and_die(tmp_path / "count", -1, plant, step)
     assert total > 20, "the operations are not seen"
     found_steps: dict[int | None, int] = {}
     for fatal in range(1, total + 1):
         folder = tmp_path / f"at-{fatal}"
         shutil.copytree(base, folder)
-        assert save_and_die(folder, fatal, plant) == -9
+        assert save_and_die(folder, fatal, plant, step) == -9
         try:
             found = checkpoints.load_latest(folder)
         except ModelError:
             found = None
-        step = found.step if found is not None and same(found, example(found.step)) else None
-        found_steps[step] = found_steps.get(step, 0) + 1
+        newest = found.step if found is not None and same(found, example(found.step)) else None
+        found_steps[newest] = found_steps.get(newest, 0) + 1
         checkpoints.collect(folder, keep=1)
+        if found is not None:
+            assert (folder / "latest").read_text() == f"step-{found.step}\n"
         checkpoints.save(folder, example(20), keep=1)  # and the next save works
         assert same(checkpoints.load_latest(folder), example(20))
-        left = [path.name for path in folder.rglob("*") if path.name.endswith(files.TEMPORARY)]
-        assert not left, "orphans stay"
+        files.remove_leftovers(folder.parent, KIND)
+        assert listing(folder) == WHOLE, "orphans stay"
     return found_steps
 
 
 def test_killed_at_every_file_operation_of_a_save(tmp_path):
     found = survivors(tmp_path)
     assert set(found) == {10, 20}, found
+
+
+def test_killed_while_the_same_step_is_saved_again(tmp_path):
+    """A run that ends where it was saved a moment ago: the only checkpoint is replaced, and never lost."""
+    assert set(survivors(tmp_path, step=10)) == {10}
+
+
+def test_planted_deletion_before_the_same_step_is_saved_again_is_noticed(tmp_path):
+    def plant():
+        rename = Path.rename
+
+        def lost(path, target):
+            checkpoints.remove(path) if str(target).endswith(".old") else rename(path, target)
+
+        Path.rename = lost
+
+    assert None in survivors(tmp_path, plant, step=10)
+
+
+@pytest.mark.parametrize("lost", ["manifest.json", "model.safetensors"])
+def test_half_a_deleted_checkpoint_is_no_damage(tmp_path, capsys, lost, monkeypatch):
+    """Killed while an old one was deleted: its manifest is gone first, so that it is not even tried."""
+    for step in (10, 20):
+        checkpoints.save(tmp_path, example(step), keep=2)
+    monkeypatch.setattr(shutil, "rmtree", lambda path: (path / lost).unlink(missing_ok=True))
+    checkpoints.remove(tmp_path / "step-20")
+    monkeypatch.undo()
+    assert same(checkpoints.load_latest(tmp_path), example(10))
+    assert capsys.readouterr().err == ""
 
 
 def test_planted_early_manifest_is_noticed(tmp_path):
