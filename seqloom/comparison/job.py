@@ -31,6 +31,7 @@ from seqloom.tasks import task_class
 
 SAMPLE_TOKENS = 80
 FAILED = "failed: "  # what the last line of a log begins with
+DOCUMENTS = "documents"  # the items of bits per byte; no suite is called so
 
 
 def result_of(out: Path, place: str, seed: int) -> Path:
@@ -61,7 +62,7 @@ def work(out: Path, place: str, seed: int) -> None:
     items: dict[str, np.ndarray] = {}
     found: dict[str, Any] = {
         "metrics": read_json(folder / "metrics.json"),
-        "held_out": run.evaluate(out / row["data"]),
+        "held_out": run.evaluate(out / row["data"], items=True),
         "definition": run.definition(),
         "suites": {},
         "milestones": [],
@@ -69,6 +70,8 @@ def work(out: Path, place: str, seed: int) -> None:
         "sample": sample(run, plan["prompt"]),
         "by": {kind: plan[kind] for kind in ("suites", "tasks", "milestones")},
     }
+    for name, values in found["held_out"].pop("items", {}).items():
+        items[f"{DOCUMENTS}.{name}"] = values
     for suite in plan["suites"]:
         scores = measured(run, suite, out)
         outcomes = scores.pop("items", None)

@@ -72,7 +72,8 @@ def test_the_table(finished):
     assert found.rows == ["n-gram", "LSTM", "GPT"] and all(seeds == [0, 1] for seeds in found.seeds.values())
     figures = {figure.name: figure for figure in found.figures}
     assert set(figures) == {"bits per byte", "pairs"}
-    assert figures["bits per byte"].values["LSTM"].shape == (2,)
+    assert figures["bits per byte"].values["LSTM"].shape == (2, 6), "every document of every seed"
+    assert all(figure.deterministic == {"n-gram"} for figure in found.figures)
     assert figures["pairs"].values["LSTM"].shape == (2, 60), "every pair of every seed"
     for row in found.rows:
         assert figures["pairs"].interval(row).value == pytest.approx(figures["pairs"].values[row].mean())
@@ -85,6 +86,27 @@ def test_the_table(finished):
     assert [each.figure for each in found.answers] == ["bits per byte", "pairs"]
     assert "asked when there were results" not in " ".join(found.caveats)
     assert "budget: 3,000 tokens" in found.held and "batches.length = 16" in found.held
+
+
+def test_documents_add_up(finished):
+    _, folder = finished
+    for path in (folder / "results").glob("*/*.json"):
+        items, found = np.load(path.with_suffix(".npz")), json.loads(path.read_text())["held_out"]
+        assert "items" not in found and len(items["documents.bits"]) == found["documents"] == 6
+        assert items["documents.bytes"].sum() == found["bytes"]
+        ratio = items["documents.bits"].sum() / items["documents.bytes"].sum()
+        assert ratio == pytest.approx(found["bits_per_byte"], rel=1e-6)
+
+
+def test_results_of_an_earlier_version_are_collected(finished, text, tmp_path):
+    """They have no documents: their bits per byte have seeds alone, as they had."""
+    folder = shutil.copytree(finished[1], tmp_path / "old")
+    for path in (folder / "results").glob("*/*.npz"):
+        np.savez(path, **{name: values for name, values in np.load(path).items() if not name.startswith("documents")})
+    found = compare(plan_of(text, **WHOLE), folder, device="cpu")
+    bits = found.figures[0]
+    assert bits.name == "bits per byte" and bits.values["LSTM"].shape == (2,) and bits.interval("LSTM").bounded
+    assert any("measured by an earlier version" in line for line in found.caveats)
 
 
 def test_the_page_and_the_files(finished):
