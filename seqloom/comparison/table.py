@@ -285,9 +285,13 @@ def counted(row: dict[str, Any]) -> bool:
     return learns(row)["name"] == "counts"
 
 
-def copied(rows: list[dict[str, Any]]) -> frozenset[str]:
-    """Rows in which nothing is random."""
-    return frozenset(row["name"] for row in rows if counted(row))
+def copied(rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]]) -> frozenset[str]:
+    """Rows in which nothing is random: those that count the whole text. A smaller budget takes documents by the seed."""
+    return frozenset(
+        row["name"]
+        for row in rows
+        if counted(row) and all(each["metrics"]["epochs"] >= 1 for each in results[row["name"]].values())
+    )
 
 
 def bits_figure(
@@ -304,7 +308,7 @@ def bits_figure(
             missing[row["name"]] = NO_ORDER
         else:
             missing[row["name"]] = "its tokenizer does not account for every byte"
-    figure = Figure(BITS, True, values, missing, copied(rows), "documents")
+    figure = Figure(BITS, True, values, missing, copied(rows, results), "documents")
     sizes = [each.get(f"{DOCUMENTS}.bytes", NOTHING) for row in values for each in items[row].values()]
     if not sizes or len(sizes[0]) < 2 or not all(np.array_equal(each, sizes[0]) for each in sizes):
         return figure
@@ -365,7 +369,7 @@ def suite_figure(
         False,
         values,
         missing,
-        copied(rows),
+        copied(rows, results),
         outcomes=True,
         sets=told,
         fixed_sets=suite["name"] == "pairs",

@@ -242,7 +242,7 @@ def test_pooled_seeds_are_said():
     assert "not pooled over a, b, c, d" in Figure("x", False, values | {"d": 100 * values["d"]}, {}).method()
 
 
-def bits(with_documents: bool) -> tuple[Figure, list[str]]:
+def bits(with_documents: bool, epochs: float = 1.0) -> tuple[Figure, list[str]]:
     rows = [
         {"name": "n-gram", "recipe": {"objective": {"name": "counts"}}},
         {"name": "GPT", "recipe": {"objective": {"name": "next-token"}}},
@@ -252,7 +252,10 @@ def bits(with_documents: bool) -> tuple[Figure, list[str]]:
     found = {row: {seed: random.normal(2, 0.2, 30) * sizes for seed in (0, 1)} for row in ("n-gram", "GPT")}
     found["n-gram"][1] = found["n-gram"][0]
     results = {
-        row: {seed: {"held_out": {"bits_per_byte": each.sum() / sizes.sum()}} for seed, each in seeds.items()}
+        row: {
+            seed: {"held_out": {"bits_per_byte": each.sum() / sizes.sum()}, "metrics": {"epochs": epochs}}
+            for seed, each in seeds.items()
+        }
         for row, seeds in found.items()
     }
     items = {
@@ -272,6 +275,10 @@ def test_documents_are_the_items_of_bits_per_byte():
     figure, told = bits(with_documents=True)
     assert figure.values["GPT"].shape == (2, 30) and not told
     assert figure.interval("n-gram").bounded and figure.interval("n-gram").low < figure.interval("n-gram").high
+    assert figure.deterministic == {"n-gram"}
+    assert not bits(with_documents=True, epochs=0.5)[0].deterministic, (
+        "which half of the text it counts depends on the seed"
+    )
 
 
 def test_results_without_documents_are_still_collected():
