@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, matrix, page, table, whiskers
 from seqloom.comparison.plan import slug
 from seqloom.comparison.table import BITS, CHANCE, Comparison, Figure, pareto
+from seqloom.cost import DeviceLog
 from seqloom.files import read_json, write_bytes, write_json
 from seqloom.metrics.differences import Difference
 from seqloom.metrics.intervals import Interval
@@ -46,7 +47,7 @@ def write_report(found: Comparison, folder: Path) -> Path:
         note = f'<p class="note">{escaped(each.note)}</p>' if each.note else ""
         parts.append(f"<h2>{escaped(each.title)}</h2>{each.drawn}{note}")
     parts += told_apart(found)
-    parts.append("<h2>What it cost</h2>" + table(cost_header(found), cost_cells(found), colour))
+    parts.append("<h2>What it cost</h2>" + table(cost_header(found), cost_cells(found), colour) + cost_note(found))
     boxes = [f"<div><h3>{escaped(name)}</h3><pre>{escaped(text)}</pre></div>" for name, text in found.samples.items()]
     parts.append(f'<h2>Samples</h2><div class="samples">{"".join(boxes)}</div>')
     parts += bullets(found.held, "What was held fixed", "")
@@ -149,6 +150,14 @@ def cost_cells(found: Comparison) -> list[list[str]]:
         row = [name, human(cost["tokens"]), f"{cost['flops']:.3e}", clock(cost["seconds"]), f"{cost['energy_kwh']:.2e}"]
         rows.append([*row, *([f"{cost['price']:.4f}"] if "price" in cost else [])])
     return rows
+
+
+def cost_note(found: Comparison) -> str:
+    """Seconds are those of the clock; energy and price are shares, where several jobs ran at the same time."""
+    lines = [f"Energy: {method}." for method in found.energy]
+    if found.plan["price"]:
+        lines.append(f"Price: by the hour of the device, {DeviceLog.METHOD}.")
+    return f'<p class="note">{"<br>".join(map(escaped, lines))}</p>'
 
 
 def told_apart(found: Comparison) -> list[str]:

@@ -144,6 +144,7 @@ class Comparison(NamedTuple):
     rows: list[str]
     seeds: dict[str, list[int]]  # those that are finished
     costs: dict[str, dict[str, float]]  # of a row, the mean over its seeds
+    energy: list[str]  # how it was measured
     figures: list[Figure]
     answers: list[Answer]
     curves: dict[str, Curves]
@@ -183,7 +184,8 @@ class Comparison(NamedTuple):
             for each in self.answers
         ]
         return {
-            "name": self.name, "seeds": self.seeds, "costs": self.costs, "figures": figures, "answers": answers,
+            "name": self.name, "seeds": self.seeds, "costs": self.costs, "energy_methods": self.energy,
+            "figures": figures, "answers": answers,
             "milestones": self.milestones, "kinds": self.kinds, "held_fixed": self.held, "caveats": self.caveats,
             "samples": self.samples, "versions": self.versions, "plan": self.plan,
         }  # fmt: skip
@@ -214,6 +216,7 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         rows=names,
         seeds={name: list(results[name]) for name in names},
         costs=costs,
+        energy=sorted({each["metrics"]["energy_method"] for seeds in results.values() for each in seeds.values()}),
         figures=figures,
         answers=answers(record["questions"], figures),
         curves={row["name"]: curves_of(runs[row["name"]], meaning(row, configs)) for row in rows if not counted(row)},
@@ -270,7 +273,9 @@ def costs_of(results: Iterable[dict[str, Any]], price: dict[str, Any] | None) ->
     metrics = [result["metrics"] for result in results]
     found = {name: float(np.mean([each[name] for each in metrics])) for name in COSTS}
     if price is not None:
-        found["price"] = found["seconds"] / 3600 * price["hour"]
+        # results of earlier versions have no share of the device
+        shares = [each.get("device_seconds", each["seconds"]) for each in metrics]
+        found["price"] = float(np.mean(shares)) / 3600 * price["hour"]
     return found
 
 

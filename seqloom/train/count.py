@@ -157,6 +157,7 @@ class Count:
             self.count(tokens, asked)
             state = Progressed(tokens=tokens, seconds=time.monotonic() - started)
             state.joules = self.meter.joules(state.seconds)
+            state.device_seconds = self.meter.device_seconds(state.seconds)
             self.keep(state)
             if self.validate is not None:
                 state.evaluation = self.validate(asked) or {}
