@@ -9,11 +9,14 @@ softmax is counted at what a target costs on average, by how often the training 
 """
 
 import ctypes
+import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import nn
 
 from seqloom.batch import Learner, Sizes
@@ -126,22 +129,86 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class DeviceLog:
+    """Which jobs had the device when, written by all of them into one file, a line an event. While several have it, its time and
+    its joules are divided equally between them."""
+
+    METHOD = "divided equally, moment by moment, between the jobs that ran at the same time"
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def note(self, job: int, event: str, joules: float | None = None) -> None:
+        """event: "begin" or "end". joules: what the device has used since any time; None where that is not known."""
+        line = json.dumps({"job": job, "event": event, "time": time.monotonic(), "joules": joules})
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def share(self, since: float, until: float, joules: tuple[float, float] | None = None) -> tuple[float, float]:
+        """The seconds and joules of one job that had the device in this time. joules: what the device had used at either end."""
+        known = {} if joules is None else dict(zip((since, until), joules, strict=True))
+        open_jobs: set[int] = set()
+        changes = []  # when the number of jobs changed, and to which
+        for event in self.events():
+            (open_jobs.add if event["event"] == "begin" else open_jobs.discard)(event["job"])
+            changes.append((event["time"], max(len(open_jobs), 1)))
+            if event["joules"] is not None:
+                known[event["time"]] = event["joules"]
+        times = np.array([moment for moment, _ in changes])
+        active = np.array([1, *(number for _, number in changes)])  # before the first event, and from each of them on
+        borders = np.array([since, *times[(times > since) & (times < until)], until])
+        weights = 1 / active[np.searchsorted(times, borders[:-1], side="right")]
+        seconds = float((np.diff(borders) * weights).sum())
+        if joules is None:
+            return seconds, 0.0
+        points = sorted(known)
+        used = np.interp(borders, points, [known[point] for point in points])
+        return seconds, float((np.diff(used) * weights).sum())
+
+    def events(self) -> list[dict[str, Any]]:
+        try:
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            return sorted((json.loads(line) for line in lines), key=lambda event: event["time"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return []  # nobody else is known of
+
+
+SHARED: DeviceLog | None = None  # where this process is one of several jobs
+
+
 class EnergyMeter:
-    """Joules since it was made. On NVIDIA GPUs the driver's own counter; elsewhere an estimate, and called so."""
+    """Joules since it was made. On NVIDIA GPUs the driver's own counter; elsewhere an estimate, and called so. Of a device that
+    several jobs of a comparison have at the same time, this one's share."""
 
     WATTS_PER_CORE = 10.0  # a server CPU under load, memory included: 200–400 W for 24–64 cores
 
     def __init__(self, cuda: bool):
         self.read, self.method = self._counter() if cuda else (None, "")
         self.begin = self.read() if self.read is not None else 0.0
+        self.began = time.monotonic()
         self.cores = cores()
         if self.read is None:
             self.method = f"estimate: {self.WATTS_PER_CORE:.0f} W × {self.cores} cores × seconds"
+        if SHARED is not None:
+            self.method += f"; {SHARED.METHOD}"
+
+    def counter(self) -> float | None:
+        return None if self.read is None else self.read()
 
     def joules(self, seconds: float) -> float:
-        if self.read is not None:
-            return self.read() - self.begin
-        return self.WATTS_PER_CORE * self.cores * seconds
+        if self.read is None:
+            return self.WATTS_PER_CORE * self.cores * self.device_seconds(seconds)
+        now = self.read()
+        if SHARED is None:
+            return now - self.begin
+        return SHARED.share(self.began, time.monotonic(), (self.begin, now))[1]
+
+    def device_seconds(self, seconds: float) -> float:
+        """Of these seconds since it was made, those that the device was this job's alone, as it were."""
+        now = time.monotonic()
+        if SHARED is None or now <= self.began:
+            return seconds
+        return seconds * SHARED.share(self.began, now)[0] / (now - self.began)
 
     @staticmethod
     def _counter() -> tuple[Callable[[], float] | None, str]:

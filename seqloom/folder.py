@@ -193,6 +193,7 @@ def spent(state: Progressed, country: str, device: torch.device) -> dict[str, An
         "flops_per_second": round(rate),
         "mfu": None if peak is None else round(rate / peak, 4),
         "peak_memory_mb": None if memory is None else round(memory, 1),
+        "device_seconds": round(state.device_seconds, 3),
         "energy_kwh": kwh,
         "energy_method": state.energy_method,
         "co2_kg": cost.co2_kg(kwh, country),

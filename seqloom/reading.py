@@ -162,7 +162,7 @@ class Reading(Speaking):
         """The figures of a suite (evaluate/suites.py) on its published files, and by which definition they are.
 
         items: "items", too: a number for each of them in the order of the files, which is the same for every model."""
-        asks, read, measure = find_suite(suite)
+        asks, read, measure, _ = find_suite(suite)
         kind, started = self.scored_by(pll), time.monotonic()
         if (why := self.lacks(suite)) is not None:
             raise UsageError(f"--suite {suite}: {self.folder} {why}: leave this suite out for it")

@@ -108,3 +108,78 @@ def test_energy_and_co2():
     assert meter.method.startswith("estimate")
     assert co2_kg(1, "FR") < co2_kg(1, "world") == co2_kg(1, "nowhere")
     assert peak_of("NVIDIA H200") == 989e12 and peak_of("unknown") is None
+
+
+class FakeDevice:
+    """A clock, and a device that uses 100 W while any job has it."""
+
+    def __init__(self, monkeypatch, path):
+        self.now, self.used = 0.0, 0.0
+        monkeypatch.setattr(cost.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(cost.EnergyMeter, "_counter", staticmethod(lambda: (lambda: self.used, "a counter")))
+        monkeypatch.setattr(cost, "SHARED", cost.DeviceLog(path))
+        self.meters = {}
+
+    def pass_time(self, seconds):
+        self.now, self.used = self.now + seconds, self.used + 100 * seconds
+
+    def begin(self, job):
+        cost.SHARED.note(job, "begin", self.used)
+        self.meters[job] = cost.EnergyMeter(cuda=True), self.now
+
+    def end(self, job, killed=False):
+        meter, since = self.meters[job]
+        found = meter.joules(self.now - since), meter.device_seconds(self.now - since)
+        cost.SHARED.note(job, "end", None if killed else self.used)
+        return found
+
+
+def check_shares(monkeypatch, path):
+    """Ten seconds alone, twenty together, five alone: what is charged adds up to what the device has used."""
+    device = FakeDevice(monkeypatch, path)
+    device.begin(1)
+    device.pass_time(10)
+    device.begin(2)
+    device.pass_time(20)
+    first = device.end(1)
+    device.pass_time(5)
+    second = device.end(2)
+    assert first == pytest.approx((2000, 20)) and second == pytest.approx((1500, 15))
+    assert first[0] + second[0] == pytest.approx(device.used) and first[1] + second[1] == pytest.approx(device.now)
+
+
+def test_jobs_at_the_same_time_share_the_device(monkeypatch, tmp_path):
+    check_shares(monkeypatch, tmp_path / "device.log")
+    assert "divided equally" in cost.EnergyMeter(cuda=True).method
+
+
+def test_planted_device_charged_whole_to_every_job_is_noticed(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        cost.DeviceLog, "share", lambda self, since, until, joules=(0, 0): (until - since, joules[1] - joules[0])
+    )
+    with pytest.raises(AssertionError):
+        check_shares(monkeypatch, tmp_path / "device.log")
+
+
+def test_a_job_that_was_killed_leaves_the_device(monkeypatch, tmp_path):
+    device = FakeDevice(monkeypatch, tmp_path / "device.log")
+    device.begin(1)
+    device.begin(2)
+    device.pass_time(10)
+    device.end(2, killed=True)
+    device.pass_time(10)
+    assert device.end(1) == pytest.approx((1500, 15))
+
+
+def test_one_job_has_all_of_it(monkeypatch, tmp_path):
+    """Also where the log is gone, or damaged."""
+    for text in (None, "{", "[]\n"):
+        device = FakeDevice(monkeypatch, tmp_path / "device.log")
+        device.begin(1)
+        device.pass_time(10)
+        if text is None:
+            (tmp_path / "device.log").unlink()
+        else:
+            (tmp_path / "device.log").write_text(text)
+        assert device.end(1) == pytest.approx((1000, 10))
+        (tmp_path / "device.log").unlink()

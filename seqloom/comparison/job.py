@@ -12,12 +12,13 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqloom import errors, progress
+from seqloom import cost, errors, progress
 from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
@@ -28,9 +29,11 @@ from seqloom.recipe import build_recipe
 from seqloom.runs import Run, language_model, pretrain
 from seqloom.supervise import finetune
 from seqloom.tasks import task_class
+from seqloom.train.precision import choose_device
 
 SAMPLE_TOKENS = 80
 FAILED = "failed: "  # what the last line of a log begins with
+DOCUMENTS = "documents"  # the items of bits per byte; no suite is called so
 
 
 def result_of(out: Path, place: str, seed: int) -> Path:
@@ -43,6 +46,10 @@ def run_of(out: Path, place: str, seed: int) -> Path:
 
 def log_of(out: Path, place: str, seed: int) -> Path:
     return out / "logs" / f"{place}-{seed}.log"
+
+
+def device_log(out: Path) -> Path:
+    return out / "logs" / "device.log"
 
 
 def work(out: Path, place: str, seed: int) -> None:
@@ -61,7 +68,7 @@ def work(out: Path, place: str, seed: int) -> None:
     items: dict[str, np.ndarray] = {}
     found: dict[str, Any] = {
         "metrics": read_json(folder / "metrics.json"),
-        "held_out": run.evaluate(out / row["data"]),
+        "held_out": run.evaluate(out / row["data"], items=True),
         "definition": run.definition(),
         "suites": {},
         "milestones": [],
@@ -69,6 +76,8 @@ def work(out: Path, place: str, seed: int) -> None:
         "sample": sample(run, plan["prompt"]),
         "by": {kind: plan[kind] for kind in ("suites", "tasks", "milestones")},
     }
+    for name, values in found["held_out"].pop("items", {}).items():
+        items[f"{DOCUMENTS}.{name}"] = values
     for suite in plan["suites"]:
         scores = measured(run, suite, out)
         outcomes = scores.pop("items", None)
@@ -136,6 +145,20 @@ def sample(run: Run, prompt: str) -> str:
     return run.generate(prompt, max_new=SAMPLE_TOKENS, temperature=0.8, seed=0)[0].text
 
 
+@contextlib.contextmanager
+def on_device(out: Path) -> Iterator[None]:
+    """Jobs that run at the same time know of each other: what the device uses is shared between them."""
+    cost.SHARED = cost.DeviceLog(device_log(out))
+    meter = cost.EnergyMeter(cuda=choose_device(read_json(out / "plan.json")["device"]).type == "cuda")
+    cost.SHARED.note(os.getpid(), "begin", meter.counter())
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # a full disk
+            cost.SHARED.note(os.getpid(), "end", meter.counter())
+        cost.SHARED = None
+
+
 def stop_with(parent: int) -> None:
     """Whoever started it may be killed without a word: then it saves its state and leaves."""
 
@@ -152,7 +175,8 @@ def main() -> int:
     stop_with(os.getppid())
     progress.QUIET, errors.DEBUG = "--quiet" in sys.argv, "--debug" in sys.argv
     try:
-        work(out, place, seed)
+        with on_device(out):
+            work(out, place, seed)
     except BaseException as error:
         if not isinstance(error, Exception | KeyboardInterrupt) and not errors.is_panic(error):
             raise

@@ -6,12 +6,15 @@
 
 They stand in the form of BLiMP, and are scored as that is. Real sentences are no linguist's: some of the wrong ones are right
 by chance, so that nobody reaches 100%. A guess reaches 50%.
+
+They are made from the text itself, whatever rows a plan has. Where only a prepared text is at hand, its tokens are decoded; a
+sentence with a word that its vocabulary does not know is left out.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ import numpy as np
 from seqloom.batches.store import Store
 from seqloom.errors import DataError
 from seqloom.files import write_bytes
+from seqloom.text.survey import SPLITS, Corpus, Request, survey
 
 BORDER = re.compile(r"(?<=[.!?])\s+|\n\s*\n")  # between sentences, or paragraphs
 ENDS = (".", "!", "?")
@@ -33,13 +37,37 @@ def plain(word: str) -> bool:
     return word.isalpha() and word.islower()
 
 
-def held_out_sentences(store: Store) -> Iterator[Words]:
-    """Each once, of words that are mostly plain ones."""
-    name = "test" if "test" in store.splits else "valid"
-    split, seen = store.split(name), set()
+def held_out_texts(request: Request) -> Iterator[str]:
+    """Documents that are held out when these files are prepared, as they are in the files: the test part, or the valid part
+    where there is none."""
+    corpus = Corpus(request)
+    plan = survey(corpus).plan
+    parts: dict[int, list[str]] = {}
+    place = 0
+    for number, (document, fixed) in enumerate(corpus.documents("reading held-out text")):
+        for split, text in plan.route(number, document.text, place):
+            if SPLITS[split] != "train":
+                parts.setdefault(split, []).append(text)
+        if fixed is None:
+            place += len(document.text)
+    yield from parts[max(parts)] if parts else ()
+
+
+def prepared_texts(store: Store) -> Iterator[str]:
+    """The same of a prepared text, as its tokenizer gives it back."""
+    split, tokenizer = store.split("test" if "test" in store.splits else "valid"), store.tokenizer
     for start, stop in zip(split.offsets[:-1].tolist(), split.offsets[1:].tolist(), strict=True):
-        text = store.tokenizer.decode(split.read(start, stop - 1).tolist())
+        ids = split.read(start, stop - 1).tolist()
+        yield tokenizer.decode(ids[::-1] if store.backward else ids)
+
+
+def held_out_sentences(texts: Iterable[str], unknown: str | None = None) -> Iterator[Words]:
+    """Each once, of words that are mostly plain ones. unknown: what stands for words that are not known."""
+    seen = set()
+    for text in texts:
         for words in map(str.split, BORDER.split(text)):
+            if unknown and any(unknown in word for word in words):
+                continue
             if not SHORTEST <= len(words) <= LONGEST or not words[-1].endswith(ENDS) or tuple(words) in seen:
                 continue
             if sum(map(plain, words)) >= 0.7 * len(words):
@@ -82,9 +110,18 @@ def replacing(sentences: Sequence[Words]) -> Callable[[Words, np.random.Generato
     return replaced
 
 
-def write_pairs(data: Path, path: Path, many: int) -> int:
+def sentences_of(source: Request | Path) -> list[Words]:
+    """source: text files and how they are split, or a prepared folder."""
+    if isinstance(source, Request):
+        return list(held_out_sentences(held_out_texts(source)))
+    store = Store.open(source)
+    unk_id = store.tokenizer.unk_id
+    return list(held_out_sentences(prepared_texts(store), None if unk_id is None else store.tokenizer.token(unk_id)))
+
+
+def write_pairs(source: Request | Path, path: Path, many: int) -> int:
     """At most so many of each kind into a .jsonl file; returns how many there are in all."""
-    sentences = list(held_out_sentences(Store.open(data)))
+    sentences = sentences_of(source)
     random = np.random.default_rng(0)
     kinds = {"order": swapped, "agreement": disagreeing, "word": replacing(sentences)}
     rows = []
@@ -98,8 +135,9 @@ def write_pairs(data: Path, path: Path, many: int) -> int:
             good = " ".join(sentences[i])
             rows.append({"sentence_good": good, "sentence_bad": " ".join(bad), "UID": kind, "linguistics_term": kind})
     if not rows:
+        where = source.train[0] if isinstance(source, Request) else source
         raise DataError(
-            f"{data}: no sentence of {SHORTEST} to {LONGEST} words in its held-out text to make minimal pairs of: leave out "
+            f"{where}: no sentence of {SHORTEST} to {LONGEST} words in its held-out text to make minimal pairs of: leave out "
             f"'pairs', or prepare more text"
         )
     write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 from seqloom.charts import COLOURS, Curve, as_file, chart, escaped, matrix, page, table, whiskers
 from seqloom.comparison.plan import slug
-from seqloom.comparison.table import CHANCE, Comparison, Figure, pareto
+from seqloom.comparison.table import BITS, CHANCE, Comparison, Figure, pareto
+from seqloom.cost import DeviceLog
 from seqloom.files import read_json, write_bytes, write_json
 from seqloom.metrics.differences import Difference
+from seqloom.metrics.intervals import Interval
 from seqloom.progress import clock, human
 
 WINNER, AMONG = " ★", " ☆"
@@ -18,8 +20,9 @@ EFFORTS = {
     "tokens": "tokens read", "flops": "floating-point operations", "seconds": "seconds", "joules": "joules",
 }  # fmt: skip
 LEGEND = (
-    "★ told apart from every other row; ☆ not told apart from the best: no winner is named inside the noise. Intervals are 95%, "
-    "over seeds, and where there are items over seeds and items; many comparisons are corrected for."
+    "★ told apart from every other row; ☆ not told apart from the best: no winner is named inside the noise. Intervals are 95%; "
+    "where there are two, the first is for other sets of items and the second for other items of the same sets. Many comparisons "
+    "are corrected for."
 )
 
 
@@ -36,14 +39,15 @@ def write_report(found: Comparison, folder: Path) -> Path:
     write_json(folder / "comparison.json", found.record() | {"pictures": names})
     write_bytes(folder / "table.csv", as_csv(found).encode())
     parts = [f"<h1>{escaped(found.name)}</h1>", table(header(found), cells(found), colour)]
-    parts += [f'<p class="note">{escaped(LEGEND)}</p>', *missing(found)]
+    methods = "<br>".join(escaped(figure.method()) for figure in found.figures)
+    parts += [f'<p class="note">{escaped(LEGEND)}</p><p class="note">{methods}</p>', *missing(found)]
     parts += bullets(found.caveats, "Before you believe a difference", "note")
     parts += answered(found)
     for each in pictures:
         note = f'<p class="note">{escaped(each.note)}</p>' if each.note else ""
         parts.append(f"<h2>{escaped(each.title)}</h2>{each.drawn}{note}")
     parts += told_apart(found)
-    parts.append("<h2>What it cost</h2>" + table(cost_header(found), cost_cells(found), colour))
+    parts.append("<h2>What it cost</h2>" + table(cost_header(found), cost_cells(found), colour) + cost_note(found))
     boxes = [f"<div><h3>{escaped(name)}</h3><pre>{escaped(text)}</pre></div>" for name, text in found.samples.items()]
     parts.append(f'<h2>Samples</h2><div class="samples">{"".join(boxes)}</div>')
     parts += bullets(found.held, "What was held fixed", "")
@@ -81,7 +85,9 @@ def shown(figure: Figure, row: str, best: list[str]) -> str:
     mark = "" if row not in best else WINNER if len(best) == 1 else AMONG
     if not interval.bounded:
         return f"{interval.value:.4f}"
-    return f"{interval.value:.4f} ± {(interval.high - interval.low) / 2:.4f}{mark}"
+    ends = [interval, figure.interval(row, by_item=True)] if figure.sampled_sets else [interval]
+    half = " / ".join(f"{(each.high - each.low) / 2:.4f}" for each in ends)
+    return f"{interval.value:.4f} ± {half}{mark}"
 
 
 def header(found: Comparison) -> list[str]:
@@ -101,7 +107,7 @@ def cells(found: Comparison) -> list[list[str]]:
             f"{cost['parameters']:,.0f}",
             human(cost["words"]),
             f"{cost['flops']:.2e}",
-            str(len(found.seeds[name])),
+            "–" if any(name in figure.deterministic for figure in found.figures) else str(len(found.seeds[name])),
         ]
         rows.append([name, *about, *(shown(figure, name, best[figure.name]) for figure in found.figures)])
     return rows
@@ -118,7 +124,8 @@ def as_text(found: Comparison) -> str:
         for row in rows
     ]
     asked = [f"? {question} {': '.join(told)}" for question, *told in answer_cells(found)]
-    return "\n".join([*lines, "", LEGEND, *asked, *(f"- {line}" for line in found.caveats)])
+    methods = [f"± {figure.method()}" for figure in found.figures]
+    return "\n".join([*lines, "", LEGEND, *methods, *asked, *(f"- {line}" for line in found.caveats)])
 
 
 def missing(found: Comparison) -> list[str]:
@@ -143,6 +150,14 @@ def cost_cells(found: Comparison) -> list[list[str]]:
         row = [name, human(cost["tokens"]), f"{cost['flops']:.3e}", clock(cost["seconds"]), f"{cost['energy_kwh']:.2e}"]
         rows.append([*row, *([f"{cost['price']:.4f}"] if "price" in cost else [])])
     return rows
+
+
+def cost_note(found: Comparison) -> str:
+    """Seconds are those of the clock; energy and price are shares, where several jobs ran at the same time."""
+    lines = [f"Energy: {method}." for method in found.energy]
+    if found.plan["price"]:
+        lines.append(f"Price: by the hour of the device, {DeviceLog.METHOD}.")
+    return f'<p class="note">{"<br>".join(map(escaped, lines))}</p>'
 
 
 def told_apart(found: Comparison) -> list[str]:
@@ -192,8 +207,11 @@ def answered(found: Comparison) -> list[str]:
 def as_csv(found: Comparison) -> str:
     """One line a row: costs, and of every figure its value, the ends of its interval, and whether it may be the best."""
     stream = io.StringIO()
+    ends = ("low by item", "high by item")
     names = [
-        f"{figure.name} {part}" for figure in found.figures for part in ("value", "low", "high", "may be the best")
+        f"{figure.name} {part}"
+        for figure in found.figures
+        for part in ("value", "low", "high", "may be the best", *(ends if figure.sampled_sets else ()))
     ]
     costs = list(next(iter(found.costs.values()), {}))
     best = leaders_of(found)
@@ -203,13 +221,17 @@ def as_csv(found: Comparison) -> str:
         line: list[object] = [row, len(found.seeds[row]), *found.costs[row].values()]
         for figure in found.figures:
             if row not in figure.values:
-                line += ["", "", "", ""]
+                line += [""] * (6 if figure.sampled_sets else 4)
                 continue
             interval = figure.interval(row)
-            ends = [interval.low, interval.high] if interval.bounded else ["", ""]
-            line += [interval.value, *ends, int(row in best[figure.name])]
+            line += [interval.value, *bounds(interval), int(row in best[figure.name])]
+            line += bounds(figure.interval(row, by_item=True)) if figure.sampled_sets else []
         writer.writerow(line)
     return stream.getvalue()
+
+
+def bounds(interval: Interval) -> list[object]:
+    return [interval.low, interval.high] if interval.bounded else ["", ""]
 
 
 # ---- pictures
@@ -234,7 +256,7 @@ def draw(found: Comparison, colour: dict[str, str]) -> list[Picture]:
         rows = list(figure.values)
         ends = [figure.interval(row) for row in rows]
         add(figure.name, whiskers(rows, ends, figure.name, colour))
-    bits = next((figure for figure in found.figures if figure.name == "bits per byte"), None)
+    bits = next((figure for figure in found.figures if figure.name == BITS), None)
     if bits is not None and len(bits.values) > 1:
         points = {row: (found.costs[row]["flops"], bits.interval(row).value) for row in bits.values}
         points = {row: point for row, point in points.items() if point[0] > 0}

@@ -25,13 +25,13 @@ from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import PREPARED_FILES, is_prepared_whole, prepare
 from seqloom.batches.store import Store
 from seqloom.comparison.begun import check_same, check_text, content
-from seqloom.comparison.job import FAILED, log_of, result_of
+from seqloom.comparison.job import FAILED, device_log, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PARTS, PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
 from seqloom.comparison.report import drawn_before, write_report
 from seqloom.comparison.table import Comparison, collect
-from seqloom.cost import cores
+from seqloom.cost import DeviceLog, cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
 from seqloom.files import (
     FolderKind,
@@ -47,6 +47,7 @@ from seqloom.files import (
 from seqloom.folder import RUN_FILES, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
+from seqloom.text.survey import Request
 from seqloom.threads import wait_passively
 from seqloom.train.interrupt import Interruption
 from seqloom.train.precision import choose_device
@@ -182,7 +183,7 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
     record = plain(record)
     check_same(folder, record)
     if plan.pairs and not pairs.exists():
-        write_pairs(Path(rows[0].data), pairs, plan.pairs)
+        write_pairs(Path(plan.text.prepared) if plan.text.prepared else request_of(plan, folder), pairs, plan.pairs)
     write_json(folder / "plan.json", record)
     return record
 
@@ -207,22 +208,33 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
     if plan.text.prepared is not None:
         held_out(Path(plan.text.prepared))
         return dict.fromkeys(kinds, Path(plan.text.prepared))
-    files = [Path(name) for name in plan.text.files]
     (folder / "data").mkdir(exist_ok=True)
-    if plan.text.built_in:
-        files = [folder / "data" / "built-in.jsonl"]
-        if not files[0].exists():
-            write_built_in_text(files[0])
+    if plan.text.built_in and not built_in(folder).exists():
+        write_built_in_text(built_in(folder))
+    request = request_of(plan, folder)
+    files = list(request.train)
     found = {(kind, size): folder / "data" / f"{kind}{'' if size is None else f'-{size}'}" for kind, size in kinds}
-    options: dict[str, Any] = {"lowercase": plan.text.lowercase, "split_field": plan.text.split_field}
-    if plan.text.split_field is None:
-        options |= {"valid": plan.text.valid, "test": plan.text.test}
+    options: dict[str, Any] = {"lowercase": plan.text.lowercase, "split_field": request.split_field}
+    if request.split_field is None:
+        options |= {"valid": request.valid, "test": request.test}
     check_text(folder, files, options)
     for (kind, size), place in found.items():
         if not is_prepared_whole(place):
             prepare(files, place, tokenizer=kind, vocab_size=size, **options)
         held_out(place)
     return found
+
+
+def built_in(folder: Path) -> Path:
+    return folder / "data" / "built-in.jsonl"
+
+
+def request_of(plan: PlanConfig, folder: Path) -> Request:
+    """The files of a plan, and how they are split."""
+    files = (built_in(folder),) if plan.text.built_in else tuple(map(Path, plan.text.files))
+    if plan.text.split_field is not None:
+        return Request(files, split_field=plan.text.split_field)
+    return Request(files, plan.text.valid, plan.text.test)
 
 
 def held_out(place: Path) -> None:
@@ -257,6 +269,7 @@ class Jobs:
         wait_passively(self.environment)
         self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // most, 1)))
         (folder / "logs").mkdir(exist_ok=True)
+        device_log(folder).unlink(missing_ok=True)  # of processes that are gone
 
     def run(self, left: Sequence[Job], until: float) -> dict[str, tuple[int, str]]:
         waiting, done = list(left), 0
@@ -296,6 +309,7 @@ class Jobs:
             if code is None:
                 continue
             del self.running[job]
+            DeviceLog(device_log(self.folder)).note(process.pid, "end")  # one that was killed could not
             if code == BUSY and seconds < PATIENCE:  # a killed comparison's job is about to leave
                 time.sleep(1.0)
                 self.start(job)

@@ -1,7 +1,8 @@
 """What the jobs of a comparison have found, put together: figures with intervals, what can be told apart, what differed.
 
 A figure has a number for each seed, or for each seed and item of a test that all rows have taken. Rows that have no such number
-say why. Rows are compared by a figure only if it means the same for all of them.
+say why. Rows are compared by a figure only if it means the same for all of them. A row in which nothing is random has items
+alone: its seeds are copies.
 """
 
 import json
@@ -13,11 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.comparison.job import result_of, run_of
+from seqloom.comparison.job import DOCUMENTS, result_of, run_of
+from seqloom.evaluate.suites import SUITES, find_suite
 from seqloom.files import read_json
 from seqloom.folder import decisive
 from seqloom.metrics.differences import Difference, difference, difference_of_seeds, holm, leaders
-from seqloom.metrics.intervals import Interval, nested, student
+from seqloom.metrics.intervals import Interval, Sample, by_set, nested, ratio_items, student
+from seqloom.metrics.variances import Pool, pool
 from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
@@ -28,6 +31,8 @@ Failures = Mapping[str, tuple[int, str]]
 COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
 KINDS = {"blimp": "by_phenomenon", "agreement": "by_attractors"}  # what the items of a suite are told apart by
 CHANCE = 0.05  # a difference is told from noise where it would come by chance less often than this
+BITS = "bits per byte"
+NOTHING = np.zeros(0)
 NO_ORDER = "it has no probability of the next token"
 
 
@@ -38,24 +43,76 @@ class Figure(NamedTuple):
     lower: bool  # the lowest is the best
     values: dict[str, np.ndarray]
     missing: dict[str, str]
+    deterministic: frozenset[str] = frozenset()  # rows whose seeds are copies of one another
+    items: str = "items"  # what they are
+    outcomes: bool = False  # items are right, wrong or in between
+    sets: np.ndarray | None = None  # (n,) of the items: intervals are for other sets of the kind, unless asked by item
+    fixed_sets: bool = False  # there are no other sets: all are meant
+    freedom: float | None = None  # of the variance over items that are not of one size
 
-    def interval(self, row: str) -> Interval:
-        values = self.values[row]
-        return nested(values) if values.ndim == 2 else student(values)
+    @property
+    def sampled_sets(self) -> bool:
+        return self.sets is not None and not self.fixed_sets
+
+    def sample(self, row: str, by_item: bool = False) -> Sample:
+        """Before seeds are pooled."""
+        found = Sample(
+            self.values[row], row in self.deterministic, strata=self.sets, freedom=self.freedom, outcomes=self.outcomes
+        )
+        return by_set(found, self.sets) if self.sets is not None and self.sampled_sets and not by_item else found
+
+    def pool(self) -> Pool | None:
+        return pool([self.sample(row, by_item=True) for row in self.values])
+
+    def samples(self, by_item: bool = False) -> dict[str, Sample]:
+        together = self.pool()
+        part = together and together.part
+        return {row: self.sample(row, by_item)._replace(pooled=part) for row in self.values}
+
+    def interval(self, row: str, by_item: bool = False) -> Interval:
+        """by_item: for other items of the same sets."""
+        found = self.samples(by_item)[row]
+        return nested(found) if found.scores.ndim == 2 else student(found)
 
     def leaders(self) -> list[str]:
         """The rows that are not told apart from the best; one alone is the winner. Of one row nothing is said."""
         names = list(self.values)
-        return [names[i] for i in leaders(list(self.values.values()), self.lower)] if len(names) > 1 else []
+        return [names[i] for i in leaders(list(self.samples().values()), self.lower)] if len(names) > 1 else []
+
+    def method(self) -> str:
+        """What its intervals are over, in words."""
+        of, random = [], [row for row in self.values if row not in self.deterministic]
+        if random:
+            of.append("other seeds")
+        arrays = list(self.values.values())
+        if arrays[0].ndim == 2:
+            count = f"{arrays[0].shape[1]:,} {self.items}"
+            if self.sampled_sets:
+                assert self.sets is not None
+                count += (
+                    f" in {len(np.unique(self.sets)):,} sets: ± for other sets, then for other items of the same sets"
+                )
+            of.append(f"other {self.items} ({count})")
+        lines = [f"{self.name}: intervals are for {' and '.join(of) or 'nothing that was sampled'}"]
+        if arrays[0].ndim == 2 and self.deterministic:
+            lines.append(f"{', '.join(self.deterministic)} is deterministic, and no seed changes it")
+        together = self.pool()
+        if together is not None:
+            names = [list(self.values)[i] for i in together.rows]
+            done = "pooled over" if together.part else "not pooled over"
+            lines.append(
+                f"seed variance {done} {', '.join(names)} (Bartlett's test of equal variances: p = {together.p:.2g})"
+            )
+        return "; ".join(lines)
 
     def differences(self, asked: Sequence[tuple[str, str]] | None = None) -> list[tuple[str, str, Difference, float]]:
         """Of all pairs of rows, or of those that were asked about, with the p value that so many comparisons leave of it
         (Holm, 1979)."""
         pairs = list(combinations(self.values, 2)) if asked is None else asked
-        found = []
+        found, samples = [], self.samples()
         for a, b in pairs:
-            test = difference if self.values[a].ndim == 2 else difference_of_seeds
-            found.append(test(self.values[a], self.values[b]))
+            test = difference if samples[a].scores.ndim == 2 else difference_of_seeds
+            found.append(test(samples[a], samples[b]))
         adjusted = holm([each.p for each in found])
         return [(a, b, each, p) for (a, b), each, p in zip(pairs, found, adjusted, strict=True)]
 
@@ -87,6 +144,7 @@ class Comparison(NamedTuple):
     rows: list[str]
     seeds: dict[str, list[int]]  # those that are finished
     costs: dict[str, dict[str, float]]  # of a row, the mean over its seeds
+    energy: list[str]  # how it was measured
     figures: list[Figure]
     answers: list[Answer]
     curves: dict[str, Curves]
@@ -106,13 +164,17 @@ class Comparison(NamedTuple):
             for name, values in figure.values.items():
                 means = values if values.ndim == 1 else values.mean(1)
                 rows[name] = figure.interval(name).record() | {"values": [float(value) for value in means]}
+                if figure.sampled_sets:
+                    rows[name]["by_item"] = figure.interval(name, by_item=True).record()
             pairs = [
                 {"rows": [a, b], **found.interval.record(), "p": found.p, "p_adjusted": p}
                 for a, b, found, p in figure.differences()
             ]
             figures.append(
                 {
-                    "name": figure.name, "lower_is_better": figure.lower, "rows": rows, "missing": figure.missing,
+                    "name": figure.name, "lower_is_better": figure.lower, "method": figure.method(),
+                    "deterministic": sorted(figure.deterministic & set(figure.values)), "rows": rows,
+                    "missing": figure.missing,
                     "not_told_apart_from_the_best": figure.leaders(), "differences": pairs,
                 }
             )  # fmt: skip
@@ -122,7 +184,8 @@ class Comparison(NamedTuple):
             for each in self.answers
         ]
         return {
-            "name": self.name, "seeds": self.seeds, "costs": self.costs, "figures": figures, "answers": answers,
+            "name": self.name, "seeds": self.seeds, "costs": self.costs, "energy_methods": self.energy,
+            "figures": figures, "answers": answers,
             "milestones": self.milestones, "kinds": self.kinds, "held_fixed": self.held, "caveats": self.caveats,
             "samples": self.samples, "versions": self.versions, "plan": self.plan,
         }  # fmt: skip
@@ -141,9 +204,9 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
     runs = {row["name"]: [run_of(folder, row["place"], seed) for seed in results[row["name"]]] for row in rows}
     configs = {name: read_json(places[0] / "config.json") for name, places in runs.items()}
     figures = [
-        bits_figure(rows, results),
+        bits_figure(rows, results, items),
         *masked_figures(rows, results, configs),
-        *(suite_figure(suite, rows, results, items) for suite in record["suites"]),
+        *(suite_figure(suite, rows, results, items, sets_of(folder, suite)) for suite in record["suites"]),
         *(task_figure(task["name"], rows, results) for task in record["tasks"]),
     ]
     figures, empty = [each for each in figures if each.values], [each for each in figures if not each.values]
@@ -153,6 +216,7 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         rows=names,
         seeds={name: list(results[name]) for name in names},
         costs=costs,
+        energy=sorted({each["metrics"]["energy_method"] for seeds in results.values() for each in seeds.values()}),
         figures=figures,
         answers=answers(record["questions"], figures),
         curves={row["name"]: curves_of(runs[row["name"]], meaning(row, configs)) for row in rows if not counted(row)},
@@ -163,14 +227,33 @@ def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Compari
         caveats=[
             *caveats(rows, configs, results, costs, record, failures),
             *nobody_has(empty),
+            *without_items(figures, items),
         ],
         plan=record,
         versions=next(iter(configs.values()))["versions"] if configs else record["versions"],
     )
 
 
+def without_items(figures: Sequence[Figure], items: dict[str, dict[int, dict[str, np.ndarray]]]) -> list[str]:
+    """Where seeds alone are counted in, though there could be more."""
+    found = []
+    for figure in figures:
+        if figure.name == BITS and next(iter(figure.values.values())).ndim == 1:
+            old = [row for row in figure.values if not all(f"{DOCUMENTS}.bits" in each for each in items[row].values())]
+            why = f"{', '.join(old)} measured by an earlier version, without single documents" if old else ""
+            found.append(
+                f"intervals of {BITS} are for other seeds on the same text alone: {why or 'it has no two documents'}"
+            )
+        if figure.name in SUITES and SUITES[figure.name].sets is not None and figure.sets is None:
+            found.append(
+                f"intervals of {figure.name} are for items as if they had nothing in common: the file that tells their "
+                f"sets is not there"
+            )
+    return found
+
+
 def nobody_has(empty: list[Figure]) -> list[str]:
-    asked = [figure for figure in empty if figure.name != "bits per byte"]
+    asked = [figure for figure in empty if figure.name != BITS]
     return [f"no row has {each.name}: {reason}" for each in asked for reason in dict.fromkeys(each.missing.values())]
 
 
@@ -190,7 +273,9 @@ def costs_of(results: Iterable[dict[str, Any]], price: dict[str, Any] | None) ->
     metrics = [result["metrics"] for result in results]
     found = {name: float(np.mean([each[name] for each in metrics])) for name in COSTS}
     if price is not None:
-        found["price"] = found["seconds"] / 3600 * price["hour"]
+        # results of earlier versions have no share of the device
+        shares = [each.get("device_seconds", each["seconds"]) for each in metrics]
+        found["price"] = float(np.mean(shares)) / 3600 * price["hour"]
     return found
 
 
@@ -205,7 +290,20 @@ def counted(row: dict[str, Any]) -> bool:
     return learns(row)["name"] == "counts"
 
 
-def bits_figure(rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]]) -> Figure:
+def copied(rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]]) -> frozenset[str]:
+    """Rows in which nothing is random: those that count the whole text. A smaller budget takes documents by the seed."""
+    return frozenset(
+        row["name"]
+        for row in rows
+        if counted(row) and all(each["metrics"]["epochs"] >= 1 for each in results[row["name"]].values())
+    )
+
+
+def bits_figure(
+    rows: list[dict[str, Any]],
+    results: dict[str, dict[int, dict[str, Any]]],
+    items: dict[str, dict[int, dict[str, np.ndarray]]],
+) -> Figure:
     values, missing = {}, {}
     for row in rows:
         found = [result["held_out"].get("bits_per_byte") for result in results[row["name"]].values()]
@@ -215,7 +313,16 @@ def bits_figure(rows: list[dict[str, Any]], results: dict[str, dict[int, dict[st
             missing[row["name"]] = NO_ORDER
         else:
             missing[row["name"]] = "its tokenizer does not account for every byte"
-    return Figure("bits per byte", True, values, missing)
+    figure = Figure(BITS, True, values, missing, copied(rows, results), "documents")
+    sizes = [each.get(f"{DOCUMENTS}.bytes", NOTHING) for row in values for each in items[row].values()]
+    if not sizes or len(sizes[0]) < 2 or not all(np.array_equal(each, sizes[0]) for each in sizes):
+        return figure
+    scores: dict[str, np.ndarray] = {}
+    for row, bits in values.items():
+        totals = np.stack([each[f"{DOCUMENTS}.bits"] for each in items[row].values()])
+        scores[row], freedom = ratio_items(totals, sizes[0].astype(float))
+        scores[row] += (bits - scores[row].mean(1))[:, None]  # sums of single precision: the figure is that of the run
+    return figure._replace(values=scores, freedom=freedom)
 
 
 def masked_figures(
@@ -251,6 +358,7 @@ def suite_figure(
     rows: list[dict[str, Any]],
     results: dict[str, dict[int, dict[str, Any]]],
     items: dict[str, dict[int, dict[str, np.ndarray]]],
+    sets: np.ndarray | None = None,
 ) -> Figure:
     values, missing = {}, {}
     for row in rows:
@@ -259,7 +367,27 @@ def suite_figure(
             missing[row["name"]] = next(reason for reason in reasons if reason)
         else:
             values[row["name"]] = np.stack([each[suite["name"]] for each in items[row["name"]].values()]).astype(float)
-    return Figure(suite["name"], False, values, missing)
+    same = sets is not None and all(scores.shape[1:] == sets.shape for scores in values.values())
+    told = sets if same else None
+    return Figure(
+        suite["name"],
+        False,
+        values,
+        missing,
+        copied(rows, results),
+        outcomes=True,
+        sets=told,
+        fixed_sets=suite["name"] == "pairs",
+    )
+
+
+def sets_of(folder: Path, suite: dict[str, str]) -> np.ndarray | None:
+    """Which set each item of a suite belongs to, numbered; None where it has none, or its file is gone."""
+    read, _, tell = find_suite(suite["suite"])[1:]
+    path = folder / suite["data"]
+    if tell is None or not path.exists():
+        return None
+    return np.unique(tell(read(path)), return_inverse=True)[1].reshape(-1)
 
 
 def task_figure(name: str, rows: list[dict[str, Any]], results: dict[str, dict[int, dict[str, Any]]]) -> Figure:
@@ -270,7 +398,7 @@ def task_figure(name: str, rows: list[dict[str, Any]], results: dict[str, dict[i
             values[row["name"]] = np.array([each["score"] for each in found], float)
         else:
             missing[row["name"]] = next(each["refused"] for each in found if "refused" in each)
-    return Figure(name, False, values, missing)
+    return Figure(name, False, values, missing)  # what is learnt from labelled examples begins with random weights
 
 
 # ---- curves
@@ -380,7 +508,7 @@ def caveats(
     few = [row["name"] for row in rows if len(results[row["name"]]) < len(record["seeds"])]
     if few:
         found.append(f"not all seeds are finished of: {', '.join(few)}")
-    if any(len(results[row["name"]]) == 1 for row in rows):
+    if any(len(results[row["name"]]) == 1 for row in rows if not counted(row)):
         found.append("one seed: nothing can be concluded from differences between rows, however large they look")
     if any(each["held_out"]["split"] == "valid" for seeds in results.values() for each in seeds.values()):
         found.append(

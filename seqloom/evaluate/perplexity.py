@@ -45,13 +45,15 @@ def perplexity(
     carry: bool = False,
     warmup: int | None = None,
     limit: int | None = None,
+    items: bool = False,
     stop: Callable[[], bool] = never,
     title: str = "",
 ) -> dict[str, Any] | None:
     """The metrics of one split, or of its first `limit` tokens; None if `stop` said so on the way.
 
     warmup: of recurrent models, read long documents in parts side by side, each begun with so many tokens that are not counted;
-    None reads every document from its start to its end, which is exact and slow where there are few of them."""
+    None reads every document from its start to its end, which is exact and slow where there are few of them.
+    items: "items", too, where there are bits per byte: the bits and bytes of each document, in the order of the split."""
     if split.num_documents == 0:
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
     borders = split.offsets if limit is None else clipped(split.offsets, limit)
@@ -61,12 +63,16 @@ def perplexity(
         borders = borders[[0, -1]]
     losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens, warmup)
     nats, tokens = 0.0, 0
+    documents = np.zeros(split.num_documents)
     was_training = learner.training
     learner.eval()
     try:
         with Progress(title or "evaluate", total=float(borders[-1]), unit="tokens") as bar, torch.no_grad():
-            for _, part in losses:
+            for where, part in losses:
                 nats += float(part.double().sum())
+                if items:
+                    owner = np.searchsorted(split.offsets, where, side="right") - 1
+                    documents += np.bincount(owner, part.double().cpu().numpy(), split.num_documents)
                 tokens += part.shape[0]
                 bar.advance(part.shape[0])
                 if stop():
@@ -74,7 +80,11 @@ def perplexity(
     finally:
         learner.train(was_training)
     assert tokens == int(borders[-1])
-    return measured(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
+    result = measured(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
+    if items and "bits_per_byte" in result:
+        more = split.documents["unknown_bits"].astype(float) + split.documents["surface_bits"]
+        result["items"] = {"bits": documents / math.log(2) + more, "bytes": split.document_bytes}
+    return result
 
 
 def half_context(learner: LeftToRight, max_len: int | None = None) -> int | None:

@@ -26,10 +26,11 @@ class Suite(NamedTuple):
     asks: Asks  # the scores of whole sentences; of words in their place; what comes next, which some models cannot tell
     read: Callable[[Path], Any]  # its files
     measure: Callable[[Any, Any], dict[str, Any]]  # what was read, and whoever is asked
+    sets: Callable[[Any], list[str]] | None = None  # the set that each item belongs to: its items are alike
 
 
 SUITES = {
-    "blimp": Suite("sentences", read_minimal, minimal_pairs),
+    "blimp": Suite("sentences", read_minimal, minimal_pairs, lambda pairs: [pair.group for pair in pairs]),
     "agreement": Suite("words", read_agreement, lambda read, ask: agreement(read[0], read[1], ask)),
     "lambada": Suite("continuations", read_lambada, lambada),
 }

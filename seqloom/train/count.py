@@ -156,6 +156,7 @@ class Count:
             self.count(tokens, asked)
             state = Progressed(tokens=tokens, seconds=time.monotonic() - started, energy_method=self.meter.method)
             state.joules = self.meter.joules(state.seconds)
+            state.device_seconds = self.meter.device_seconds(state.seconds)
             self.keep(state)
             if self.validate is not None:
                 state.evaluation = self.validate(asked) or {}

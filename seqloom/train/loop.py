@@ -103,6 +103,7 @@ class Progressed:
     seconds: float = 0.0
     joules: float = 0.0
     energy_method: str = ""  # how they were measured
+    device_seconds: float = 0.0  # fewer than seconds where other jobs had the device at the same time
     best: float | None = None  # the best measurement of what is watched, and when
     best_step: int = 0
     best_loss: float | None = None  # the validation loss at that step
@@ -179,9 +180,10 @@ class Fit:
             say(f"{self.folder} is finished already: give it a larger budget in a new run")
             return self.state
         self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes)
-        before, joules = self.state.seconds, self.state.joules
+        before, joules, alone = self.state.seconds, self.state.joules, self.state.device_seconds
         self.state.energy_method = meter.method
         self.joules = lambda: joules + meter.joules(self.state.seconds - before)
+        self.device_seconds = lambda: alone + meter.device_seconds(self.state.seconds - before)
         self.clock = time.monotonic() - before
         self.learner.train()
         first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, before)
@@ -431,7 +433,7 @@ class Fit:
     def save(self) -> None:
         self.flush()
         self.state.log_bytes = self.log.sync()
-        self.state.joules = self.joules()
+        self.state.joules, self.state.device_seconds = self.joules(), self.device_seconds()
         tensors = {
             "model": unique(self.learner),
             "optimizer": named_state(self.optimizer, self.learner),

@@ -6,9 +6,11 @@ import pytest
 
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
-from seqloom.comparison.pairs import OTHER_NUMBER, held_out_sentences, write_pairs
+from seqloom.comparison import pairs
+from seqloom.comparison.pairs import OTHER_NUMBER, sentences_of, write_pairs
+from seqloom.comparison.run import settled
 from seqloom.errors import DataError
-from tests.comparison.plans import write_text
+from tests.comparison.plans import GPT, LSTM, plan_of, write_text
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def test_one_thing_is_wrong(data, tmp_path):
     count = write_pairs(data, tmp_path / "pairs.jsonl", 30)
     found = rows(tmp_path / "pairs.jsonl")
     assert count == len(found) == 90 and {row["UID"] for row in found} == {"order", "agreement", "word"}
-    held_out = {" ".join(words) for words in held_out_sentences(Store.open(data))}
+    held_out = {" ".join(words) for words in sentences_of(data)}
     for row in found:
         good, bad = row["sentence_good"].split(), row["sentence_bad"].split()
         assert row["sentence_good"] in held_out and len(good) == len(bad)
@@ -54,6 +56,57 @@ def test_training_text_is_not_asked_about(data, tmp_path):
     assert sum(row["sentence_good"] in seen for row in rows(tmp_path / "pairs.jsonl")) <= 9, (
         "held-out sentences are others"
     )
+
+
+WORDS = {**LSTM, "name": "words", "tokenizer": "word", "vocab_size": 40}
+
+
+def pairs_of(folder, corpus, rows, **changes):
+    folder.mkdir(parents=True)
+    settled(plan_of(corpus, rows=rows, **changes), folder, "cpu", False)
+    return (folder / "pairs-20.jsonl").read_bytes()
+
+
+def check_rows_do_not_matter(place):
+    """Nor does their order, or what words a vocabulary lacks."""
+    text = write_text(place / "text.txt")
+    found = [
+        pairs_of(place / f"out-{i}", text, rows) for i, rows in enumerate(([GPT, WORDS], [WORDS, GPT], [WORDS], [GPT]))
+    ]
+    assert len(set(found)) == 1 and b"<unk>" not in found[0]
+    lines = text.read_text().splitlines()
+    assert all(any(row["sentence_good"] in line for line in lines) for row in map(json.loads, found[0].splitlines()))
+
+
+def test_pairs_do_not_depend_on_rows(tmp_path):
+    check_rows_do_not_matter(tmp_path)
+
+
+def test_planted_pairs_of_the_first_row_are_noticed(tmp_path, monkeypatch):
+    """As it was: decoded from the tokens of the row that comes first."""
+
+    def decoded(request):
+        folder = sorted((request.train[0].parent).glob("out-*"))[-1]
+        first = "word-40" if folder.name in ("out-1", "out-2") else "bpe-300"
+        return pairs.prepared_texts(Store.open(folder / "data" / first))
+
+    monkeypatch.setattr(pairs, "held_out_texts", decoded)
+    with pytest.raises(AssertionError):
+        check_rows_do_not_matter(tmp_path)
+
+
+def test_unknown_words_of_a_prepared_text_are_left_out(tmp_path):
+    text = write_text(tmp_path / "text.txt", 200)
+    prepare([text], tmp_path / "data", tokenizer="word", vocab_size=30, valid=0.1, test=0.2)
+    write_pairs(tmp_path / "data", tmp_path / "pairs.jsonl", 20)
+    assert "<unk>" not in (tmp_path / "pairs.jsonl").read_text()
+
+
+def test_files_and_their_lossless_tokens_give_the_same(tmp_path):
+    text = write_text(tmp_path / "text.txt")
+    prepare([text], tmp_path / "data", tokenizer="byte", valid=0.1, test=0.1)
+    found = pairs_of(tmp_path / "files", text, [GPT])
+    assert pairs_of(tmp_path / "prepared", text, [GPT], text={"prepared": str(tmp_path / "data")}) == found
 
 
 def test_text_without_sentences(tmp_path):

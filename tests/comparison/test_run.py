@@ -72,11 +72,14 @@ def test_the_table(finished):
     assert found.rows == ["n-gram", "LSTM", "GPT"] and all(seeds == [0, 1] for seeds in found.seeds.values())
     figures = {figure.name: figure for figure in found.figures}
     assert set(figures) == {"bits per byte", "pairs"}
-    assert figures["bits per byte"].values["LSTM"].shape == (2,)
+    assert figures["bits per byte"].values["LSTM"].shape == (2, 6), "every document of every seed"
+    assert not any(figure.deterministic for figure in found.figures), "the n-gram counts a part of the text"
     assert figures["pairs"].values["LSTM"].shape == (2, 60), "every pair of every seed"
     for row in found.rows:
         assert figures["pairs"].interval(row).value == pytest.approx(figures["pairs"].values[row].mean())
-        assert found.costs[row]["price"] == pytest.approx(found.costs[row]["seconds"] / 1000)
+        assert 0 < found.costs[row]["price"] <= 1.001 * found.costs[row]["seconds"] / 1000, (
+            "two at a time share the price"
+        )
     assert found.costs["LSTM"]["tokens"] == pytest.approx(3000, rel=0.05) == found.costs["GPT"]["tokens"]
     assert any("train.optim.lr" in line or "batches.kind differs" in line for line in found.caveats)
     for row, kinds in found.kinds["pairs"].items():
@@ -85,6 +88,39 @@ def test_the_table(finished):
     assert [each.figure for each in found.answers] == ["bits per byte", "pairs"]
     assert "asked when there were results" not in " ".join(found.caveats)
     assert "budget: 3,000 tokens" in found.held and "batches.length = 16" in found.held
+
+
+def test_jobs_share_the_device(finished):
+    """Two at a time: each begins and ends on the device, and is charged for its share of the time."""
+    found, folder = finished
+    events = [json.loads(line) for line in (folder / "logs" / "device.log").read_text().splitlines()]
+    assert len({event["job"] for event in events if event["event"] == "begin"}) == 6
+    metrics = [json.loads(path.read_text())["metrics"] for path in (folder / "results").glob("*/*.json")]
+    assert all(0 < each["device_seconds"] <= each["seconds"] + 0.001 for each in metrics)
+    assert any(each["device_seconds"] < 0.9 * each["seconds"] for each in metrics)
+    assert len(found.energy) == 1 and "divided equally" in found.energy[0]
+    assert "divided equally" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_documents_add_up(finished):
+    _, folder = finished
+    for path in (folder / "results").glob("*/*.json"):
+        items, found = np.load(path.with_suffix(".npz")), json.loads(path.read_text())["held_out"]
+        assert "items" not in found and len(items["documents.bits"]) == found["documents"] == 6
+        assert items["documents.bytes"].sum() == found["bytes"]
+        ratio = items["documents.bits"].sum() / items["documents.bytes"].sum()
+        assert ratio == pytest.approx(found["bits_per_byte"], rel=1e-6)
+
+
+def test_results_of_an_earlier_version_are_collected(finished, text, tmp_path):
+    """They have no documents: their bits per byte have seeds alone, as they had."""
+    folder = shutil.copytree(finished[1], tmp_path / "old")
+    for path in (folder / "results").glob("*/*.npz"):
+        np.savez(path, **{name: values for name, values in np.load(path).items() if not name.startswith("documents")})
+    found = compare(plan_of(text, **WHOLE), folder, device="cpu")
+    bits = found.figures[0]
+    assert bits.name == "bits per byte" and bits.values["LSTM"].shape == (2,) and bits.interval("LSTM").bounded
+    assert any("measured by an earlier version" in line for line in found.caveats)
 
 
 def test_the_page_and_the_files(finished):

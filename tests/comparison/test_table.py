@@ -5,7 +5,18 @@ import pytest
 
 from seqloom.comparison import table as tables
 from seqloom.comparison.report import shown
-from seqloom.comparison.table import Figure, answers, caveats, flat, masked_figures, meaning, pareto, suite_figure
+from seqloom.comparison.table import (
+    Figure,
+    answers,
+    bits_figure,
+    caveats,
+    flat,
+    masked_figures,
+    meaning,
+    pareto,
+    suite_figure,
+    without_items,
+)
 from seqloom.evaluate.minimal import MinimalPair, minimal_pairs
 from seqloom.metrics.differences import difference_of_seeds, holm
 from seqloom.recipes import find_recipe
@@ -37,7 +48,7 @@ def test_no_winner_inside_the_noise():
 
 def test_a_question_is_corrected_for_other_questions_alone():
     """Of a few rows many pairs are made; who asks about one of them beforehand need not pay for all."""
-    values = {f"row {i}": np.array([-0.01, 0.0, 0.01]) + 0.04 * (i == 1) for i in range(12)}
+    values = {f"row {i}": np.array([-0.01, 0.0, 0.01]) + 0.02 * (i == 1) for i in range(12)}
     figures = [Figure("bits", True, values, {}), Figure("other", True, {"row 0": values["row 0"]}, {"row 1": "why"})]
     questions = [{"name": f"{i}?", "rows": ["row 0", f"row {i}"]} for i in (1, 2)]
     found = answers(questions, figures)
@@ -45,7 +56,8 @@ def test_a_question_is_corrected_for_other_questions_alone():
         ("1?", "bits", "row 1"),
         ("2?", "bits", "row 2"),
     ]
-    alone = [difference_of_seeds(values["row 0"], values[f"row {i}"]) for i in (1, 2)]
+    samples = figures[0].samples()
+    alone = [difference_of_seeds(samples["row 0"], samples[f"row {i}"]) for i in (1, 2)]
     assert [each.found for each in found] == alone and [each.p for each in found] == holm([each.p for each in alone])
     among_all = {(a, b): p for a, b, _, p in figures[0].differences()}
     assert found[0].p < 0.05 < among_all["row 0", "row 1"]
@@ -84,7 +96,7 @@ def test_planted_noise_without_seeds_names_a_winner(monkeypatch):
     lucky["a"] += np.array([[0.9], [0.0], [0.0]])
     figure = Figure("score", False, lucky, {})
     assert figure.leaders() == ["a", "b"]
-    monkeypatch.setattr(tables, "leaders", lambda values, lower: [int(np.argmax([each.mean() for each in values]))])
+    monkeypatch.setattr(tables, "leaders", lambda values, lower: [int(np.argmax([each.value for each in values]))])
     assert figure.leaders() == ["a"]
 
 
@@ -154,7 +166,123 @@ def test_a_suite_has_one_accuracy():
     pairs = [MinimalPair(f"{i} good", f"{i} bad", f"f:{i}", "many" if i else "one", None, None) for i in range(5)]
     found = minimal_pairs(pairs, lambda texts, places: [float(text != "0 bad") for text in texts])
     result = {"suites": {"pairs": {key: value for key, value in found.items() if key != "items"}}}
+    row = {"name": "a", "recipe": {"objective": {"name": "next-token"}}}
     items = {"a": {0: {"pairs": np.asarray(found["items"], np.float32)}}}
-    figure = suite_figure({"name": "pairs"}, [{"name": "a"}], {"a": {0: result}}, items)
+    figure = suite_figure({"name": "pairs"}, [row], {"a": {0: result}}, items)
     assert figure.interval("a").value == pytest.approx(found["accuracy"]) == 0.6
     assert found["by_set"] == {"many": 0.5, "one": 1.0}, "whose mean is another"
+
+
+# ---- what is random, and what is not
+
+
+def check_copies():
+    """An n-gram with several seeds, and rows that happened to score alike: an interval over items, no p of 0, no winner."""
+    one = (np.random.default_rng(0).random((1, 80)) < 0.8).astype(float)
+    values = {"n-gram": np.repeat(one, 2, 0), "LSTM": np.repeat(one, 2, 0)}
+    figure = Figure("pairs", False, values, {}, frozenset(["n-gram"]), outcomes=True)
+    assert figure.leaders() == ["n-gram", "LSTM"]
+    (found,) = figure.differences()
+    assert found[3] == 1 and found[2].interval.low < found[2].interval.high
+    alone = figure.interval("n-gram")
+    assert 0.05 < alone.high - alone.low < 0.3, "that of 80 items"
+    scores = Figure("score", False, {"a": np.array([0.5, 0.5]), "b": np.array([0.7, 0.7])}, {})
+    assert scores.leaders() == ["a", "b"] and not scores.interval("a").bounded and scores.differences()[0][3] == 1
+
+
+def test_copies_are_no_certainty():
+    check_copies()
+
+
+def test_planted_copies_that_count_as_seeds_name_a_winner(monkeypatch):
+    """Divided by a variance of zero, any difference is certain."""
+
+    def certain(values, lower):
+        return [int(np.argmax([each.value for each in values]))]
+
+    monkeypatch.setattr(tables, "leaders", certain)
+    with pytest.raises(AssertionError):
+        check_copies()
+
+
+def test_a_deterministic_row_needs_no_second_seed():
+    random = np.random.default_rng(0)
+    values = {"n-gram": random.normal(size=(1, 50)), "LSTM": 3 + random.normal(size=(3, 50))}
+    figure = Figure("score", False, values, {}, frozenset(["n-gram"]))
+    assert figure.interval("n-gram").bounded and figure.leaders() == ["LSTM"]
+    assert not figure._replace(deterministic=frozenset()).interval("n-gram").bounded
+    assert "n-gram is deterministic" in figure.method()
+
+
+def figure_with_sets(fixed: bool = False) -> Figure:
+    random = np.random.default_rng(0)
+    group = np.repeat(np.arange(20), 30)
+    hard = random.normal(size=20)[group]
+    values = {name: (hard + random.normal(size=(3, 600)) > 0).astype(float) for name in "ab"}
+    return Figure("blimp", False, values, {}, outcomes=True, sets=group, fixed_sets=fixed)
+
+
+def test_both_intervals_of_sets_are_shown():
+    figure = figure_with_sets()
+    by_set, by_item = figure.interval("a"), figure.interval("a", by_item=True)
+    assert by_set.value == pytest.approx(by_item.value) and by_set.high - by_set.low > 2 * (by_item.high - by_item.low)
+    cell = shown(figure, "a", [])
+    assert cell.endswith(f"± {(by_set.high - by_set.low) / 2:.4f} / {(by_item.high - by_item.low) / 2:.4f}")
+    assert "20 sets" in figure.method()
+    made = figure_with_sets(fixed=True)
+    assert made.interval("a") == by_item and " / " not in shown(made, "a", []), (
+        "of pairs that are made here all kinds are there"
+    )
+
+
+def test_pooled_seeds_are_said():
+    random = np.random.default_rng(1)
+    values = {name: random.normal(size=3) for name in "abcd"}
+    assert "pooled over a, b, c, d" in Figure("x", False, values, {}).method()
+    assert "not pooled over a, b, c, d" in Figure("x", False, values | {"d": 100 * values["d"]}, {}).method()
+
+
+def bits(with_documents: bool, epochs: float = 1.0) -> tuple[Figure, list[str]]:
+    rows = [
+        {"name": "n-gram", "recipe": {"objective": {"name": "counts"}}},
+        {"name": "GPT", "recipe": {"objective": {"name": "next-token"}}},
+    ]
+    random = np.random.default_rng(0)
+    sizes = random.integers(50, 500, 30)
+    found = {row: {seed: random.normal(2, 0.2, 30) * sizes for seed in (0, 1)} for row in ("n-gram", "GPT")}
+    found["n-gram"][1] = found["n-gram"][0]
+    results = {
+        row: {
+            seed: {"held_out": {"bits_per_byte": each.sum() / sizes.sum()}, "metrics": {"epochs": epochs}}
+            for seed, each in seeds.items()
+        }
+        for row, seeds in found.items()
+    }
+    items = {
+        row: {
+            seed: {"documents.bits": x, "documents.bytes": sizes} if with_documents else {} for seed, x in seeds.items()
+        }
+        for row, seeds in found.items()
+    }
+    figure = bits_figure(rows, results, items)
+    for row in found:
+        means = [each["held_out"]["bits_per_byte"] for each in results[row].values()]
+        assert figure.interval(row).value == pytest.approx(np.mean(means))
+    return figure, without_items([figure], items)
+
+
+def test_documents_are_the_items_of_bits_per_byte():
+    figure, told = bits(with_documents=True)
+    assert figure.values["GPT"].shape == (2, 30) and not told
+    assert figure.interval("n-gram").bounded and figure.interval("n-gram").low < figure.interval("n-gram").high
+    assert figure.deterministic == {"n-gram"}
+    assert not bits(with_documents=True, epochs=0.5)[0].deterministic, (
+        "which half of the text it counts depends on the seed"
+    )
+
+
+def test_results_without_documents_are_still_collected():
+    figure, told = bits(with_documents=False)
+    assert figure.values["GPT"].shape == (2,) and figure.interval("GPT").bounded
+    assert not figure.interval("n-gram").bounded and figure.leaders() == ["n-gram", "GPT"]
+    assert len(told) == 1 and "earlier version" in told[0]

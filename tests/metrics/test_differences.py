@@ -8,8 +8,8 @@ from scipy import stats
 
 from seqloom.metrics import differences
 from seqloom.metrics.differences import difference, difference_of_seeds, holm, leaders
-from seqloom.metrics.intervals import Interval, Part, nested, part_of, part_of_items
-from tests.metrics.simulations import KINDS, SPREADS, among_equals, seeds_told_apart, told_apart
+from seqloom.metrics.intervals import Interval, Part, Sample, nested, part_of, part_of_items
+from tests.metrics.simulations import KINDS, SPREADS, among_equals, seeds_told_apart, sets_told_apart, told_apart
 
 ALLOWED = {600: 0.075, 2000: 0.065}  # of equal rows so many may be told apart, in so many simulations
 SIMULATIONS = [600, pytest.param(2000, marks=pytest.mark.long)]
@@ -63,12 +63,19 @@ def test_of_one_seed_nothing_can_be_concluded():
 
 
 def test_rows_without_chance():
-    """A model that is counted, not trained, is the same with every seed."""
-    assert difference_of_seeds([2.0, 2.0], [2.0, 2.0]) == ((0, 0, 0), 1)
-    assert difference_of_seeds([2.0, 2.0], [3.0, 3.0]) == ((-1, -1, -1), 0)
+    """A model that is counted, not trained, is the same with every seed: of such rows only items can be others."""
+    counts = [Sample(np.full(2, value), deterministic=True) for value in (2.0, 3.0)]
+    for a, b in (([2.0, 2.0], [2.0, 2.0]), ([2.0, 2.0], [3.0, 3.0]), counts):
+        assert difference_of_seeds(a, b).p == 1 and not difference_of_seeds(a, b).interval.bounded
+    trained = [2.9, 3.0, 3.1]
+    assert difference_of_seeds(counts[0], trained).p == pytest.approx(stats.ttest_1samp(trained, 2.0).pvalue)
     right = np.random.default_rng(0).random((2, 80)) < [[0.6], [0.7]]
     found = difference(*np.repeat(right[:, None], 3, 1))
-    assert found.p == pytest.approx(stats.ttest_rel(*right.astype(float)).pvalue)
+    expected = stats.ttest_rel(*right.astype(float)).pvalue
+    assert found.p == pytest.approx(expected)
+    assert difference(*(Sample(row[None].astype(float), deterministic=True) for row in right)).p == pytest.approx(
+        expected
+    )
 
 
 def test_rows_of_other_items_are_refused():
@@ -199,7 +206,7 @@ def test_planted_test_over_seeds_alone_is_noticed(monkeypatch):
 
 def test_planted_unpaired_items_lose_power(monkeypatch):
     def unpaired(means, a, b):
-        parts = part_of_items(a.mean(0), a), part_of_items(b.mean(0), b)
+        parts = part_of_items(a.scores.mean(0), a), part_of_items(b.scores.mean(0), b)
         return Part(sum(part.variance for part in parts), parts[0].freedom)
 
     monkeypatch.setattr(differences, "part_of_items", unpaired)
@@ -211,7 +218,7 @@ def test_planted_trust_in_many_seeds_of_one_row_is_noticed(monkeypatch):
     """Welch's own degrees of freedom."""
 
     def welch(a, b):
-        parts = part_of(a), part_of(b)
+        parts = part_of(a.scores), part_of(b.scores)
         total = sum(part.variance for part in parts)
         return Part(total, total**2 / sum(part.variance**2 / part.freedom for part in parts))
 
@@ -241,3 +248,36 @@ def test_planted_correction_that_is_too_small_is_noticed(monkeypatch):
     monkeypatch.setattr(differences, "holm", lambda p: [each * (len(p) - 7) for each in p])
     with pytest.raises(AssertionError):
         check_holm()
+
+
+def check_identical_rows():
+    """Rows that scored alike, and rows whose seeds did: no interval without width, no p of 0, no winner."""
+    one = (np.random.default_rng(0).random((1, 60)) < 0.7).astype(float)
+    copies = [Sample(np.repeat(one, 2, 0), outcomes=True), Sample(one, deterministic=True, outcomes=True)]
+    tied = Sample(np.stack([one[0], one[0][::-1]]), outcomes=True)  # as many right, of others
+    for a, b in ((copies[0], copies[0]), (copies[1], copies[1]), (copies[0], tied), (tied, tied)):
+        interval, p = difference(a, b)
+        assert p == 1 and interval.low < 0 < interval.high and leaders([a, b]) == [0, 1]
+        assert nested(a).low < nested(a).high
+    ahead = Sample(np.ones((2, 60)), outcomes=True)
+    found = difference(ahead, Sample(np.zeros((2, 60)), outcomes=True))
+    assert 0 < found.p < 0.05 and found.interval.low < 1 < found.interval.high
+    assert difference(np.random.default_rng(0).normal(1e8, 1, (5, 5000)), np.zeros((5, 5000))).p > 0
+
+
+def test_identical_rows_are_no_certainty():
+    check_identical_rows()
+
+
+def test_planted_trust_in_identical_replicates_is_noticed(monkeypatch):
+    """Equal items leave no doubt, as it was."""
+    monkeypatch.setattr(
+        differences, "part_of_items", lambda means, *rows: Part(float(means.var(ddof=1)) / len(means), 1)
+    )
+    with pytest.raises((AssertionError, ZeroDivisionError)):
+        check_identical_rows()
+
+
+@pytest.mark.parametrize("seeds", [3, 10])
+def test_rows_equal_over_sets_are_seldom_told_apart(seeds):
+    assert sets_told_apart(400, seeds, 20, 10, "0/1 at 0.7") <= ALLOWED[600]

@@ -7,9 +7,30 @@ import pytest
 from scipy import stats
 
 from seqloom.metrics import intervals
-from seqloom.metrics.intervals import Interval, Part, around, bootstrap, nested, student
+from seqloom.metrics.intervals import (
+    Interval,
+    Part,
+    Sample,
+    around,
+    bootstrap,
+    by_set,
+    nested,
+    part_of_items,
+    part_of_seeds,
+    ratio_items,
+    student,
+)
 from seqloom.metrics.students import student_quantile
-from tests.metrics.simulations import KINDS, SPREADS, over_both, over_items, over_seeds
+from tests.metrics.simulations import (
+    KINDS,
+    SPREADS,
+    over_both,
+    over_deterministic,
+    over_documents,
+    over_items,
+    over_seeds,
+    over_sets,
+)
 
 LONG = pytest.param(2000, marks=pytest.mark.long)
 
@@ -25,7 +46,7 @@ def test_one_value_tells_nothing():
     found = student([0.8])
     assert found == Interval(0.8, -math.inf, math.inf) and not found.bounded and found.holds(0.1)
     assert str(found) == "0.8000" and found.record() == {"value": 0.8}
-    assert student([0.5, 0.5]) == (0.5, 0.5, 0.5)
+    assert student([0.5, 0.5]) == Interval(0.5, -math.inf, math.inf), "equal numbers tell no more"
     for wrong in (student, bootstrap):
         with pytest.raises(ValueError, match="no "):
             wrong([])
@@ -41,11 +62,15 @@ def test_one_seed_or_one_item_tells_nothing_about_others():
 
 
 def test_parts_that_do_not_move_a_mean():
-    """The same of every seed: only items are left. The same of every item: only seeds. All the same: no doubt is left."""
+    """The same of every seed: only items are left. The same of every item: only seeds, and a few that were not seen. All the
+    same: nothing is known about how far apart scores may lie."""
     values = np.random.default_rng(0).random(7)
     assert nested(np.tile(values, (3, 1))) == pytest.approx(student(values))
-    assert nested(np.tile(values[:, None], (1, 9))) == pytest.approx(student(values))
-    assert nested(np.full((3, 9), 0.5)) == (0.5, 0.5, 0.5)
+    assert around(values.mean(), [part_of_seeds(Sample(np.tile(values[:, None], (1, 9))))]) == pytest.approx(
+        student(values)
+    )
+    assert not nested(np.full((3, 9), 0.5)).bounded
+    assert nested(Sample(np.full((3, 9), 0.5), outcomes=True)).bounded
 
 
 def test_nested_by_hand():
@@ -53,7 +78,7 @@ def test_nested_by_hand():
     scores = np.array([[1, 0, 2], [1, 4, 4]])
     seeds, items, rest = 2 / 2, 1 / 3, 4 / 2 / 6
     assert intervals.part_of(scores.mean(1)) == pytest.approx((seeds, 1))
-    assert intervals.part_of_items(scores.mean(0), scores) == pytest.approx((items - rest, 2))
+    assert intervals.part_of_items(scores.mean(0), Sample(scores)) == pytest.approx((items - rest, 2))
     assert nested(scores).high - 2 == pytest.approx(stats.t.ppf(0.975, 1))
     half = 2 * (0.75 * stats.t.ppf(0.975, 1) + 0.25 * stats.t.ppf(0.975, 8))
     assert around(2, [Part(3, 1), Part(1, 8)]) == pytest.approx((2, 2 - half, 2 + half))
@@ -108,10 +133,18 @@ def test_a_mean_is_drawn_as_any_other_score():
 
 
 def test_rows_stay_together():
-    """Of two columns that are the same the correlation is 1 in every draw."""
-    column = np.random.default_rng(0).random(50)
-    found = bootstrap(np.stack((column, column), 1), lambda rows: np.corrcoef(rows.T)[0, 1])
-    assert found == pytest.approx((1, 1, 1))
+    """Of two columns that are nearly the same the correlation is nearly 1 in every draw."""
+    column, noise = np.random.default_rng(0).random((2, 50))
+    found = bootstrap(np.stack((column, column + 1e-3 * noise), 1), lambda rows: np.corrcoef(rows.T)[0, 1])
+    assert found == pytest.approx((1, 1, 1), abs=1e-4)
+
+
+def test_draws_that_are_all_the_same():
+    """All right: how many of others would be wrong is known from how many there were. Of any other score nothing is known."""
+    for n in (20, 1000):
+        value, low, _ = bootstrap(np.ones(n))
+        assert value == 1 and (1 - low) * n == pytest.approx(3.7, abs=0.3)
+    assert not bootstrap(np.ones((20, 2)), lambda rows: 1.0).bounded
 
 
 def test_draws_are_private_and_the_same_again():
@@ -141,13 +174,13 @@ def test_planted_normal_quantiles_are_noticed(monkeypatch):
 
 
 def test_planted_interval_over_items_alone_is_noticed(monkeypatch):
-    monkeypatch.setattr(intervals, "around", lambda value, parts, level: around(value, parts[1:], level))
+    monkeypatch.setattr(intervals, "part_of_seeds", lambda row: Part(0.0, 1))
     with pytest.raises(AssertionError):
         check_nested_coverage(600, 3, "equal", "0/1 at 0.7")
 
 
 def test_planted_interval_over_seeds_alone_is_noticed(monkeypatch):
-    monkeypatch.setattr(intervals, "around", lambda value, parts, level: around(value, parts[:1], level))
+    monkeypatch.setattr(intervals, "part_of_items", lambda means, *rows: Part(0.0, 1))
     with pytest.raises(AssertionError):
         check_nested_coverage(600, 10, "small", "numbers")
 
@@ -196,7 +229,143 @@ class Orders:
         return self.random.permuted(np.tile(np.arange(low, high), (shape[0], 1)), axis=1)
 
 
+def check_draws_differ():
+    right = (np.random.RandomState(1).random((50, 200)) < 0.7).astype(float)
+    found = [bootstrap(row, lambda rows: rows.mean(), draws=100, seed=i) for i, row in enumerate(right)]
+    assert all(each.bounded and each.low < each.value < each.high for each in found)
+
+
 def test_planted_draws_without_replacement_are_noticed(monkeypatch):
-    right = (np.random.default_rng(1).random((50, 200)) < 0.7).astype(float)
+    check_draws_differ()
     monkeypatch.setattr(intervals.np.random, "default_rng", Orders)
-    assert np.mean([bootstrap(row, draws=100, seed=i).holds(0.7) for i, row in enumerate(right)]) < 0.92
+    with pytest.raises(AssertionError):
+        check_draws_differ()
+
+
+# ---- items in sets, documents, rows without anything random
+
+
+def test_sets_by_hand():
+    """Two items and four: the mean over items is that of sets weighted by their sizes; a set is one item of the jackknife."""
+    scores, sets = np.array([[1.0, 0, 1, 1, 1, 0]]), np.array([7, 7, 2, 2, 2, 2])
+    row = by_set(Sample(scores, deterministic=True), sets)
+    assert row.value == pytest.approx(scores.mean())
+    left_out = np.array([scores[0, :2].mean(), scores[0, 2:].mean()])  # without the larger set, and without the smaller
+    spread = math.sqrt(((left_out - left_out.mean()) ** 2).sum() / 2)
+    assert part_of_items(row.scores[0], row).variance == pytest.approx(spread**2)
+    assert row.freedom == 1  # of 1.8 equal sets there are 0.8, and less than one is not said
+    within = Sample(scores, deterministic=True, strata=sets)
+    parts = [0.5 * 2 / 36, 0.25 * 4 / 36]
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 3)
+    assert part_of_items(scores[0], within) == pytest.approx((sum(parts), freedom))
+
+
+def test_one_set_is_all_items_and_items_of_their_own_are_one_set():
+    scores = np.random.default_rng(0).normal(size=(3, 40))
+    plain = nested(scores)
+    for strata in (np.zeros(40, int), np.arange(40)):
+        assert nested(Sample(scores, strata=strata)) == pytest.approx(plain)
+    assert nested(by_set(Sample(scores), np.arange(40))) == pytest.approx(plain)
+
+
+def test_ratios_of_equal_sizes_are_means():
+    totals = np.random.default_rng(0).normal(size=(3, 40))
+    scores, freedom = ratio_items(totals, np.ones(40))
+    assert scores == pytest.approx(totals) and freedom == pytest.approx(39)
+    sizes = np.random.default_rng(1).random(40)
+    scores, freedom = ratio_items(totals, sizes)
+    assert scores.mean(1) == pytest.approx(totals.sum(1) / sizes.sum()) and freedom < 39
+
+
+SETS = [(5, 10, 20), (3, 67, 15), (10, 20, 10)]  # seeds, sets, items of each
+
+
+def check_sets(simulations, seeds, sets, each, kind, by, most=0.99):
+    assert (0.92 if simulations < 1000 else 0.93) <= over_sets(simulations, seeds, sets, each, kind, by) <= most
+
+
+@pytest.mark.parametrize("by", ["set", "item"])
+@pytest.mark.parametrize("kind", ["numbers", "0/1 at 0.7"])
+@pytest.mark.parametrize(("seeds", "sets", "each"), SETS)
+def test_intervals_of_sets_cover_the_truth(seeds, sets, each, kind, by):
+    check_sets(400, seeds, sets, each, kind, by)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("by", ["set", "item"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+def test_intervals_of_sets_cover_the_truth_of_blimp(seeds, kind, by):
+    check_sets(1000, seeds, 67, 15, kind, by)
+
+
+def test_planted_items_without_sets_are_noticed():
+    """As intervals were: all items as if they had nothing in common."""
+    assert over_sets(400, 5, 10, 20, "0/1 at 0.7", "none") < 0.75
+    with pytest.raises(AssertionError):
+        check_sets(400, 5, 67, 15, "0/1 at 0.7", "none")
+
+
+def check_documents(simulations, seeds, documents, spread=1.0):
+    covered, apart = over_documents(simulations, seeds, documents, spread)
+    assert covered >= (0.92 if simulations < 1000 else 0.93) and apart <= (0.075 if simulations < 1000 else 0.065)
+
+
+@pytest.mark.parametrize(("seeds", "documents"), [(2, 20), (3, 100), (10, 50)])
+def test_bits_of_documents_cover_the_truth(seeds, documents):
+    check_documents(500, seeds, documents)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("spread", [0.3, 1.0])
+@pytest.mark.parametrize("documents", [20, 100, 1000])
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+def test_bits_of_documents_cover_the_truth_anywhere(seeds, documents, spread):
+    check_documents(1000, seeds, documents, spread)
+
+
+def test_planted_mean_over_documents_is_noticed(monkeypatch):
+    """The mean of ratios is not the ratio of sums: long documents are more of the text."""
+    monkeypatch.setattr(
+        "tests.metrics.simulations.ratio_items", lambda totals, sizes: (totals / sizes, len(sizes) - 1.0)
+    )
+    with pytest.raises(AssertionError):
+        check_documents(500, 10, 50)
+
+
+def check_deterministic(simulations, items, kind):
+    covered, apart, empty = over_deterministic(simulations, items, kind)
+    assert covered >= 0.92 and apart <= 0.075 and not empty
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("items", [20, 200])
+def test_a_deterministic_row_has_items_alone(items, kind):
+    check_deterministic(600, items, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("items", [20, 100, 1000, 5000])
+def test_deterministic_rows_with_any_number_of_items(items, kind):
+    check_deterministic(2000, items, kind)
+
+
+def test_planted_copies_that_count_as_seeds_are_noticed(monkeypatch):
+    """If every copy were a seed of its own and items did not count, there would be no doubt left."""
+    monkeypatch.setattr(intervals, "part_of_items", lambda means, *rows: Part(0.0, 1))
+    with pytest.raises(AssertionError):
+        check_deterministic(100, 200, "numbers")
+
+
+def test_planted_trust_in_equal_items_is_noticed(monkeypatch):
+    monkeypatch.setattr(intervals, "UNSEEN", 0.0)
+    with pytest.raises(AssertionError):
+        check_deterministic(300, 20, "0/1 at 0.95")
+
+
+def test_shares_stay_between_0_and_1():
+    for right in (0, 1, 19, 20):
+        row = Sample((np.arange(20) < right).astype(float)[None], deterministic=True, outcomes=True)
+        value, low, high = nested(row)
+        assert 0 <= low <= value <= high <= 1 and low < high

@@ -25,7 +25,7 @@ TRAINED = [name for name in MODELS if not model_class(name).counted and name not
 PAIRED = [name for name in TRAINED if issubclass(model_class(name), EncoderDecoder)]
 LABELLED = [name for name in TRAINED if name not in PAIRED and not model_class(name).pretrains]
 OFTEN = ("lstm", "gpt2")  # of streams, of sequences; the others are as often among the long tests
-TIMES = {"seconds", "tokens_per_second", "joules", "log_bytes"}
+TIMES = {"seconds", "device_seconds", "tokens_per_second", "joules", "log_bytes"}
 
 
 @pytest.fixture(scope="module")
