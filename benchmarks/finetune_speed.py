@@ -27,8 +27,8 @@ from seqloom.batch import to_device
 from seqloom.batches.labelled import Row, batch_of
 from seqloom.models.bert import Bert
 from seqloom.tasks.classify import Classify
-from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
-from seqloom.train.optim import OptimConfig, build_optimizer, step
+from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
+from seqloom.training.optim import OptimConfig, build_optimizer, step
 
 V, SIZE, BATCHES = 30_522, 32, 16
 SHAPES = {"base": {}, "mini": {"dim": 256, "num_layers": 4, "num_heads": 4}}

@@ -55,7 +55,7 @@ def one(name: str, seed: int, folders: dict[str, Path], out: Path, extra: list[s
     import torch
 
     from seqloom.supervise import read_all, train
-    from seqloom.train import checkpoint as checkpoints
+    from seqloom.training import checkpoint as checkpoints
     from seqloom.weights import fill
 
     torch.set_num_threads(1)

@@ -26,8 +26,8 @@ from train_gpu import CUDA, commit, measure
 from seqloom.batch import IGNORE, ragged, to_device
 from seqloom.models.bert import Bert
 from seqloom.objectives.masked import Masked, MaskedLM
-from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
-from seqloom.train.optim import OptimConfig, build_optimizer, step
+from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
+from seqloom.training.optim import OptimConfig, build_optimizer, step
 
 V = 30_522
 SHAPES = {"256x128": (256, 128), "64x512": (64, 512), "ragged": (64, 512)}

@@ -25,7 +25,7 @@ def ours() -> Callable[[], None]:
     from seqloom.batch import Excerpt, ragged
     from seqloom.models.gpt2 import Gpt2
     from seqloom.objectives.next_token import NextToken
-    from seqloom.train.optim import OptimConfig, build_optimizer, step
+    from seqloom.training.optim import OptimConfig, build_optimizer, step
 
     config = Gpt2.Config(vocab_size=V, dim=D, num_layers=LAYERS, num_heads=HEADS, max_len=L, dropout=0.0)
     learner = NextToken(Gpt2(config), NextToken.Config())

@@ -42,9 +42,9 @@ from seqloom.models.own_cell import OwnCell
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import open_plugin
 from seqloom.recipes import find_recipe
-from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
-from seqloom.train.loop import restored
-from seqloom.train.optim import OptimConfig, build_optimizer, step
+from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
+from seqloom.training.loop import restored
+from seqloom.training.optim import OptimConfig, build_optimizer, step
 
 CUDA = torch.device("cuda")
 LSTMS = {

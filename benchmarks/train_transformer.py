@@ -20,8 +20,8 @@ from train_gpu import CUDA, commit, measure
 from seqloom.batch import Pair, ragged, to_device
 from seqloom.models.transformer import Transformer
 from seqloom.tasks.translate import Translate
-from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
-from seqloom.train.optim import OptimConfig, build_optimizer, step
+from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
+from seqloom.training.optim import OptimConfig, build_optimizer, step
 
 V, D, LAYERS, HEADS = 32_000, 512, 6, 8
 

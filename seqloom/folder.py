@@ -29,8 +29,8 @@ from seqloom.files import (
 )
 from seqloom.recipe import Recipe
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.train import checkpoint as checkpoints
-from seqloom.train.loop import Milestone, Progressed
+from seqloom.training import checkpoint as checkpoints
+from seqloom.training.loop import Milestone, Progressed
 from seqloom.weights import save_tensors, unique
 
 FORMAT = 1

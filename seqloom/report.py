@@ -7,8 +7,8 @@ from pathlib import Path
 from seqloom.charts import COLOURS, Curve, chart, escaped, matrix, page, table
 from seqloom.files import read_json, write_bytes
 from seqloom.text.pairs import read_pairs
-from seqloom.train.find_rate import Found
-from seqloom.train.log import read_log
+from seqloom.training.find_rate import Found
+from seqloom.training.log import read_log
 from seqloom.translator import Translator
 
 

@@ -41,10 +41,10 @@ from seqloom.recipes import find_recipe
 from seqloom.speaking import spoken_in
 from seqloom.tasks.translation_lm import TranslationLM
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.train.count import Count, check_order, select_documents
-from seqloom.train.find_rate import Found, find_rate
-from seqloom.train.loop import Fit, Milestone
-from seqloom.train.precision import choose_device, deterministic_algorithms
+from seqloom.training.count import Count, check_order, select_documents
+from seqloom.training.find_rate import Found, find_rate
+from seqloom.training.loop import Fit, Milestone
+from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.translator import Translator
 from seqloom.weights import check_fit, fill, load_tensors, shapes_only, unique
 

@@ -33,9 +33,9 @@ from seqloom.text.pairs import TextPair, read_pairs
 from seqloom.text.vectors import read_vectors
 from seqloom.tokens.learn import check_options
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.train.gradient import worth_compiling
-from seqloom.train.loop import Fit
-from seqloom.train.precision import choose_device, deterministic_algorithms
+from seqloom.training.gradient import worth_compiling
+from seqloom.training.loop import Fit
+from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.translator import Translator
 from seqloom.weights import shapes_only
 

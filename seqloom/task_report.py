@@ -13,7 +13,7 @@ from seqloom.evaluate.items import Item, Judged, Score, judged
 from seqloom.files import write_bytes
 from seqloom.metrics.intervals import Interval, bootstrap
 from seqloom.predictor import Predictor
-from seqloom.train.log import read_log
+from seqloom.training.log import read_log
 
 MISTAKES = 25  # that are shown
 CLASSES = 30  # that a matrix or a table shows

@@ -83,11 +83,11 @@ SLOW = (
     "test_weights.py",
     "tokens/test_surface.py",
     "tokens/test_tokenizer.py",
-    "train/test_average.py",
-    "train/test_checkpoint.py",
-    "train/test_find_rate.py",
-    "train/test_loop.py",
-    "train/test_resume.py",
+    "training/test_average.py",
+    "training/test_checkpoint.py",
+    "training/test_find_rate.py",
+    "training/test_loop.py",
+    "training/test_resume.py",
 )  # files that take more than a few seconds: left out by `make test-fast`
 
 

@@ -11,7 +11,7 @@ from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.runs import Run
 from seqloom.tokens.tokenizer import Tokenizer
-from tests.train.material import sentences
+from tests.training.material import sentences
 
 TEXTS = [
     "the cat sees the dog today .",

@@ -13,7 +13,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.folder import FORMAT
 from seqloom.runs import language_model, load, predictor, pretrain
 from seqloom.supervise import finetune, train
-from seqloom.train import checkpoint as checkpoints
+from seqloom.training import checkpoint as checkpoints
 from tests.tasks.labelled import examples, sentence, write
 
 QUICK = ["budget={epochs=2}", "train.log_every=1"]
@@ -105,7 +105,7 @@ def test_gradual_unfreezing_begins_at_the_top(place, tmp_path):
 
 def test_sleeping_layers_are_not_clipped_for_and_remember_nothing(place, tmp_path, monkeypatch):
     """In the first epoch of gradual unfreezing the optimizer hears of the top alone."""
-    from seqloom.train import loop
+    from seqloom.training import loop
 
     heard, true = [], loop.step
 
@@ -173,7 +173,7 @@ def test_without_validation_the_last_weights_are_kept(place, tmp_path):
 
 
 def test_a_stopped_run_goes_on_to_the_same_bits(place, tmp_path):
-    from seqloom.train.loop import Fit
+    from seqloom.training.loop import Fit
 
     whole = tuned(place, tmp_path / "whole", settings=["train.save_every=1", "task.dropout=0.3"])
     original = Fit.one_step

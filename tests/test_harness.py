@@ -154,7 +154,7 @@ from tests.encoders import run_of, tokenizer_of
 import numpy as np
 from seqloom.batch import pack
 from tests.test_harness import local_tasks, windows_by_hand
-from tests.train.material import sentences
+from tests.training.material import sentences
 
 run = run_of("gpt2", "next-token", tokenizer_of("bpe"), max_len=12)
 model = harness_model(run)

@@ -14,7 +14,7 @@ from seqloom.errors import one_line, printable
 from seqloom.progress import say
 from seqloom.runs import Run
 from seqloom.tokens.tokenizer import Tokenizer, panics_as_errors
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"  # sets the title of the window and clears the screen
 

@@ -33,7 +33,7 @@ ORDER = [
     "baseline",
     "convert",
     "cost",
-    "train",
+    "training",
     "evaluate",
     "analyse",
     "recipe",
@@ -104,7 +104,7 @@ def test_imports_point_one_way() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "import seqloom.train.loop",
+        "import seqloom.training.loop",
         "from seqloom import runs",
         "from seqloom.recipe import Recipe",
         "from ..train import loop",

@@ -12,7 +12,7 @@ from seqloom import files
 from seqloom.cli import run
 from seqloom.exchange import export_folder
 from seqloom.files import FolderKind, clear_folder, sole_owner
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 SMALL = ["--set", "model.dim=20", "--set", "model.num_layers=1", "--set", "batches.budget=256", "--tokens", "600"]
 

@@ -14,7 +14,7 @@ from seqloom.models.own_cell import OwnCell
 from seqloom.plugins import Plugin
 from seqloom.runs import load, pretrain
 from tests.contract import properties as p
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "layernorm_lstm.py"
 SMALL = ["model.dim=16", "batches.streams=4", "batches.length=16", "budget={steps=6}", "valid.limit=100"]

@@ -16,9 +16,9 @@ from seqloom.prepared import Prepared
 from seqloom.recipes import find_recipe, names
 from seqloom.runs import find_lr, load, predictor, pretrain
 from seqloom.supervise import finetune
-from seqloom.train.loop import Fit
-from tests.train.material import pairs
-from tests.train.test_resume import fingerprint
+from seqloom.training.loop import Fit
+from tests.training.material import pairs
+from tests.training.test_resume import fingerprint
 
 SMALL = ["model.dim=20", "model.num_layers=1", "batches.budget=256", "batches.length=32", "train.schedule.warmup=5"]
 ENCODER = [*SMALL, "model.num_heads=2", "model.dropout=0.1"]

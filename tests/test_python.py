@@ -2,6 +2,8 @@
 
 import gc
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from seqloom.errors import DataError, ModelError
 from tests.convert.material import save
 from tests.tasks.labelled import examples, write
 from tests.test_finetune import QUICK, SIZES
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +125,19 @@ def test_predict_overwrites_nothing(place, told, tmp_path, capsys):
         assert str(out) in capsys.readouterr().err
     assert mine.read_bytes() == before and sorted(tmp_path.iterdir()) == [mine]
     assert command(["predict", str(told.folder), str(mine), "--out", str(tmp_path / "new.jsonl"), "-q"]) == 0
+
+
+@pytest.mark.parametrize("first", ["", "import seqloom.training.loop, seqloom.comparison.run, seqloom.models.lstm"])
+def test_public_names_stay_what_they_are(first):
+    """No module of the package has the name of a function: once imported it would hide it."""
+    program = (
+        f"{first}\nimport seqloom\n"
+        "for _ in range(2):\n"
+        "    for name in seqloom.__all__:\n"
+        "        found = getattr(seqloom, name)\n"
+        "        assert callable(found) or isinstance(found, str), (name, found)\n"
+        "        exec(f'from seqloom import {name}')\n"
+        "    import seqloom.supervise, seqloom.runs, seqloom.training.loop\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from seqloom.cli import run
 from seqloom.comparison.plan import PlanConfig, check
 from seqloom.config import build
 from tests.tasks.labelled import examples, write
-from tests.train.material import sentences, write_pairs, write_text
+from tests.training.material import sentences, write_pairs, write_text
 
 README = Path(__file__).parents[1] / "README.md"
 

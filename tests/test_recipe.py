@@ -15,7 +15,7 @@ from seqloom.models import MODELS
 from seqloom.objectives import OBJECTIVES
 from seqloom.recipe import BudgetConfig, Recipe, build_recipe
 from seqloom.recipes import built_in, find_recipe, names
-from seqloom.train.loop import Budget
+from seqloom.training.loop import Budget
 
 assert lineage  # registers `recipes`
 

@@ -54,7 +54,7 @@ def test_what_is_finished_is_not_done_again(place, tmp_path, capsys):
 
 
 def test_a_killed_one_goes_on(place, tmp_path):
-    from seqloom.train.loop import Fit
+    from seqloom.training.loop import Fit
 
     original, steps = Fit.one_step, []
 

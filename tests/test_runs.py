@@ -23,8 +23,8 @@ from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.files import TEMPORARY, sha256
 from seqloom.folder import BOUND, WEIGHTS
 from seqloom.runs import Run, load, pretrain
-from seqloom.train import checkpoint as checkpoints
-from tests.train.material import RUN_FILES, prepared, write_text
+from seqloom.training import checkpoint as checkpoints
+from tests.training.material import RUN_FILES, prepared, write_text
 
 SETTINGS = {
     "lstm-tiny": ["batches.streams=4", "batches.length=16", "model.dim=16"],

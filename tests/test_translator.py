@@ -11,9 +11,9 @@ from seqloom.errors import DataError, UsageError
 from seqloom.metrics.translation import translation_scores
 from seqloom.runs import language_model, load
 from seqloom.supervise import read_all, train
-from seqloom.train import checkpoint as checkpoints
+from seqloom.training import checkpoint as checkpoints
 from seqloom.translator import Translator
-from tests.train.material import RUN_FILES, pairs, write_pairs
+from tests.training.material import RUN_FILES, pairs, write_pairs
 
 QUICK = ["budget={steps=180}", "train.eval_every=60", "train.save_every=30", "batches.budget=1024"]
 

@@ -23,8 +23,8 @@ from seqloom.convert.read import read_model
 from seqloom.prepared import Prepared
 from seqloom.recipe import build_recipe
 from seqloom.runs import Run, begin_learner, language_model
-from seqloom.train.precision import choose_device
-from seqloom.train.schedule import rate_factor
+from seqloom.training.precision import choose_device
+from seqloom.training.schedule import rate_factor
 
 
 def padded(example: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -29,7 +29,7 @@ from seqloom.recipe import build_recipe
 from seqloom.runs import Run, language_model, pretrain
 from seqloom.supervise import finetune
 from seqloom.tasks import task_class
-from seqloom.train.precision import choose_device
+from seqloom.training.precision import choose_device
 
 SAMPLE_TOKENS = 80
 FAILED = "failed: "  # what the last line of a log begins with

@@ -49,8 +49,8 @@ from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
 from seqloom.text.survey import Request
 from seqloom.threads import wait_passively
-from seqloom.train.interrupt import Interruption
-from seqloom.train.precision import choose_device
+from seqloom.training.interrupt import Interruption
+from seqloom.training.precision import choose_device
 
 BUSY = 8  # the exit code of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder

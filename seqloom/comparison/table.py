@@ -25,7 +25,7 @@ from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.recipe import BatchesConfig
-from seqloom.train.log import read_log
+from seqloom.training.log import read_log
 
 Failures = Mapping[str, tuple[int, str]]
 COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")

@@ -13,7 +13,7 @@ from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.runs import Run, load, pretrain
-from tests.train.material import write_text
+from tests.training.material import write_text
 
 CPU = torch.device("cpu")
 SMALL = ["model.dim=12", "budget={steps=2}", "valid.limit=100"]

@@ -13,7 +13,7 @@ from seqloom.cli import run
 from seqloom.errors import DataError, UsageError
 from seqloom.runs import pretrain
 from tests.contract import properties as p
-from tests.train.material import prepared, write_text
+from tests.training.material import prepared, write_text
 
 K = 12
 

@@ -16,7 +16,7 @@ from seqloom.prepared import Prepared
 from seqloom.recipe import Recipe
 from seqloom.recipes import find_recipe
 from seqloom.runs import begin_learner, milestones, pretrain
-from seqloom.train.count import select_documents
+from seqloom.training.count import select_documents
 
 LENGTHS = (1, 2, 3, 8, 40, 1000)  # words of a document
 TOTAL = 6000  # of a text

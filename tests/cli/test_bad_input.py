@@ -20,8 +20,8 @@ from seqloom.batch import Loss
 from seqloom.cli import fail, run
 from seqloom.objectives.next_token import NextToken
 from seqloom.runs import load
-from seqloom.train import checkpoint as checkpoints
-from tests.train.material import prepared
+from seqloom.training import checkpoint as checkpoints
+from tests.training.material import prepared
 
 Capture = pytest.CaptureFixture[str]
 SETTINGS = ("batches.streams=4", "batches.length=16", "model.dim=16", "budget.steps=20", "train.save_every=5")
@@ -460,7 +460,7 @@ def test_a_signal_saves_the_state(
     assert kept is not None and kept.step > 0
     assert f"stopped at step {kept.step}, state saved in {tmp_path / 'run'}" in line and "--resume" in line
     # five minutes are more than a test has: it goes on as if they were nearly over
-    from seqloom.train.loop import Progressed
+    from seqloom.training.loop import Progressed
 
     spent = Progressed.spent
     monkeypatch.setattr(

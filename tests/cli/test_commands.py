@@ -13,7 +13,7 @@ from seqloom.cli import app, register, run
 from seqloom.models import MODELS
 from seqloom.recipes import names
 from seqloom.runs import load
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 register()
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]

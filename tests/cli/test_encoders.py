@@ -11,7 +11,7 @@ import pytest
 from seqloom.batches.prepare import prepare
 from seqloom.cli import encoders, run, training, using
 from seqloom.runs import load, pretrain
-from tests.train.material import write_text
+from tests.training.material import write_text
 
 assert encoders and training and using  # register the commands
 

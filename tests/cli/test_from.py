@@ -10,9 +10,9 @@ import torch
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run, training
 from seqloom.runs import load, pretrain
-from seqloom.train.loop import Fit
+from seqloom.training.loop import Fit
 from seqloom.weights import unique
-from tests.train.material import prepared, write_text
+from tests.training.material import prepared, write_text
 
 assert training  # registers the command
 

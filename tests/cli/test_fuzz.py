@@ -24,9 +24,9 @@ from seqloom.evaluate import agreement
 from seqloom.folder import BOUND
 from seqloom.runs import pretrain
 from seqloom.text import pairs as text_pairs
-from seqloom.train.loop import Fit
+from seqloom.training.loop import Fit
 from tests.mutation import damaged, mutated_json, mutated_tensors
-from tests.train.material import pairs, sentences, write_text
+from tests.training.material import pairs, sentences, write_text
 
 COUNT = 2000  # files a parser
 PATIENCE = 20  # seconds for one of them

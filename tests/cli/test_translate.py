@@ -11,7 +11,7 @@ import seqloom.cli.tasks
 import seqloom.cli.training
 from seqloom.cli import run, spread
 from tests.cli.test_bad_input import fails
-from tests.train.material import pairs, write_pairs
+from tests.training.material import pairs, write_pairs
 
 SMALL = ["--set", "budget={steps=120}", "--set", "batches.budget=1024", "--tokenizer", "word", "--quiet"]
 

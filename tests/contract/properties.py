@@ -14,8 +14,8 @@ from seqloom.models import model_class
 from seqloom.objectives.counted import Counted
 from seqloom.objectives.next_token import NextToken
 from seqloom.tokens.spelling import BEGIN, END, FIRST_BYTE, spell
-from seqloom.train.count import count_ngrams, put
-from seqloom.train.optim import OptimConfig, build_optimizer, step
+from seqloom.training.count import count_ngrams, put
+from seqloom.training.optim import OptimConfig, build_optimizer, step
 
 VOCAB = 61
 LENGTHS = (31, 32, 33, 63, 64, 65, 1, 2)

@@ -439,7 +439,7 @@ def test_wrong_calls(good, tmp_path, capsys):
 
 def test_a_run_that_has_no_counterpart(tmp_path, capsys):
     from seqloom.runs import pretrain
-    from tests.train.material import prepared
+    from tests.training.material import prepared
 
     data = prepared(tmp_path / "data", 300)
     small = ["model.dim=16", "budget={steps=2}", "valid.limit=100"]

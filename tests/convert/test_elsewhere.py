@@ -27,7 +27,7 @@ from seqloom.weights import load_tensors, save_tensors
 from tests.convert import elsewhere, material
 from tests.convert.material import KINDS, save
 from tests.tasks.labelled import examples, write
-from tests.train.material import sentences, write_pairs
+from tests.training.material import sentences, write_pairs
 
 ENCODERS = ["bert", "roberta", "xlm-r", "albert", "electra", "ernie"]
 DECODERS = ["gpt", "gpt2"]

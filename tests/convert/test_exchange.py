@@ -15,7 +15,7 @@ from seqloom.objectives.masked import Masked
 from seqloom.runs import load, pretrain
 from seqloom.supervise import train
 from tests.convert.material import KINDS, TEXTS, build, save
-from tests.train.material import prepared, write_pairs
+from tests.training.material import prepared, write_pairs
 
 
 @pytest.fixture(scope="module")

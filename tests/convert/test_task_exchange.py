@@ -13,7 +13,7 @@ from seqloom.exchange import export_folder, import_folder, load
 from seqloom.runs import pretrain
 from seqloom.supervise import finetune
 from tests.tasks.labelled import examples, write
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 SMALL = [
     "model.dim=24",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from seqloom.decode.stream import TORN, TextStream
 from seqloom.tokens.tokenizer import Tokenizer
-from tests.train.material import sentences
+from tests.training.material import sentences
 
 BYTES = Tokenizer.train("byte", [])
 KINDS = {

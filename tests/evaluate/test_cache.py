@@ -13,7 +13,7 @@ from seqloom.cli import run as call
 from seqloom.errors import UsageError
 from seqloom.evaluate import cache
 from seqloom.runs import Run, pretrain
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 SIZE = 7
 

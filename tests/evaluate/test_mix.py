@@ -13,7 +13,7 @@ from seqloom.cli import run as call
 from seqloom.evaluate import mix
 from seqloom.evaluate.mix import Part, best_weight, mixture_loss, split_losses
 from seqloom.runs import load, pretrain
-from tests.train.material import sentences, write_text
+from tests.training.material import sentences, write_text
 
 
 def losses(seed: int, n: int = 3000, gap: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

@@ -12,7 +12,7 @@ from seqloom.evaluate import minimal, pseudo
 from seqloom.exchange import import_folder
 from seqloom.runs import load
 from tests.convert.material import KINDS, build, fast
-from tests.train.material import sentences
+from tests.training.material import sentences
 
 TIE = ("the cat sees a bird .", "the  cat sees a bird .")  # one for a vocabulary that does not know blanks
 

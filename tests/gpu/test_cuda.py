@@ -10,7 +10,7 @@ from seqloom.batch import Excerpt, pack, to_device
 from seqloom.batches.plan import Streams
 from seqloom.blocks import kernels
 from seqloom.blocks.recurrent import ElmanCell, GruCell, LstmCell, fused, scan
-from seqloom.train.gradient import Gradient, worth_compiling
+from seqloom.training.gradient import Gradient, worth_compiling
 from tests.contract import properties as p
 from tests.corpus import random_corpus
 
@@ -106,8 +106,8 @@ def test_compiled_equals_eager(name):
 def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
     from seqloom.errors import Interrupted
     from seqloom.runs import pretrain
-    from seqloom.train.loop import Fit
-    from tests.train.material import prepared
+    from seqloom.training.loop import Fit
+    from tests.training.material import prepared
 
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     data = prepared(tmp_path / "data")
@@ -270,7 +270,7 @@ def test_beams_of_one_source_equal_those_of_the_cpu(name):
 
 def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
     from seqloom.runs import load, pretrain
-    from tests.train.material import prepared
+    from tests.training.material import prepared
 
     data = prepared(tmp_path / "data")
     fast = pretrain("ngram-small", data, tmp_path / "run", device="cuda")
@@ -400,7 +400,7 @@ def test_adaptive_softmax_on_the_gpu_equals_the_one_on_the_cpu():
 def test_large_vocabulary_and_dropped_models_learn_on_the_gpu(recipe, settings, tmp_path):
     """And what was learnt there says the same on the CPU, whole and step by step."""
     from seqloom.runs import load, pretrain
-    from tests.train.material import prepared
+    from tests.training.material import prepared
 
     data = prepared(tmp_path / "data")
     settings = ["budget={steps=300}", "train.eval_every=100", "train.schedule.warmup=5", *settings]

@@ -12,10 +12,10 @@ from seqloom.batches.pairs import PairBatches
 from seqloom.blocks import kernels
 from seqloom.supervise import train
 from seqloom.tasks.translate import Translate
-from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
+from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
 from tests.batches.test_pairs import some_pairs
 from tests.contract import pairs as p
-from tests.train.material import write_pairs
+from tests.training.material import write_pairs
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")

@@ -14,7 +14,7 @@ from seqloom.recipes import find_recipe
 from seqloom.runs import load, pretrain
 from seqloom.tokens.spelling import spelling_table
 from seqloom.weights import load_tensors, save_tensors
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 SMALL = ["batches.streams=4", "batches.length=16", "model.dim=24", "model.proj_dim=16", "train.workers=0"]
 

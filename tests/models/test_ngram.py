@@ -16,7 +16,7 @@ from seqloom.errors import UsageError
 from seqloom.evaluate.score import score
 from seqloom.models.ngram import Ngram
 from seqloom.objectives.counted import FALLBACK, Counted
-from seqloom.train.count import check_order, count_ngrams, discounts, put, select_documents
+from seqloom.training.count import check_order, count_ngrams, discounts, put, select_documents
 from tests.contract import properties as p
 from tests.corpus import END, MemorySplit
 

@@ -8,9 +8,9 @@ from seqloom.errors import UsageError
 from seqloom.models.nnlm import Nnlm
 from seqloom.objectives.next_token import NextToken
 from seqloom.runs import pretrain
-from seqloom.train.loop import Fit
+from seqloom.training.loop import Fit
 from tests.contract import properties as p
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 
 def by_hand(learner: NextToken, text: list[int], direct: bool) -> torch.Tensor:

@@ -11,8 +11,8 @@ from seqloom.recipe import build_recipe
 from seqloom.recipes import built_in
 from seqloom.runs import pretrain
 from tests.contract import properties as p
-from tests.train.material import prepared
-from tests.train.test_resume import fingerprint, interrupted_run, settings
+from tests.training.material import prepared
+from tests.training.test_resume import fingerprint, interrupted_run, settings
 
 RECURRENT = ["nnlm", "rnn", "irnn", "jordan", "gru", "lstm"]
 
@@ -138,7 +138,7 @@ def test_models_without_a_state_are_refused():
 def test_interruptions_change_no_bit(tmp_path, monkeypatch):
     data = prepared(tmp_path / "data")
     chosen = ["objective.name=scheduled-sampling", "objective.end=0.8"]
-    monkeypatch.setattr("tests.train.test_resume.settings", lambda *arguments: [*settings(*arguments), *chosen])
+    monkeypatch.setattr("tests.training.test_resume.settings", lambda *arguments: [*settings(*arguments), *chosen])
     pretrain("lstm-tiny", data, tmp_path / "whole", settings=[*settings("lstm", 20), *chosen])
     interrupted_run("lstm", data, tmp_path / "broken", 20, 6, monkeypatch)
     assert fingerprint(tmp_path / "whole") == fingerprint(tmp_path / "broken")

@@ -30,7 +30,7 @@ from seqloom.text.labelled import BadRow
 from seqloom.text.tagged import Sentence, cut_words, read_tagged, sentence_of
 from seqloom.tokens.tokenizer import KINDS, Tokenizer
 from tests.cli.test_bad_input import fails
-from tests.train.material import sentences
+from tests.training.material import sentences
 
 TOKENIZERS = {
     kind: Tokenizer.train(kind, sentences(200), min_count=1, vocab_size={"wordpiece": 60, "bpe": 280, "unigram": 280}.get(kind))

@@ -16,7 +16,7 @@ from seqloom.batches.labelled import Examples, Frame, LabelledBatches, Row, batc
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.labelled import tell
 from seqloom.tasks.span import best_spans
-from seqloom.train.optim import OptimConfig, build_optimizer, depths, step
+from seqloom.training.optim import OptimConfig, build_optimizer, depths, step
 from tests.tasks.labelled import MODELS, VALUES, WORDS, examples, frame, learner
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from seqloom.supervise import evaluate_files, train
 from seqloom.tasks import translation_lm as module
 from seqloom.tasks.translation_lm import TranslationLM, apart, beside
 from tests.batches.test_pairs import END, some_pairs
-from tests.train.material import write_pairs
+from tests.training.material import write_pairs
 
 
 def rows(passage):

@@ -9,8 +9,8 @@ import pytest
 from seqloom.cli import run as call
 from seqloom.errors import NumbersError, UsageError
 from seqloom.runs import find_lr, pretrain
-from seqloom.train.find_rate import read_curve
-from tests.train.material import prepared
+from seqloom.training.find_rate import read_curve
+from tests.training.material import prepared
 
 importlib.import_module("seqloom.cli.training")  # the command registers itself
 

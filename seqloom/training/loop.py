@@ -23,15 +23,15 @@ from seqloom.batches.loader import Cursor, Item, Loader, mix
 from seqloom.config import Config
 from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory, is_out_of_memory
 from seqloom.progress import Progress, human, say
-from seqloom.train import checkpoint as checkpoints
-from seqloom.train.average import Averages, is_time
-from seqloom.train.checkpoint import Checkpoint
-from seqloom.train.gradient import Gradient, worth_compiling, worth_recording
-from seqloom.train.interrupt import Interruption
-from seqloom.train.log import MetricsLog
-from seqloom.train.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
-from seqloom.train.precision import choose_precision
-from seqloom.train.schedule import ScheduleConfig, rate_factor
+from seqloom.training import checkpoint as checkpoints
+from seqloom.training.average import Averages, is_time
+from seqloom.training.checkpoint import Checkpoint
+from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
+from seqloom.training.interrupt import Interruption
+from seqloom.training.log import MetricsLog
+from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
+from seqloom.training.precision import choose_precision
+from seqloom.training.schedule import ScheduleConfig, rate_factor
 from seqloom.weights import fill, unique
 
 MAX_SKIPS = 10  # steps in a row without a finite gradient before the run is given up

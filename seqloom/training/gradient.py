@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from seqloom.batch import Learner, Loss, State
 from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.errors import UsageError
-from seqloom.train.precision import autocast
+from seqloom.training.precision import autocast
 
 MOST_GRAPHS = 40  # shapes of examples; later ones are computed as they come
 

@@ -10,12 +10,12 @@ from torch import nn
 
 from seqloom.batches.loader import Loader
 from seqloom.runs import load, pretrain
-from seqloom.train import loop
-from seqloom.train.average import Averages, is_time
-from seqloom.train.loop import Fit
+from seqloom.training import loop
+from seqloom.training.average import Averages, is_time
+from seqloom.training.loop import Fit
 from seqloom.weights import unique
-from tests.train.material import prepared
-from tests.train.test_resume import fingerprint
+from tests.training.material import prepared
+from tests.training.test_resume import fingerprint
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from seqloom.files import sha256
 from seqloom.folder import BOUND
 from seqloom.runs import load, pretrain
 from seqloom.weights import load_tensors, save_tensors
-from tests.train.material import RUN_FILES, prepared, write_text
+from tests.training.material import RUN_FILES, prepared, write_text
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_a_finished_run_stays_as_it_is(data: Path, copy: Path, capsys: pytest.Ca
         pretrain("ngram-small", data, copy, resume=True, seed=1)
 
 
-@pytest.mark.parametrize("moment", ["seqloom.prepared.perplexity", "seqloom.train.count.count_ngrams"])
+@pytest.mark.parametrize("moment", ["seqloom.prepared.perplexity", "seqloom.training.count.count_ngrams"])
 def test_a_stopped_run_counts_anew(
     finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -14,11 +14,11 @@ from seqloom.cli import run as command
 from seqloom.exchange import export_folder
 from seqloom.files import files_below
 from seqloom.runs import pretrain
-from seqloom.train import checkpoint as checkpoints
-from seqloom.train.loop import Fit
+from seqloom.training import checkpoint as checkpoints
+from seqloom.training.loop import Fit
 from tests.killing import die_at
-from tests.train.material import prepared, write_text
-from tests.train.test_resume import TIMES, fingerprint
+from tests.training.material import prepared, write_text
+from tests.training.test_resume import TIMES, fingerprint
 
 SETTINGS = [
     "model.dim=10",

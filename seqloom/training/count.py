@@ -19,9 +19,9 @@ from seqloom.batches.store import Ints, Split
 from seqloom.errors import Interrupted, UsageError
 from seqloom.objectives.counted import FALLBACK, Counted
 from seqloom.progress import Progress, say
-from seqloom.train.interrupt import Interruption
-from seqloom.train.log import MetricsLog
-from seqloom.train.loop import Progressed, Validate
+from seqloom.training.interrupt import Interruption
+from seqloom.training.log import MetricsLog
+from seqloom.training.loop import Progressed, Validate
 
 Counts = npt.NDArray[np.int32]
 

@@ -14,8 +14,8 @@ import torch
 
 from seqloom import files
 from seqloom.errors import FileError, ModelError
-from seqloom.train import checkpoint as checkpoints
-from seqloom.train.checkpoint import Checkpoint
+from seqloom.training import checkpoint as checkpoints
+from seqloom.training.checkpoint import Checkpoint
 from tests.killing import die_at
 
 

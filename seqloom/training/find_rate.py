@@ -14,10 +14,10 @@ from seqloom.batch import Learner, to_device
 from seqloom.batches.loader import Cursor, Loader, mix
 from seqloom.errors import NumbersError
 from seqloom.progress import Progress
-from seqloom.train.gradient import Gradient
-from seqloom.train.loop import TrainConfig
-from seqloom.train.optim import build_optimizer, step
-from seqloom.train.precision import choose_precision
+from seqloom.training.gradient import Gradient
+from seqloom.training.loop import TrainConfig
+from seqloom.training.optim import build_optimizer, step
+from seqloom.training.precision import choose_precision
 
 LOW, HIGH, STEPS = 1e-6, 10.0, 120
 MEMORY = 0.85  # of the loss that is drawn: single batches say little

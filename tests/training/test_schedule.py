@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from seqloom.train.schedule import ScheduleConfig, rate_factor
+from seqloom.training.schedule import ScheduleConfig, rate_factor
 
 
 def factor(name, step, spent, drops=0, **options):

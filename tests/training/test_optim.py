@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.train import optim
-from seqloom.train.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
+from seqloom.training import optim
+from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
 
 
 def problem(seed=0):

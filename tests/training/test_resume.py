@@ -15,10 +15,10 @@ from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.models import MODELS, model_class
 from seqloom.runs import pretrain
 from seqloom.supervise import train
-from seqloom.train import checkpoint as checkpoints
-from seqloom.train.loop import Fit
+from seqloom.training import checkpoint as checkpoints
+from seqloom.training.loop import Fit
 from tests.tasks.labelled import examples, write
-from tests.train.material import prepared, write_pairs
+from tests.training.material import prepared, write_pairs
 
 SAME = ("roberta", "xlm", "xlm-r", "ernie")  # as bert, but for a number or two
 TRAINED = [name for name in MODELS if not model_class(name).counted and name not in SAME]

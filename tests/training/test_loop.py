@@ -9,10 +9,10 @@ import torch
 from seqloom.errors import NumbersError, OutOfMemory
 from seqloom.objectives.next_token import NextToken
 from seqloom.runs import pretrain
-from seqloom.train import loop
-from seqloom.train.loop import Budget, Fit
+from seqloom.training import loop
+from seqloom.training.loop import Budget, Fit
 from tests.contract.properties import digest
-from tests.train.material import prepared
+from tests.training.material import prepared
 
 
 @pytest.fixture(scope="module")
