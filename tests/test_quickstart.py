@@ -9,6 +9,7 @@ from seqloom.charts import Curve, chart, escaped, page, table
 from seqloom.cli import run
 from seqloom.text import built_in
 from seqloom.text.built_in import built_in_text
+from tests.forked import forked_jobs
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +26,7 @@ def test_the_built_in_text_is_english_and_enough(documents):
 
 def test_four_models_and_a_page(documents, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(built_in, "built_in_text", lambda: documents[::6])
+    forked_jobs(monkeypatch)
     assert run(["quickstart", "--out", str(tmp_path / "qs"), "--minutes", "0.05"]) == 0
     made = (tmp_path / "qs" / "report.html").read_text(encoding="utf-8")
     check_page(made)

@@ -74,6 +74,9 @@ def test_commands_and_python(tmp_path, monkeypatch, capsys):
         "baseline --task classify --set budget.epochs=1": "baseline --task classify",
         "--seeds 3": "--seeds 2",
         "--tokens 2e5": "--tokens 3e4",
+        "--tokens 1e5": "--tokens 1e4",
+        "--tokens 5e4": "--tokens 5e3",
+        "--tokens 2e4": "--tokens 5e3",
         "--curve 10,30,100": "--curve 4,8 --seeds 1",
     }
     monkeypatch.chdir(tmp_path)
