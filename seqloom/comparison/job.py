@@ -21,7 +21,7 @@ from seqloom import errors, progress
 from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
-from seqloom.files import read_json, write_json
+from seqloom.files import read_record, write_json
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipe import build_recipe
@@ -30,6 +30,7 @@ from seqloom.supervise import finetune
 from seqloom.tasks import task_class
 
 SAMPLE_TOKENS = 80
+REDO = "remove it and card.md beside it: they are written anew"
 FAILED = "failed: "  # what the last line of a log begins with
 
 
@@ -46,7 +47,7 @@ def log_of(out: Path, place: str, seed: int) -> Path:
 
 
 def work(out: Path, place: str, seed: int) -> None:
-    plan = read_json(out / "plan.json")
+    plan = read_record(out / "plan.json", "call the comparison again, which writes it")
     row = next(each for each in plan["rows"] if each["place"] == place)
     folder = run_of(out, place, seed)
     run = pretrain(
@@ -60,7 +61,7 @@ def work(out: Path, place: str, seed: int) -> None:
     )
     items: dict[str, np.ndarray] = {}
     found: dict[str, Any] = {
-        "metrics": read_json(folder / "metrics.json"),
+        "metrics": read_record(folder / "metrics.json", REDO),
         "held_out": run.evaluate(out / row["data"]),
         "definition": run.definition(),
         "suites": {},
@@ -82,7 +83,7 @@ def work(out: Path, place: str, seed: int) -> None:
             for suite in plan["suites"]
             if suite["name"] in plan["milestones"]
         }
-        found["milestones"].append(read_json(mark) | {"suites": passed})
+        found["milestones"].append(read_record(mark, f"remove {mark.parent}") | {"suites": passed})
     for task in plan["tasks"]:
         found["tasks"][task["name"]] = transferred(out, row, seed, task, plan)
     path = result_of(out, place, seed)
@@ -121,7 +122,7 @@ def transferred(
         device=plan["device"],
         deterministic=plan["deterministic"],
     )
-    metrics = read_json(folder / "metrics.json")
+    metrics = read_record(folder / "metrics.json", REDO)
     return {**metrics["test_scores"], "seconds": metrics["seconds"], "flops": metrics["flops"]}
 
 
