@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from seqloom import errors, progress
+from seqloom.batches.prepare import digest_of
 from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
-from seqloom.files import read_record, write_json
+from seqloom.files import read_record, sha256, write_json
+from seqloom.folder import plain
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipe import build_recipe
@@ -89,7 +91,8 @@ def work(out: Path, place: str, seed: int) -> None:
     path = result_of(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_arrays(path.with_suffix(".npz"), items)
-    write_json(path, found)
+    found = plain(found | {"items": sha256(path.with_suffix(".npz"))})
+    write_json(path, found | {"whole": digest_of(found)})
 
 
 def measured(run: Run, suite: dict[str, str], out: Path) -> dict[str, Any]:
