@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom.errors import BusyError, FileError, UsageError
+from seqloom.errors import BusyError, FileError, ModelError, UsageError
 
 TEMPORARY = ".tmp"  # what a killed writer leaves behind ends so, and is removed at the next start
 SCRATCH = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # what safetensors writes into before it renames
@@ -59,6 +59,17 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     with explained(path):
         return parse_json(path.read_text(encoding="utf-8"))
+
+
+def read_record(path: Path, remedy: str) -> dict[str, Any]:
+    """A JSON object that seqloom has written; one that is damaged is said in one line, with what to do."""
+    try:
+        found = read_json(path)
+        if not isinstance(found, dict):
+            raise ValueError("no JSON object")
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged ({str(error)[:200]}): {remedy}") from error
+    return found
 
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")  # how JSON spells half of a character

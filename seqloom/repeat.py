@@ -8,7 +8,7 @@ from typing import Any
 
 from seqloom.card import SCORES
 from seqloom.errors import UsageError
-from seqloom.files import FolderKind, contents, read_json, remove_leftovers, sole_owner, write_json
+from seqloom.files import FolderKind, contents, read_record, remove_leftovers, sole_owner, write_json
 from seqloom.metrics.intervals import Interval, student
 
 # beside the runs, each of which is its own folder
@@ -59,7 +59,7 @@ def holding_runs(folder: Path, resume: bool, overwrite: bool) -> Iterator[None]:
 
 def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     """Of each held-out split what a finished run is worth."""
-    metrics = read_json(folder / "metrics.json")
+    metrics = read_record(folder / "metrics.json", "remove it and card.md, and --resume the run")
     splits = {split: metrics.get(f"{split}_scores", {}) for split in ("valid", "test")}
     return {
         split: {name: scores[name] for name in SCORES if name in scores} for split, scores in splits.items() if scores

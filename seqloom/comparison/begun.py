@@ -7,19 +7,26 @@ what they hold: a comparison may have been taken to where they lie elsewhere.
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
+import numpy as np
+
+from seqloom.batches.prepare import digest_of
 from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.job import result_of, run_of
 from seqloom.comparison.plan import PARTS
 from seqloom.comparison.table import flat
-from seqloom.errors import UsageError
-from seqloom.files import read_json, sha256
+from seqloom.errors import ModelError, UsageError
+from seqloom.files import read_record, sha256
+from seqloom.progress import say
 
 REMEDY = "choose another --out, or start anew with --overwrite"
 NOTHING: dict[str, Any] = {"suites": [], "tasks": [], "milestones": []}  # what results said before they told it
+RESULT = {"metrics", "held_out", "definition", "suites", "milestones", "tasks", "sample"}  # what each one has
 PLACES = ("data", *PARTS)  # of the files of suites and tasks: they have a content beside
 SHOWN = 3  # settings of something that has changed: all may have, where the recipe is another
 
@@ -54,12 +61,17 @@ def check_same(folder: Path, plan: dict[str, Any]) -> None:
         for seed in plan["seeds"]:
             config, result = run_of(folder, row["place"], seed) / "config.json", result_of(folder, row["place"], seed)
             if config.exists():
-                run = read_json(config)
-                before = {"name": row["name"], "recipe": run["recipe"], "text": run["data"]["fingerprint"]}
+                run = read_record(config, "restore it, or remove the folder that it is in")
+                if not isinstance(run.get("recipe"), dict) or not isinstance(run.get("data"), dict):
+                    raise ModelError(f"{config} is damaged: restore it, or remove the folder that it is in")
+                before = {"name": row["name"], "recipe": run["recipe"], "text": run["data"].get("fingerprint")}
                 now = {"name": row["name"], "recipe": row["recipe"], "text": row["fingerprint"]}
                 changed += differing("row", [before], [now])
             if result.exists():
-                by = read_json(result).get("by", NOTHING)
+                by = result_before(result)
+                if by is None:
+                    lacking.append(result)
+                    continue
                 changed += differing("suite", by["suites"], plan["suites"])
                 changed += differing("task", by["tasks"], plan["tasks"])
                 if asked(plan) - asked(by):
@@ -71,11 +83,60 @@ def check_same(folder: Path, plan: dict[str, Any]) -> None:
         result.unlink()
 
 
+def plan_before(folder: Path) -> dict[str, Any]:
+    """Of plan.json what is asked for when the comparison is called again: its tasks and questions. A damaged one is
+    written anew."""
+    path, nothing = folder / "plan.json", dict[str, Any](tasks=[], questions=[])
+    if not path.exists():
+        return nothing
+    try:
+        plan = read_record(path, "it is written anew")
+        found = {"tasks": plan["tasks"], "questions": plan.get("questions", [])}
+        for task in found["tasks"]:
+            (folder / "tasks" / task["place"], flat(task), {task["name"]})
+        for question in found["questions"]:
+            (frozenset(question["rows"]), bool(question["late"]))
+    except (ModelError, LookupError, TypeError, ValueError, AttributeError) as error:
+        say(
+            f"warning: {path} is damaged ({type(error).__name__}: {str(error)[:200]}); it is written anew from the plan"
+        )
+        return nothing
+    return found
+
+
+def result_before(path: Path) -> dict[str, Any] | None:
+    """What a result says it was measured by; None, and it is measured anew, if it or its items are damaged."""
+    try:
+        found = read_record(path, "")
+        by = found.get("by", NOTHING)
+        asked(by), [flat(each) for kind in ("suites", "tasks") for each in by[kind]]
+        if not found.keys() >= RESULT:
+            raise KeyError(f"no {min(RESULT - found.keys())}")
+        if "whole" in found or "items" in found:  # older ones have no hashes
+            whole, items = found.pop("whole"), found["items"]
+            if whole != digest_of(found) or items != sha256(path.with_suffix(".npz")):
+                raise ValueError("its SHA-256 is not the recorded one")
+        with np.load(path.with_suffix(".npz")) as items:
+            dict(items)
+        return dict(by)
+    except (
+        ModelError,
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OSError,
+        EOFError,
+        BadZipFile,
+        zlib.error,
+    ) as error:
+        say(f"warning: {path} or its .npz is damaged ({type(error).__name__}: {str(error)[:200]}): it is measured anew")
+        return None
+
+
 def begun_tasks(folder: Path, tasks: Sequence[dict[str, Any]]) -> list[str]:
     """A transfer may have been stopped before there was a result. One that was refused has left nothing, and may be corrected."""
-    if not (folder / "plan.json").exists():
-        return []
-    before = read_json(folder / "plan.json")["tasks"]
+    before = plan_before(folder)["tasks"]
     return differing("task", [task for task in before if (folder / "tasks" / task["place"]).exists()], tasks)
 
 

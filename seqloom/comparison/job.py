@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 
 from seqloom import cost, errors, progress
+from seqloom.batches.prepare import digest_of
 from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
-from seqloom.files import read_json, write_json
+from seqloom.files import read_record, sha256, write_json
+from seqloom.folder import plain
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipe import build_recipe
@@ -32,6 +34,7 @@ from seqloom.tasks import task_class
 from seqloom.training.precision import choose_device
 
 SAMPLE_TOKENS = 80
+REDO = "remove it and card.md beside it: they are written anew"
 FAILED = "failed: "  # what the last line of a log begins with
 DOCUMENTS = "documents"  # the items of bits per byte; no suite is called so
 
@@ -53,7 +56,7 @@ def device_log(out: Path) -> Path:
 
 
 def work(out: Path, place: str, seed: int) -> None:
-    plan = read_json(out / "plan.json")
+    plan = read_record(out / "plan.json", "call the comparison again, which writes it")
     row = next(each for each in plan["rows"] if each["place"] == place)
     folder = run_of(out, place, seed)
     run = pretrain(
@@ -67,7 +70,7 @@ def work(out: Path, place: str, seed: int) -> None:
     )
     items: dict[str, np.ndarray] = {}
     found: dict[str, Any] = {
-        "metrics": read_json(folder / "metrics.json"),
+        "metrics": read_record(folder / "metrics.json", REDO),
         "held_out": run.evaluate(out / row["data"], items=True),
         "definition": run.definition(),
         "suites": {},
@@ -91,13 +94,14 @@ def work(out: Path, place: str, seed: int) -> None:
             for suite in plan["suites"]
             if suite["name"] in plan["milestones"]
         }
-        found["milestones"].append(read_json(mark) | {"suites": passed})
+        found["milestones"].append(read_record(mark, f"remove {mark.parent}") | {"suites": passed})
     for task in plan["tasks"]:
         found["tasks"][task["name"]] = transferred(out, row, seed, task, plan)
     path = result_of(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_arrays(path.with_suffix(".npz"), items)
-    write_json(path, found)
+    found = plain(found | {"items": sha256(path.with_suffix(".npz"))})
+    write_json(path, found | {"whole": digest_of(found)})
 
 
 def measured(run: Run, suite: dict[str, str], out: Path) -> dict[str, Any]:
@@ -130,7 +134,7 @@ def transferred(
         device=plan["device"],
         deterministic=plan["deterministic"],
     )
-    metrics = read_json(folder / "metrics.json")
+    metrics = read_record(folder / "metrics.json", REDO)
     return {**metrics["test_scores"], "seconds": metrics["seconds"], "flops": metrics["flops"]}
 
 

@@ -63,7 +63,7 @@ def drawn_before(folder: Path) -> set[str]:
     try:
         names = read_json(path)["pictures"] if path.exists() else []
         return {Path(name).name for name in names if Path(name).suffix == ".svg"}
-    except (ValueError, LookupError, TypeError):  # it is written anew
+    except (ValueError, LookupError, TypeError, RecursionError):  # it is written anew
         return set()
 
 

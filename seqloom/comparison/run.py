@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import PREPARED_FILES, is_prepared_whole, prepare
 from seqloom.batches.store import Store
-from seqloom.comparison.begun import check_same, check_text, content
+from seqloom.comparison.begun import check_same, check_text, content, plan_before
 from seqloom.comparison.job import FAILED, device_log, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PARTS, PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
@@ -39,7 +39,6 @@ from seqloom.files import (
     contents,
     files_below,
     is_known,
-    read_json,
     remove_leftovers,
     sole_owner,
     write_json,
@@ -190,8 +189,7 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
 
 def questions_of(plan: PlanConfig, folder: Path) -> list[dict[str, Any]]:
     """late: there were results when it was asked first. Who has seen a table asks about what stands out in it."""
-    there = read_json(folder / "plan.json").get("questions", []) if (folder / "plan.json").exists() else []
-    known = {frozenset(question["rows"]): question["late"] for question in there}
+    known = {frozenset(question["rows"]): question["late"] for question in plan_before(folder)["questions"]}
     seen = any((folder / "results").glob("*/*.json"))
     return [each.model_dump() | {"late": known.get(frozenset(each.rows), seen)} for each in plan.questions]
 

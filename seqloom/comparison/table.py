@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqloom.comparison.job import DOCUMENTS, result_of, run_of
+from seqloom.errors import ModelError
 from seqloom.evaluate.suites import SUITES, find_suite
 from seqloom.files import read_json
 from seqloom.folder import decisive
@@ -192,6 +193,16 @@ class Comparison(NamedTuple):
 
 
 def collect(folder: Path, record: dict[str, Any], failures: Failures) -> Comparison:
+    try:
+        return put_together(folder, record, failures)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ModelError(
+            f"{folder / 'results'}: a result, or a metrics.jsonl or config.json in {folder / 'runs'}, is damaged "
+            f"({type(error).__name__}: {str(error)[:200]}): remove the result that was changed last and call it again"
+        ) from error
+
+
+def put_together(folder: Path, record: dict[str, Any], failures: Failures) -> Comparison:
     results: dict[str, dict[int, dict[str, Any]]] = {}
     items: dict[str, dict[int, dict[str, np.ndarray]]] = {}
     for row in record["rows"]:

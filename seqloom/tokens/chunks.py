@@ -3,6 +3,10 @@
 Natural text repeats its words, so a table from a word (with the blanks before it) to its ids is many times faster than
 running the tokenizer over everything. The ids are the same because text is cut only where no tokenizer of ours looks
 across: before a plain blank that follows a non-blank character.
+
+Work is bounded whatever a text holds. Runs of letters and digits, or of punctuation, are encoded in pieces of at most RUN
+characters, and without a blank for LONGEST characters a text is cut there, wherever that is. Vocabularies are learnt from runs of
+at most WORD characters: the trainers' work grows with the square of a word.
 """
 
 import re
@@ -24,6 +28,9 @@ _CHUNK = re.compile(rf"[{_BLANK}]*[^{_BLANK}]+(?:(?<=[{_RARE}])[{_BLANK}]+[^{_BL
 _FINE = re.compile(rf"[{_BLANK}]*(?:[A-Za-z]+(?=[,.;:!?)\"])|[\"(]+(?=[A-Za-z]))|" + _CHUNK.pattern)
 
 LONGEST = 1 << 20  # characters; text without any blank is cut here, whatever stands there
+RUN = 1 << 15  # characters of a run of letters and digits, or of punctuation, that are encoded at once
+WORD = 256  # characters of such a run that a vocabulary is learnt from
+_RUN = re.compile(r"\w++|[^\w\s]++")
 _MAX_ENTRIES = 400_000
 _MAX_CHARACTERS = 16 << 20
 
@@ -31,8 +38,9 @@ _MAX_CHARACTERS = 16 << 20
 def chunks(text: str, fine: bool = False) -> list[str]:
     """The text cut before the blanks that follow a word (and, if `fine`, beside punctuation); joined they are the text."""
     found: list[str] = (_FINE if fine else _CHUNK).findall(text)
-    if len(text) > LONGEST and max(map(len, found)) > LONGEST:
-        return [chunk[i : i + LONGEST] for chunk in found for i in range(0, len(chunk), LONGEST)]
+    if len(text) > RUN and max(map(len, found)) > RUN:
+        short = chain.from_iterable(with_words_cut(chunk, RUN) if len(chunk) > RUN else (chunk,) for chunk in found)
+        return [chunk[i : i + LONGEST] for chunk in short for i in range(0, len(chunk), LONGEST)]
     return found
 
 
@@ -44,12 +52,26 @@ def pieces(text: str, size: int) -> Iterator[str]:
     start = 0
     while len(text) - start > size:
         match = _CHUNK.search(text, start + size)
-        # the match may begin inside a word; its end is a safe place
-        stop = match.end() if match else len(text)
+        # the match may begin inside a word; its end is a safe place, unless it is too far
+        stop = min(match.end() if match else len(text), start + size + LONGEST)
         yield text[start:stop]
         start = stop
     if start < len(text):
         yield text[start:]
+
+
+def has_long_word(text: str) -> bool:
+    return len(text) > WORD and max(map(len, text.split()), default=0) > WORD
+
+
+def with_words_cut(text: str, limit: int) -> Iterator[str]:
+    """The text, cut within runs of letters and digits, or of anything else but blanks, that are longer than the limit."""
+    start = 0
+    for run in _RUN.finditer(text):
+        for place in range(run.start() + limit, run.end(), limit):
+            yield text[start:place]
+            start = place
+    yield text[start:]
 
 
 class ChunkTable:

@@ -12,6 +12,9 @@
 Every kind ends with `<|endoftext|>`, the border of documents, and, but for wordpiece, with `<mask>`, so that masked and
 left-to-right models can share one prepared corpus. vocab_size counts them all. Learning twice from the same text gives the same
 tokenizer, except for unigram, whose trainer sums in random order: keep its file.
+
+Words of more than WORD characters are learnt from in pieces of that length, LONG_WORDS characters of them altogether; no entry of
+a vocabulary of words is longer.
 """
 
 import json
@@ -24,7 +27,7 @@ import numpy as np
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import say
-from seqloom.tokens.chunks import chunks, pieces
+from seqloom.tokens.chunks import WORD, chunks, has_long_word, pieces, with_words_cut
 from seqloom.tokens.tokenizer import EACH_CHARACTER, END, KINDS, MASK, UNKNOWN, Tokenizer, byte_alphabet
 
 WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -35,6 +38,7 @@ ALPHABET = 1000  # different characters in word pieces; rarer ones make a word u
 _NO_TEXT = "there is no text to learn a tokenizer from"
 _PIECE = 1 << 14  # characters that the Rust trainer gets at once: small enough to share between threads
 _COUNTED_AT_ONCE = 1 << 20
+LONG_WORDS = 1 << 19  # characters of pieces with words longer than WORD that are learnt from
 
 
 def learn(
@@ -136,7 +140,8 @@ def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
     counts: Counter[str] = Counter()
     for chunk, count in _chunk_counts(texts):
         for word, _ in before.pre_tokenize_str(lower(chunk) if lower else chunk):
-            counts[word] += count
+            if len(word) <= WORD:
+                counts[word] += count
     if not counts:
         raise DataError(_NO_TEXT)
     for name in (UNKNOWN, END, MASK):
@@ -191,13 +196,18 @@ def _learn_pieces(
         trainer.initial_alphabet, trainer.limit_alphabet = first, len(first)
         # the trainer numbers "##a" in the order of a random hash; named here they come in ours, and learning is repeatable
         trainer.special_tokens = [*WORDPIECE_SPECIALS, *(f"##{c}" for c in inside)]
-    seen = 0
+    seen, room = 0, LONG_WORDS
 
     def feed() -> Iterator[str]:
-        nonlocal seen
+        nonlocal seen, room
         for text in texts:
             seen += len(text)
-            yield from pieces(text, _PIECE)
+            for piece in pieces(text, _PIECE):
+                if not has_long_word(piece):
+                    yield piece
+                elif room > 0:
+                    room -= len(piece)
+                    yield from with_words_cut(piece[:LONG_WORDS], WORD)
 
     rust.train_from_iterator(feed(), trainer)
     if not seen:
@@ -225,8 +235,8 @@ def _alphabet(rust: Any, texts: Iterable[str]) -> tuple[list[str], list[str]]:
     for chunk, count in _chunk_counts(texts):
         for word, _ in rust.pre_tokenizer.pre_tokenize_str(rust.normalizer.normalize_str(chunk)):
             inside.update(word[1:])
-            for character in word:
-                counts[character] += count
+            for character, times in Counter(word).items():
+                counts[character] += count * times
     kept = sorted(_most_frequent(counts, 1, ALPHABET))
     return kept, [character for character in kept if character in inside]
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from seqloom.errors import DataError, ModelError, UsageError, is_panic
 from seqloom.files import explained, parse_json, write_bytes
-from seqloom.tokens.chunks import LONGEST, ChunkTable, Ids
+from seqloom.tokens.chunks import LONGEST, RUN, ChunkTable, Ids
 
 if TYPE_CHECKING:
     import tokenizers
@@ -207,12 +207,17 @@ class Tokenizer:
         """Ids, and the stretch of characters that each stands for; tokens inside one character share its stretch."""
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
-        for start in range(0, len(text), LONGEST) if self.kind in ("char", "byte") else (0,):
-            part = text[start : start + LONGEST] if self.kind in ("char", "byte") else text
+        start = 0
+        if self.kind in ("char", "byte"):
+            parts = [text[i : i + LONGEST] for i in range(0, len(text), LONGEST)]
+        else:
+            parts = self.cut(text) if len(text) > RUN else [text]  # as `encode` cuts what is longer
+        for part in parts:
             with self._every_word_known([part]):
                 encoding = self._rust.encode(part, add_special_tokens=False)
             ids.extend(encoding.ids)
             offsets.extend((a + start, b + start) for a, b in encoding.offsets)
+            start += len(part)
         return ids, offsets
 
     def words_with_offsets(self, texts: Sequence[str]) -> Iterator[list[tuple[int, int, str | None]]]:

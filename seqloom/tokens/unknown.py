@@ -2,7 +2,8 @@
 
 A vocabulary with `<unk>` hides the text behind it; bits per byte is only comparable when that text is paid for. The model is
 interpolated with Witten–Bell weights down to a uniform distribution over 256 bytes and the end, so every string has a cost and
-the costs are those of a distribution over strings.
+the costs are those of a distribution over strings. Behind the first LONGEST bytes of a word all bytes and its end are equally
+likely: the work is bounded, whatever is taken for a word. Such words are not learnt from.
 """
 
 import math
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 ORDER = 5
+LONGEST = 1000  # bytes of a word that the model looks at
 _END = 256
 _UNIFORM = 1 / 257
 _REMEMBERED = 200_000
@@ -19,7 +21,7 @@ class ByteNgram:
     """Interpolated byte 5-gram over words."""
 
     def __init__(self, words: Mapping[str, int] | Iterable[str] = ()):
-        self.words = dict(Counter(words))
+        self.words = {word: count for word, count in Counter(words).items() if len(word) <= LONGEST}
         self._next: dict[tuple[int, ...], Counter[int]] = {}
         for word, count in self.words.items():
             symbols = (*word.encode(), _END)
@@ -46,8 +48,11 @@ class ByteNgram:
         """−log2 of the probability of the word's bytes and its end."""
         found = self._known.get(word)
         if found is None:
-            symbols = (*word.encode(), _END)
+            whole = word.encode()
+            symbols = (*whole, _END) if len(whole) < LONGEST else (*whole[:LONGEST],)
             found = -sum(math.log2(self.probability(s, symbols[max(0, i - 4) : i])) for i, s in enumerate(symbols))
+            if len(whole) >= LONGEST:
+                return found - (len(whole) + 1 - LONGEST) * math.log2(_UNIFORM)
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
             self._known[word] = found

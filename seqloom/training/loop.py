@@ -4,6 +4,7 @@ Everything random in step s is drawn from a generator seeded with (seed, s), eve
 a run that was killed and resumed ends with the same bits as one that was not.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -107,7 +108,7 @@ class Progressed:
     best: float | None = None  # the best measurement of what is watched, and when
     best_step: int = 0
     best_loss: float | None = None  # the validation loss at that step
-    averaged: dict[str, float] = field(default_factory=dict)  # the measurement of the mean of the last checkpoints
+    averaged: dict[str, Any] = field(default_factory=dict)  # the measurement of the mean of the last checkpoints
     stale: int = 0  # evaluations since
     drops: int = 0  # of the rate, on a plateau
     since_drop: int = 0
@@ -455,15 +456,21 @@ class Fit:
             say(f"{self.folder} has no checkpoint yet: starting from the beginning")
             return
         try:
-            self.state = Progressed(**found.state)
-        except TypeError as error:
-            raise ModelError(f"{self.folder}: its checkpoint was written by another version: {error}") from error
-        fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
-        load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
-        self.carry = self.rebuild_carry(found.tensors["carry"])
-        if "average" in found.tensors:
-            self.averages = Averages(self.learner)
-            self.averages.load(found.tensors["average"])
+            self.state = progressed(found)
+            fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
+            load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
+            self.carry = self.rebuild_carry(found.tensors["carry"])
+            if "average" in found.tensors:
+                self.averages = Averages(self.learner)
+                self.averages.load(found.tensors["average"])
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise
+            raise ModelError(
+                f"{self.folder / 'checkpoints' / f'step-{found.step}'} is damaged, or of another version "
+                f"({' '.join(str(error).split())[:200] or type(error).__name__}): remove it to go on from the "
+                f"checkpoint before it, or start anew with --overwrite"
+            ) from error
         if self.state.finished:  # it may have been killed before it could do so, and nothing else will be saved
             checkpoints.collect(self.folder / "checkpoints", self.kept)
         say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
@@ -473,6 +480,20 @@ class Fit:
             return None
         shape = pytree.tree_structure(self.learner.start(1))
         return pytree.tree_unflatten([leaves[str(i)].to(self.device) for i in range(len(leaves))], shape)
+
+
+def progressed(found: Checkpoint) -> Progressed:
+    """What a checkpoint says of a run, checked: a hash that fits does not make it one of ours."""
+    state = Progressed(**found.state)
+    TypeAdapter(Progressed).validate_json(json.dumps(found.state), strict=True)
+    counters = (state.step, state.epoch, state.batch, state.tokens, state.flops, state.seconds, state.log_bytes)
+    if state.step != found.step or not all(0 <= number < 1 << 62 for number in counters):
+        raise ValueError("its counters are impossible")
+    if any(len(row) != 4 for row in state.window) or (
+        state.evaluation and not isinstance(state.evaluation["loss"], float)
+    ):
+        raise ValueError("its measurements are impossible")
+    return state
 
 
 def restored(after: State, before: State | None, broken: Tensor) -> State:

@@ -171,6 +171,73 @@ def good(tmp_path_factory) -> Path:
     return place
 
 
+def mutated_state(good: Path, place: Path, rng: random.Random) -> None:
+    """The state of a run's newest checkpoint, whose manifest agrees with it."""
+    folder = place / "run/checkpoints/step-2"
+    state = mutated_json((good / "run/checkpoints/step-2/state.json").read_bytes(), rng)
+    (folder / "state.json").write_bytes(state)
+    manifest = json.loads((good / "run/checkpoints/step-2/manifest.json").read_text())
+    manifest["sha256"]["state.json"] = hashlib.sha256(state).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def refused_well(call: list[str]) -> str:
+    """What is wrong with how a call ends that may find damaged files; nothing, as a rule."""
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err), impatient():
+        code = run(call)
+    said = err.getvalue()
+    fine = code in (0, 4, 75) and "Traceback" not in said and "should not happen" not in said
+    return "" if fine and said.count("seqloom: error: ") == (code != 0) else f"exit code {code}: {said[-600:]}"
+
+
+def fuzz_states(count: int, good: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def enough(*_: object) -> None:
+        raise Interrupted("nothing is trained here")
+
+    shutil.copytree(good, place, dirs_exist_ok=True)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(Fit, "steps", enough)
+    found = []
+    for i in range(count):
+        shutil.rmtree(place / "run")
+        shutil.copytree(good / "run", place / "run")
+        mutated_state(good, place, random.Random(f"state {i}"))
+        answer = refused_well([part.replace("FOLDER", "run") for part in RESUME])
+        found += [f"{i}: {answer}"] if answer else []
+    return found
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(COUNT, marks=pytest.mark.long)])
+def test_states_of_checkpoints(count, good, tmp_path, monkeypatch):
+    assert not fuzz_states(count, good, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(COUNT, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["prepare.json", "prepare.plan.bin", "prepare.costs.json"])
+def test_state_files_of_a_preparation(name, count, good, tmp_path, monkeypatch):
+    """Refused, or gone on with; what it ends with is what an unbroken one ends with."""
+    monkeypatch.setattr("seqloom.batches.prepare._Preparation._encode", lambda *_: 1 / 0)
+    call = ["prepare", str(good / "text/a.txt"), "--tokenizer", "wordpiece", "--vocab-size", "80", "--keep-duplicates"]
+    call += ["--valid", "0.3", "--keep-leaks", "--workers", "1"]
+    assert run([*call, "--out", str(tmp_path / "begun")]) == 1
+    monkeypatch.undo()
+    assert run([*call, "--out", str(tmp_path / "whole")]) == 0
+    whole = (tmp_path / "whole/manifest.json").read_bytes()
+    found = []
+    for i in range(count):
+        rng, out = random.Random(f"{name} {i}"), tmp_path / "out"
+        shutil.copytree(tmp_path / "begun", out)
+        mutate = mutated_json if name.endswith(".json") else damaged
+        (out / name).write_bytes(mutate((tmp_path / "begun" / name).read_bytes(), rng))
+        answer = refused_well([*call, "--out", str(out)])
+        if (out / "manifest.json").exists() and (out / "manifest.json").read_bytes() != whole:
+            answer += " another manifest"
+        found += [f"{i}: {answer}"] if answer else []
+        shutil.rmtree(out)
+    assert not found, found[:3]
+
+
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns)

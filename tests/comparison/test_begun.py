@@ -3,9 +3,10 @@
 import pytest
 
 from seqloom.comparison import begun
-from seqloom.comparison.begun import check_same, content
+from seqloom.comparison.begun import RESULT, check_same, content
 from seqloom.comparison.job import result_of, run_of
 from seqloom.errors import UsageError
+from seqloom.evaluate.suites import write_arrays
 from seqloom.files import write_json
 
 ROW = {"name": "LSTM", "place": "LSTM", "recipe": {"model": {"dim": 16}}, "fingerprint": "abc"}
@@ -27,7 +28,9 @@ def there(folder, by, recipe=ROW["recipe"], text="abc"):
     for path in (run_of(folder, "LSTM", 0), result_of(folder, "LSTM", 0).parent):
         path.mkdir(parents=True)
     write_json(run_of(folder, "LSTM", 0) / "config.json", {"recipe": recipe, "data": {"fingerprint": text}})
-    write_json(result_of(folder, "LSTM", 0), {"by": by} if by is not None else {})
+    found = dict.fromkeys(RESULT)
+    write_json(result_of(folder, "LSTM", 0), found | ({"by": by} if by is not None else {}))
+    write_arrays(result_of(folder, "LSTM", 0).with_suffix(".npz"), {})
 
 
 @pytest.mark.parametrize(
