@@ -1,13 +1,16 @@
 """Sizes that are solved for: all widths of a model grow together, and what is reached is what was asked for."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
 from seqloom.comparison import solve
+from seqloom.comparison.run import settled
 from seqloom.comparison.solve import sizes_of, solved, ungrown
 from seqloom.recipes import find_recipe, names
 from seqloom.weights import shapes_only
+from tests.comparison.plans import GPT, plan_of, write_text
 
 TEXT = SimpleNamespace(vocab_size=2000)
 SOLVABLE = [name for name in names() if not find_recipe(name).task and find_recipe(name).learns != "counts"]
@@ -85,3 +88,17 @@ def test_what_does_not_grow_is_said():
     assert ungrown(recipe, found) == ""
     alone, _ = solved(recipe, TEXT, "dim", 0.05, parameters=4e6, together=False)
     assert "embedding_dim is 64, and was 64" in ungrown(recipe, alone), "as earlier versions did"
+
+
+def test_a_comparison_of_an_earlier_version_keeps_its_sizes(tmp_path):
+    plan = plan_of(write_text(tmp_path / "text.txt"), rows=[GPT], parameters=1e5, pairs=0)
+    (tmp_path / "out").mkdir()
+    new = settled(plan, tmp_path / "out", "cpu", False)["rows"][0]["recipe"]["model"]
+    path = tmp_path / "out" / "plan.json"
+    path.write_text(
+        json.dumps({key: value for key, value in json.loads(path.read_text()).items() if "widths" not in key})
+    )
+    old = settled(plan, tmp_path / "out", "cpu", False)
+    model = old["rows"][0]["recipe"]["model"]
+    assert model["num_heads"] == 2 < new["num_heads"] and "num_heads is 2" in old["rows"][0]["ungrown"]
+    assert settled(plan, tmp_path / "out", "cpu", False)["rows"] == old["rows"]
