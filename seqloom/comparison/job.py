@@ -34,6 +34,7 @@ from seqloom.tasks import task_class
 from seqloom.training.precision import choose_device
 
 SAMPLE_TOKENS = 80
+REPLAN = "call the comparison again, which writes it"
 REDO = "remove it and card.md beside it: they are written anew"
 FAILED = "failed: "  # what the last line of a log begins with
 DOCUMENTS = "documents"  # the items of bits per byte; no suite is called so
@@ -56,7 +57,7 @@ def device_log(out: Path) -> Path:
 
 
 def work(out: Path, place: str, seed: int) -> None:
-    plan = read_record(out / "plan.json", "call the comparison again, which writes it")
+    plan = read_record(out / "plan.json", REPLAN)
     row = next(each for each in plan["rows"] if each["place"] == place)
     folder = run_of(out, place, seed)
     run = pretrain(
@@ -153,7 +154,8 @@ def sample(run: Run, prompt: str) -> str:
 def on_device(out: Path) -> Iterator[None]:
     """Jobs that run at the same time know of each other: what the device uses is shared between them."""
     cost.SHARED = cost.DeviceLog(device_log(out))
-    meter = cost.EnergyMeter(cuda=choose_device(read_json(out / "plan.json")["device"]).type == "cuda")
+    plan = read_record(out / "plan.json", REPLAN)
+    meter = cost.EnergyMeter(cuda=choose_device(plan["device"]).type == "cuda")
     cost.SHARED.note(os.getpid(), "begin", meter.counter())
     try:
         yield

@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
-from seqloom.comparison.solve import solved
+from seqloom.comparison.solve import solved, ungrown
 from seqloom.config import Config, build, read_toml, unknown_name
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
@@ -188,6 +188,7 @@ class Row(NamedTuple):
     data: str  # the prepared folder
     fingerprint: str  # of what is in there
     solved: str = ""  # what was solved for, in words
+    ungrown: str = ""  # what did not grow with it
 
     @property
     def place(self) -> str:
@@ -323,14 +324,15 @@ def budget_of(plan: PlanConfig) -> BudgetConfig:
 Examples = dict[tuple[str, str], list[Any]]  # that a task is learnt from, by its name and the hash of a tokenizer
 
 
-def resolve(plan: PlanConfig, folders: dict[tuple[str, int | None], Path]) -> list[Row]:
-    """Rows with whole recipes, their sizes solved where that is asked for. folders: the prepared text of each vocabulary."""
+def resolve(plan: PlanConfig, folders: dict[tuple[str, int | None], Path], together: bool = True) -> list[Row]:
+    """Rows with whole recipes, their sizes solved where that is asked for. folders: the prepared text of each vocabulary.
+    together: all widths of a model grow."""
     found, wrong = [], []
     read: Examples = {}
     for row in plan.rows:
         data = folders[tokens_of(plan, row)]
         try:
-            found.append(resolved(plan, row, data, read))
+            found.append(resolved(plan, row, data, read, together))
         except UsageError as error:
             wrong.append(f"row {row_name(row)!r}: {error}")
     if wrong:
@@ -338,7 +340,7 @@ def resolve(plan: PlanConfig, folders: dict[tuple[str, int | None], Path]) -> li
     return found
 
 
-def resolved(plan: PlanConfig, row: RowConfig, data: Path, read: Examples) -> Row:
+def resolved(plan: PlanConfig, row: RowConfig, data: Path, read: Examples, together: bool) -> Row:
     recipe = find_recipe(row.recipe, [*plan.settings, *row.settings])
     values = recipe.model_dump() | {"budget": budget_of(plan).model_dump()}
     values["train"]["milestones"] = bool(plan.milestones)
@@ -358,12 +360,15 @@ def resolved(plan: PlanConfig, row: RowConfig, data: Path, read: Examples) -> Ro
         raise DataError(f"row {row_name(row)!r}: {error}") from error
     for task in plan.tasks:
         check_task(task, recipe, text, read)
-    told = ""
+    told, wanted = "", {}
     if plan.parameters is not None:
-        recipe, told = solved(recipe, text, row.grow, plan.tolerance, parameters=plan.parameters)
+        wanted = {"parameters": plan.parameters}
     elif plan.budget.flops is not None and budget.tokens != float("inf"):
-        recipe, told = solved(recipe, text, row.grow, plan.tolerance, flops=plan.budget.flops, tokens=budget.tokens)
-    return Row(row_name(row), recipe.model_dump(), str(data), text.fingerprint, told)
+        wanted = {"flops": plan.budget.flops, "tokens": budget.tokens}
+    before = recipe
+    if wanted:
+        recipe, told = solved(recipe, text, row.grow, plan.tolerance, together=together, **wanted)
+    return Row(row_name(row), recipe.model_dump(), str(data), text.fingerprint, told, ungrown(before, recipe))
 
 
 def check_held_out(text: Prepared) -> None:

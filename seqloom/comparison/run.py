@@ -146,7 +146,9 @@ def is_begun(folder: Path) -> bool:
 def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> dict[str, Any]:
     """plan.json: rows with whole recipes, and where everything is. A plan that was begun goes on as it was."""
     folders = prepared(plan, folder)
-    rows = resolve(plan, folders)
+    before = read_json(folder / "plan.json") if (folder / "plan.json").exists() else {"widths_together": True}
+    together = before.get("widths_together", False)  # earlier versions grew dim alone, and their runs go on
+    rows = resolve(plan, folders, together)
     suites = [
         {"name": name, "suite": name, "data": located(folder, data), "content": content(Path(data))}
         for name, data in plan.suites.items()
@@ -162,6 +164,7 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         "seeds": plan.chosen_seeds(),
         "budget": plan.budget.model_dump(exclude_none=True),
         "parameters": plan.parameters,
+        "widths_together": together,
         "settings": list(plan.settings),
         "suites": suites,
         "milestones": plan.milestone_suites(),

@@ -533,6 +533,7 @@ def caveats(
             shown = ", ".join(f"{row} {value:,.0f}" for row, value in values.items())
             found.append(f"{name} could not be held fixed: {shown}")
     found += [f"{row['name']} counts: its size is the number of n-grams in the text" for row in rows if counted(row)]
+    found += [f"{row['name']}: {row['ungrown']}" for row in rows if row.get("ungrown")]
     kinds = {row["name"]: next(iter(results[row["name"]].values()))["definition"] for row in rows}
     if len(set(kinds.values())) > 1:
         told = "; ".join(
