@@ -84,14 +84,15 @@ def check_same(folder: Path, plan: dict[str, Any]) -> None:
 
 
 def plan_before(folder: Path) -> dict[str, Any]:
-    """Of plan.json what is asked for when the comparison is called again: its tasks and questions. A damaged one is
-    written anew."""
-    path, nothing = folder / "plan.json", dict[str, Any](tasks=[], questions=[])
+    """Of plan.json what is asked for when the comparison is called again: its tasks and questions, and whether sizes were solved
+    with all widths together (earlier versions grew dim alone, and their runs go on). A damaged one is written anew."""
+    path, nothing = folder / "plan.json", dict[str, Any](tasks=[], questions=[], widths_together=True)
     if not path.exists():
         return nothing
     try:
         plan = read_record(path, "it is written anew")
-        found = {"tasks": plan["tasks"], "questions": plan.get("questions", [])}
+        together = plan.get("widths_together") is True
+        found = {"tasks": plan["tasks"], "questions": plan.get("questions", []), "widths_together": together}
         for task in found["tasks"]:
             (folder / "tasks" / task["place"], flat(task), {task["name"]})
         for question in found["questions"]:

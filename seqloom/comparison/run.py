@@ -146,8 +146,7 @@ def is_begun(folder: Path) -> bool:
 def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> dict[str, Any]:
     """plan.json: rows with whole recipes, and where everything is. A plan that was begun goes on as it was."""
     folders = prepared(plan, folder)
-    before = read_json(folder / "plan.json") if (folder / "plan.json").exists() else {"widths_together": True}
-    together = before.get("widths_together", False)  # earlier versions grew dim alone, and their runs go on
+    together = plan_before(folder)["widths_together"]
     rows = resolve(plan, folders, together)
     suites = [
         {"name": name, "suite": name, "data": located(folder, data), "content": content(Path(data))}

@@ -117,6 +117,9 @@ def test_results_of_an_earlier_version_are_collected(finished, text, tmp_path):
     folder = shutil.copytree(finished[1], tmp_path / "old")
     for path in (folder / "results").glob("*/*.npz"):
         np.savez(path, **{name: values for name, values in np.load(path).items() if not name.startswith("documents")})
+        result = json.loads(path.with_suffix(".json").read_text())  # nor did they have hashes
+        kept = {name: value for name, value in result.items() if name not in ("items", "whole")}
+        path.with_suffix(".json").write_text(json.dumps(kept))
     found = compare(plan_of(text, **WHOLE), folder, device="cpu")
     bits = found.figures[0]
     assert bits.name == "bits per byte" and bits.values["LSTM"].shape == (2,) and bits.interval("LSTM").bounded
