@@ -449,7 +449,8 @@ class Fit:
             say(f"{self.folder} has no checkpoint yet: starting from the beginning")
             return
         try:
-            self.state = Progressed(**found.state)
+            # checkpoints of earlier versions know of no other jobs
+            self.state = Progressed(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
         except TypeError as error:
             raise ModelError(f"{self.folder}: its checkpoint was written by another version: {error}") from error
         fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
