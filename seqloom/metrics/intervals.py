@@ -205,13 +205,13 @@ def part_of_items(means: np.ndarray, *rows: Sample) -> Part:
 def ratio_items(totals: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, float]:
     """totals: (S, n) of items that weigh sizes (n,), as bits of documents of so many bytes. Returns (S, n) numbers whose means
     are the ratios of the sums, and which vary as these do from item to item (jackknife; Quenouille, 1956), and the degrees of
-    freedom: as of n equal items only if they are equal (Kish, 1965)."""
+    freedom: n - 1 only if items are equal, for squares of the large ones decide (Satterthwaite, 1946)."""
     whole, n = sizes.sum(), len(sizes)
     ratios = totals.sum(1, keepdims=True) / whole
     if n == 1:
         return ratios, 0.0
     moved = (totals - ratios * sizes) / np.maximum(whole - sizes, SAME * whole) * (n - 1)
-    return ratios + moved - moved.mean(1, keepdims=True), max(float(whole**2 / (sizes**2).sum()) - 1, 1.0)
+    return ratios + moved - moved.mean(1, keepdims=True), max(float((sizes**2).sum() ** 2 / (sizes**4).sum()) - 1, 1.0)
 
 
 def by_set(row: Sample, sets: np.ndarray) -> Sample:

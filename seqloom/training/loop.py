@@ -484,7 +484,8 @@ class Fit:
 
 def progressed(found: Checkpoint) -> Progressed:
     """What a checkpoint says of a run, checked: a hash that fits does not make it one of ours."""
-    state = Progressed(**found.state)
+    # checkpoints of earlier versions know of no other jobs on the device
+    state = Progressed(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
     TypeAdapter(Progressed).validate_json(json.dumps(found.state), strict=True)
     counters = (state.step, state.epoch, state.batch, state.tokens, state.flops, state.seconds, state.log_bytes)
     if state.step != found.step or not all(0 <= number < 1 << 62 for number in counters):

@@ -253,7 +253,7 @@ def test_sets_by_hand():
     left_out = np.array([scores[0, :2].mean(), scores[0, 2:].mean()])  # without the larger set, and without the smaller
     spread = math.sqrt(((left_out - left_out.mean()) ** 2).sum() / 2)
     assert part_of_items(row.scores[0], row).variance == pytest.approx(spread**2)
-    assert row.freedom == 1  # of 1.8 equal sets there are 0.8, and less than one is not said
+    assert row.freedom == 1  # sizes of 2 and 4 leave 0.5, and less than one is not said
     within = Sample(scores, deterministic=True, strata=sets)
     parts = [0.5 * 2 / 36, 0.25 * 4 / 36]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 3)
