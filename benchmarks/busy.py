@@ -1,6 +1,6 @@
-"""Training beside other busy processes: threads that sleep while they wait (the default) against threads that spin.
+"""Training beside other busy processes: threads that spin shortly (the default) against others.
 
-    python benchmarks/busy.py [--recipe transformer-tiny] [--tokens 60000] [--rounds 3] [--cores 0,1] [--json]
+    python benchmarks/busy.py [--recipe transformer-tiny] [--tokens 60000] [--rounds 3] [--others 0 1 2] [--cores 0,1] [--json]
 
 `seqloom train` on two cores (two threads) while 0, 1 and 2 other processes count as fast as they can on the same cores. Both
 settings take turns; the figure is the median of the rounds' tokens a second, as the run's metrics.json has it. One thread is
@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 
 SETTINGS = {
-    "sleep, 2 threads": {"OMP_NUM_THREADS": "2"},
+    "short spin, 2 threads": {"OMP_NUM_THREADS": "2"},
+    "sleep, 2 threads": {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"},
     "spin, 2 threads": {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "active"},
     "default of OpenMP, 2 threads": {"OMP_NUM_THREADS": "2", "GOMP_SPINCOUNT": "300000"},
     "1 thread": {"OMP_NUM_THREADS": "1"},
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--recipe", default="transformer-tiny")
     parser.add_argument("--tokens", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--others", type=int, nargs="+", default=[0, 1, 2], help="busy processes beside it")
     parser.add_argument("--cores", default=",".join(map(str, sorted(os.sched_getaffinity(0))[:2])))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -65,7 +67,7 @@ def main() -> None:
     found: dict[str, dict[str, float]] = {name: {} for name in SETTINGS}
     with tempfile.TemporaryDirectory() as place:
         files = write_pairs(Path(place))
-        for others in (0, 1, 2):
+        for others in options.others:
             count = [sys.executable, "-c", "while True: pass"]
             busy = [subprocess.Popen(count, preexec_fn=lambda: os.sched_setaffinity(0, cores)) for _ in range(others)]
             try:

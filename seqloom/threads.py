@@ -1,16 +1,18 @@
 """How torch's threads wait for each other; it must be decided before torch is loaded.
 
-Between two operations OpenMP's threads spin: each keeps its core busy until the others are there. Beside any other process that
-takes one of the cores, they spin for a thread that does not run, and training falls to a tenth of its speed. Threads that sleep
-instead cost nothing measurable on an idle machine (docs/results, benchmarks/busy.py).
+Between two operations OpenMP's threads spin: each keeps its core busy until the others are there, about a millisecond long. Beside
+any other process that takes one of the cores they spin for a thread that does not run, and training falls to a fraction of its
+speed. Threads that sleep at once cost a third of it on an idle machine. So they spin shortly, as long as OpenMP itself has them
+spin where it knows of more threads than cores, and sleep then (docs/results, benchmarks/busy.py).
 """
 
 from collections.abc import MutableMapping
 
-PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # by which a user may have decided it
+SPINS = "1000"
 
 
-def wait_passively(environment: MutableMapping[str, str]) -> None:
-    """Let threads sleep instead of spin, unless the user has set either variable."""
-    if not any(name in environment for name in PASSIVE):
-        environment.update(PASSIVE)
+def wait_briefly(environment: MutableMapping[str, str]) -> None:
+    """Let threads sleep after a short spin, unless the user has decided how they wait."""
+    if not any(name in environment for name in CHOICES):
+        environment["GOMP_SPINCOUNT"] = SPINS

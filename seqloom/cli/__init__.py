@@ -9,7 +9,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from seqloom import __version__, errors, progress
-from seqloom.threads import wait_passively
+from seqloom.threads import wait_briefly
 
 app = typer.Typer(
     name="seqloom",
@@ -43,7 +43,7 @@ def _options(
 
 
 def main() -> None:
-    wait_passively(os.environ)
+    wait_briefly(os.environ)
     sys.exit(run(sys.argv[1:]))
 
 

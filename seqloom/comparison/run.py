@@ -47,7 +47,7 @@ from seqloom.folder import RUN_FILES, git_commit, plain
 from seqloom.progress import Progress, clock, say
 from seqloom.text.built_in import write_built_in_text
 from seqloom.text.survey import Request
-from seqloom.threads import wait_passively
+from seqloom.threads import wait_briefly
 from seqloom.training.interrupt import Interruption
 from seqloom.training.precision import choose_device
 
@@ -266,7 +266,7 @@ class Jobs:
         self.begun: dict[Job, float] = {}  # when each was started first
         self.failed: dict[str, tuple[int, str]] = {}
         self.environment = dict(os.environ)
-        wait_passively(self.environment)
+        wait_briefly(self.environment)
         self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // most, 1)))
         (folder / "logs").mkdir(exist_ok=True)
         device_log(folder).unlink(missing_ok=True)  # of processes that are gone
