@@ -1,9 +1,9 @@
 """How torch's threads wait for each other; it must be decided before torch is loaded.
 
-Between two operations OpenMP's threads spin: each keeps its core busy until the others are there, about a millisecond long. Beside
-any other process that takes one of the cores they spin for a thread that does not run, and training falls to a fraction of its
-speed. Threads that sleep at once cost a third of it on an idle machine. So they spin shortly, as long as OpenMP itself has them
-spin where it knows of more threads than cores, and sleep then (docs/results, benchmarks/busy.py).
+Between two operations OpenMP's threads spin: each keeps its core busy until the others are there, about a millisecond long.
+Beside any other process that takes one of the cores they spin for a thread that does not run, and training falls to a fraction
+of its speed. Threads that sleep at once cost a third of it on an idle machine. So they spin shortly, as long as OpenMP itself
+has them spin where it knows of more threads than cores, and then sleep (docs/results, benchmarks/busy.py).
 """
 
 from collections.abc import MutableMapping
