@@ -20,9 +20,9 @@ EFFORTS = {
     "tokens": "tokens read", "flops": "floating-point operations", "seconds": "seconds", "joules": "joules",
 }  # fmt: skip
 LEGEND = (
-    "★ told apart from every other row; ☆ not told apart from the best: no winner is named inside the noise. Intervals are 95%; "
-    "where there are two, the first is for other sets of items and the second for other items of the same sets. Many comparisons "
-    "are corrected for."
+    "★ significantly better than every other row; ☆ not significantly different from the best: no winner is named inside the "
+    "noise. Intervals are 95%; where there are two, the first is for other sets of items and the second for other items of the "
+    "same sets. Many comparisons are corrected for."
 )
 
 
@@ -170,7 +170,7 @@ def told_apart(found: Comparison) -> list[str]:
                 continue
             lines.append([figure.name, *higher_over_lower(a, b, each), f"{p:.2g}"])
     head = ["figure", "higher over lower", "difference", "p, corrected"]
-    parts = ["<h2>What can be told apart</h2>"]
+    parts = ["<h2>Significant differences</h2>"]
     parts.append(table(head, lines) if lines else "<p>Nothing: every difference may be noise.</p>")
     return [*parts, f'<p class="note">{noise} other differences may be noise.</p>']
 

@@ -92,7 +92,20 @@ class _Zstd:
         return found
 
 
-class _Unpacked(io.RawIOBase):
+class _Over(io.RawIOBase):
+    """Bytes that are made of those of another file, and close it with themselves."""
+
+    _file: IO[bytes]
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Unpacked(_Over):
     """A packed file as plain bytes, several streams end to end included, within the limits on ratio and size."""
 
     def __init__(self, file: IO[bytes], kind: str, path: Path):
@@ -108,13 +121,6 @@ class _Unpacked(io.RawIOBase):
         if self._kind == "zst":
             return _Zstd()
         return lzma.LZMADecompressor(memlimit=_MEMORY)
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
     def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer).cast("B")
@@ -151,20 +157,13 @@ class _Unpacked(io.RawIOBase):
             hungry = True
 
 
-class _Recoded(io.RawIOBase):
+class _Recoded(_Over):
     """Text of another encoding as UTF-8."""
 
     def __init__(self, file: io.BufferedReader, encoding: str, path: Path):
         self._file, self._encoding, self._path = file, encoding, path
         self._decoder = codecs.getincrementaldecoder(encoding)()
         self._waiting, self._read = b"", 0
-
-    def readable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
     def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer).cast("B")
