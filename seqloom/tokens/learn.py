@@ -38,7 +38,7 @@ ALPHABET = 1000  # different characters in word pieces; rarer ones make a word u
 _NO_TEXT = "there is no text to learn a tokenizer from"
 _PIECE = 1 << 14  # characters that the Rust trainer gets at once: small enough to share between threads
 _COUNTED_AT_ONCE = 1 << 20
-LONG_WORDS = 1 << 19  # characters of pieces with words longer than WORD that are learnt from
+LONG_WORDS = 1 << 17  # characters of pieces with words longer than WORD that are learnt from
 
 
 def learn(
