@@ -88,6 +88,11 @@ def explain(error: BaseException) -> tuple[str, int]:
     return one_line(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)"), 1
 
 
+def can_explain(error: BaseException) -> bool:
+    """Not what only leaves the program, such as SystemExit."""
+    return isinstance(error, Exception | KeyboardInterrupt) or is_panic(error)
+
+
 def is_panic(error: BaseException) -> bool:
     """Of a library written in Rust: no Exception, and of a class that cannot be imported."""
     return type(error).__name__ == "PanicException"

@@ -99,6 +99,11 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def digest_of(record: dict[str, Any]) -> str:
+    """The SHA-256 of a JSON object, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turns an operating-system error into one line that says which file and what to do."""

@@ -5,7 +5,6 @@ are kept beside the shards until the manifest is written, and documents that are
 result is the same, byte for byte, however often it was interrupted and with however many workers.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -31,6 +30,7 @@ from seqloom.files import (
     FolderKind,
     clear_folder,
     contents,
+    digest_of,
     explained,
     files_below,
     is_known,
@@ -365,10 +365,6 @@ class _Preparation:
         for name in (_PLAN, _COSTS, _STATE):
             with explained(self.out / name):
                 (self.out / name).unlink(missing_ok=True)
-
-
-def digest_of(state: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def is_written(folder: Path) -> bool:

@@ -136,7 +136,7 @@ def run_command(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except BaseException as error:
-        if not isinstance(error, Exception | KeyboardInterrupt) and not errors.is_panic(error):
+        if not errors.can_explain(error):
             raise
         return fail(*errors.explain(error), error)
 

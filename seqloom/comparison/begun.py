@@ -15,13 +15,12 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from seqloom.batches.prepare import digest_of
 from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.job import result_of, run_of
 from seqloom.comparison.plan import PARTS
 from seqloom.comparison.table import flat
 from seqloom.errors import ModelError, UsageError
-from seqloom.files import read_record, sha256
+from seqloom.files import digest_of, read_record, sha256
 from seqloom.progress import say
 
 REMEDY = "choose another --out, or start anew with --overwrite"

@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from seqloom import cost, errors, progress
-from seqloom.batches.prepare import digest_of
 from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
-from seqloom.files import read_record, sha256, write_json
+from seqloom.files import digest_of, read_record, sha256, write_json
 from seqloom.folder import plain
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
@@ -184,7 +183,7 @@ def main() -> int:
         with on_device(out):
             work(out, place, seed)
     except BaseException as error:
-        if not isinstance(error, Exception | KeyboardInterrupt) and not errors.is_panic(error):
+        if not errors.can_explain(error):
             raise
         errors.show_traceback(error)
         reason, code = errors.explain(error)

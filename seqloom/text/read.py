@@ -12,13 +12,13 @@ What is done with what is not as it should be (every case is counted and named i
 
 import itertools
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.files import HALVES
 from seqloom.text.stream import COMPRESSED, PARQUET, Opened, check_text
 
 Documents = Literal["auto", "line", "blank", "file"]
@@ -268,12 +268,9 @@ class Reader:
             raise DataError(f"{self.path}:{number + 1}: damaged parquet file ({detail}): get it again") from error
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def has_half_character(text: str) -> bool:
     """JSON can spell one: \\ud800. No tokenizer takes it, and no file in UTF-8."""
-    return not text.isascii() and _SURROGATE.search(text) is not None
+    return not text.isascii() and HALVES.search(text) is not None
 
 
 def told_apart(head: bytes) -> str:

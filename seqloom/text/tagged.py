@@ -21,8 +21,8 @@ from seqloom.text.read import ending_of, form_of
 DOCUMENT = "-DOCSTART-"  # a line that is no word in some files
 COLUMNS = ("conll", "conllu", "conllx", "bio", "iob", "iob2", "iobes", "tsv")  # what names of files with columns end in
 TAG = re.compile("O|[BIES](-.+)?")
-HEAD = 1000  # lines by which a file is told to be in columns
-FEW = 5  # with fewer lines nothing is told from their having as many columns
+HEAD = 1000  # lines that decide whether a file is in columns
+FEW = 5  # fewer lines decide nothing by having as many columns each
 JOINERS = "\u200c\u200d"  # inside words of some scripts
 
 
