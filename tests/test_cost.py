@@ -97,7 +97,7 @@ def test_by_hand():
 
 
 def test_counting_has_no_products():
-    from seqloom.recipes import find_recipe
+    from seqloom.recipes.library import find_recipe
 
     assert total(find_recipe("ngram-tiny").learner(100)) == Flops()
 

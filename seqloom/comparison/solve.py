@@ -12,9 +12,9 @@ from seqloom import cost
 from seqloom.batch import Sizes
 from seqloom.batches.loader import Cursor, Loader
 from seqloom.errors import UsageError
-from seqloom.prepared import Prepared
-from seqloom.recipe import LARGEST, Recipe, build_recipe
-from seqloom.runs import begin_learner
+from seqloom.recipes.schema import LARGEST, Recipe, build_recipe
+from seqloom.runs.corpus import Prepared
+from seqloom.runs.language_model import begin_learner
 from seqloom.weights import shapes_only
 
 DEEPEST = 1024  # layers are objects: more than anybody trains would fill the memory while they are counted

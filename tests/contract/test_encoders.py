@@ -9,7 +9,7 @@ from seqloom import cost
 from seqloom.batch import Sizes, pack
 from seqloom.blocks import grid, kernels, recurrent
 from seqloom.models import model_class
-from seqloom.recipe import build_recipe
+from seqloom.recipes.schema import build_recipe
 from seqloom.weights import fill, load_tensors, save_tensors
 from tests.contract import encoders as e
 from tests.contract.properties import sequences

@@ -11,10 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from seqloom import exchange
 from seqloom.cli import run
-from seqloom.convert import hub, unpickle
-from seqloom.exchange import import_folder
+from seqloom.convert import hub, huggingface, unpickle
+from seqloom.convert.huggingface import import_folder
 from tests.cli.test_bad_input import one_line
 from tests.convert.material import save
 
@@ -438,7 +437,7 @@ def test_wrong_calls(good, tmp_path, capsys):
 
 
 def test_a_run_that_has_no_counterpart(tmp_path, capsys):
-    from seqloom.runs import pretrain
+    from seqloom.runs.language_model import pretrain
     from tests.training.material import prepared
 
     data = prepared(tmp_path / "data", 300)
@@ -461,7 +460,7 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
 
 def test_a_run_whose_kept_rows_were_changed(good, tmp_path, capsys):
     import_folder(good / "roberta", tmp_path / "run")
-    path = tmp_path / "run" / exchange.UNUSED
+    path = tmp_path / "run" / huggingface.UNUSED
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -475,7 +474,7 @@ def test_a_full_disk_leaves_no_half_run(good, tmp_path, monkeypatch, capsys):
     def full(path: Path, *rest):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(exchange, "write_json", full)
+    monkeypatch.setattr(huggingface, "write_json", full)
     assert run(["import", str(good / "gpt2"), "--out", str(tmp_path / "run")]) == 5
     assert not (tmp_path / "run" / "weights.json").exists()
     one_line(capsys.readouterr().err)
