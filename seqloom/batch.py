@@ -5,6 +5,7 @@ Letters, the same in every file:
     V vocabulary   L longest sequence   C characters in a word   S source tokens
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -224,6 +225,13 @@ class Output(NamedTuple):
     # when maps=True, one a layer that looks at a context: how much each token looks at each place of its source, (T, H, S)
     # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
     cross: tuple[Tensor, ...] = ()
+
+
+class Edit(NamedTuple):
+    """Gates on parts of a model while it computes: 1 leaves a part as it is, 0 takes it away. Gradients flow into them."""
+
+    heads: Mapping[int, Tensor] = {}  # by layer: (H,), or (T, H), on the output of each attention head
+    layers: Tensor | None = None  # (layers,): 0 hands on what the layer has read, values between mix the two
 
 
 class Loss(NamedTuple):

@@ -52,7 +52,9 @@ class SelfAttention(nn.Module):
         state: Any = None,
         context: Context | None = None,
         maps: bool = False,
+        heads: Tensor | None = None,
     ) -> tuple[Tensor, Any, Tensor | None]:
+        """heads (H,) or (T, H): what each head's output is multiplied by."""
         qkv = self.qkv(x).view(x.shape[0], 3, self.num_heads, self.head_dim)
         if state is None:
             dropout = self.dropout if self.training else 0.0
@@ -62,6 +64,8 @@ class SelfAttention(nn.Module):
             )
         else:
             mixed, weights = kernels.cached(qkv, batch, state.kept, self.window, maps)
+        if heads is not None:
+            mixed = mixed * heads[..., None].to(mixed.dtype)
         return self.out(mixed.flatten(1)), state, weights
 
     def start(self, n: int, max_len: int) -> Cache | Ring:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.batch import Context, EncoderDecoder, Output, Ragged, State
+from seqloom.batch import Context, Edit, EncoderDecoder, Output, Ragged, State
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, CrossAttention, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -39,8 +39,9 @@ class Decoder(Encoder):
         context: Context | None = None,
         layers: bool = False,
         maps: bool = False,
+        edit: Edit | None = None,
     ) -> Output:
-        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps)
+        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps, edit=edit)
         if not maps:
             return output
         own, across = zip(*output.maps, strict=True)
