@@ -14,6 +14,7 @@ import ctypes
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import reduce
 from pathlib import Path
@@ -58,8 +59,8 @@ class Flops(NamedTuple):
             + self.source_token * sizes.source_tokens
             + self.source_pair * sizes.source_pairs
             + self.cross * sizes.cross
-            + sum(each * pairs_within(window, sizes.lengths) for window, each in self.near)
-            + sum(each * pairs_within(window, sizes.source_lengths) for window, each in self.source_near)
+            + over_windows(self.near, sizes.lengths)
+            + over_windows(self.source_near, sizes.source_lengths)
         )
 
     def training(self, sizes: Sizes, rehearsals: int = 0) -> int:
@@ -68,6 +69,14 @@ class Flops(NamedTuple):
     def over_source(self) -> "Flops":
         """The same, run over the source."""
         return Flops(source_token=self.token, source_pair=self.pair, cross=self.cross, source_near=self.near)
+
+
+def over_windows(near: Iterable[tuple[int, int]], lengths: Iterable[int]) -> int:
+    """Layers with one window share the count of their pairs: this is asked at every step."""
+    each: Counter[int] = Counter()
+    for window, cost in near:
+        each[window] += cost
+    return sum(cost * pairs_within(window, lengths) for window, cost in each.items())
 
 
 def pairs_within(window: int, lengths: Iterable[int]) -> int:

@@ -139,6 +139,17 @@ def test_any_order_and_a_query_that_sees_nothing():
     assert all(torch.isfinite(x.grad).all() for x in leaves)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_empty_sequences_and_rows_behind_the_end_stay_finite(causal):
+    (q, k, v), batch = inputs((3, 2))
+    batch = batch._replace(offsets=torch.tensor([0, 3, 5, 5, 5], dtype=torch.int32), max_len=9)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    for options in ({"window": 2}, {"visible": lambda n, i, j: j == i - 1}, {"bias": torch.zeros(1, 1, 9, 9).double()}):
+        out = both(*leaves, batch, causal=causal, **options)
+        out.sum().backward()
+        assert torch.isfinite(out).all() and all(torch.isfinite(x.grad).all() for x in leaves)
+
+
 # ---- another implementation
 
 
