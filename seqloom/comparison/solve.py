@@ -158,4 +158,4 @@ def text_sizes(text: Prepared) -> Sizes:
     plan = loader.plan(0)
     places = sorted({i * len(plan) // BATCHES for i in range(BATCHES)})
     found = [loader.read(plan, Cursor(0, i), Cursor(0, i + 1)).sizes for i in places]
-    return Sizes(*(sum(parts) for parts in zip(*found, strict=True)))
+    return Sizes(*(sum(parts[1:], parts[0]) for parts in zip(*found, strict=True)))

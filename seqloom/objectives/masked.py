@@ -44,7 +44,8 @@ class Masked(NamedTuple):
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.real])
         read, targets = int(lengths.sum()), int((self.targets != IGNORE).sum())
-        return Sizes(int(self.text.sum()), int((lengths * lengths).sum()), read, targets)
+        pairs = int((lengths * lengths).sum())
+        return Sizes(int(self.text.sum()), pairs, read, targets, lengths=tuple(lengths.tolist()))
 
 
 class Guess(nn.Module):

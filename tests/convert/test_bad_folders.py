@@ -449,6 +449,8 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.tie=false"], "'softmax.weight' has no place"),
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.bias=true"], "'softmax.bias' has no place"),
         ("gpt-tiny", [*packed, "model.num_heads=4", "model.ffn_dim=20"], "model.ffn_dim = 20"),
+        ("gpt2-tiny", [*packed, "model.num_heads=4", "model.window=8"], "model.window = 8 has no place in a gpt2"),
+        ("gpt2-tiny", [*packed, "model.num_heads=4", "model.head_dim=8"], "model.head_dim = 8 has no place in a gpt2"),
     ):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         pretrain(recipe, data, tmp_path / "run", settings=[*small, *settings], device="cpu")
@@ -456,6 +458,16 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
         assert run(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 4
         assert words in one_line(capsys.readouterr().err)
         assert not (tmp_path / "out").exists()
+
+
+def test_settings_that_change_nothing_are_exported(tmp_path):
+    """A window as long as the model reads, heads as wide as they are unless given."""
+    from seqloom.convert.values import FAMILIES, write_values
+    from seqloom.models.gpt2 import Gpt2
+
+    values = Gpt2.Config(dim=32, num_heads=4, max_len=64).model_dump()
+    plain = write_values(FAMILIES["gpt2"], "gpt2", values, set(), "run")
+    assert write_values(FAMILIES["gpt2"], "gpt2", values | {"head_dim": 8, "window": 64}, set(), "run") == plain
 
 
 def test_a_run_whose_kept_rows_were_changed(good, tmp_path, capsys):

@@ -191,6 +191,13 @@ def test_a_model_that_cannot_be_is_refused() -> None:
     values = built_in("gpt2-tiny")
     values["model"]["num_heads"] = 7
     assert "multiple of num_heads 7" in refused(values)
+    values["model"]["head_dim"] = 3
+    assert build_recipe(values, "my.toml").learner(50).backbone.stack.layers[0].mixer.out.in_features == 21
+    for name in ("head_dim", "window"):
+        for value in (0, -1, 1.5, "all"):
+            assert f"'model.{name}'" in refused(
+                built_in("gpt2-tiny") | {"model": built_in("gpt2-tiny")["model"] | {name: value}}
+            )
 
 
 @pytest.mark.parametrize("value", [2**24 + 1, 2**63, 10**400])
