@@ -370,6 +370,12 @@ class Learner(nn.Module):
     # what the loader cuts out for it: excerpts, passages, pairs, tagged passages or labelled texts
     reads: str = "excerpts"
     parted_by: str = "punctuation"  # what parts words, where a vocabulary of words is learnt for it
+    count_based: bool = False  # True: it learns by counting, and no gradient is followed
+    languages: tuple[str, ...] = ()  # that it names itself, where texts of it have a language
+    # what measures it, as "module:name": on held-out text an Evaluator (evaluate/evaluators.py); on held-out pairs a function of
+    # the learner, the pairs and the device
+    evaluator: str = ""
+    pair_evaluator: str = ""
 
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
@@ -396,6 +402,9 @@ class Learner(nn.Module):
         """How many numbers it learns."""
         return sum(parameter.numel() for parameter in self.parameters())
 
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuses, before anything is written, a vocabulary that it cannot learn with."""
+
     def introduce(self, vocabulary: Vocabulary) -> None:
         """Told before training what the words are. What it keeps of that are buffers, stored with the weights."""
 
@@ -411,6 +420,8 @@ class Objective(Learner):
 
     backbone: Backbone
     form: str = ""  # of the passages that it learns from
+    has_next_word: bool = False  # it gives the probability of the next word: it can be generated from, mixed and cached
+    fills_gaps: bool = False  # it gives the probability of a word that the mask token stands for
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:

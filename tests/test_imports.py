@@ -12,7 +12,6 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "seqloom"
 # each may import what stands before it
 ORDER = [
-    "threads",
     "errors",
     "files",
     "progress",

@@ -86,7 +86,7 @@ def pretrain(
     if find_lr:
         show_rate(recipe, data, out, settings, seed, device, plugin)
         return
-    from seqloom.runs.language_model import pretrain as run_pretrain
+    from seqloom.runs.training import pretrain as run_pretrain
 
     overrides = with_budget(settings, words=words, tokens=tokens, flops=flops, minutes=minutes)
     run = run_pretrain(
@@ -114,8 +114,8 @@ def show_rate(
 ) -> None:
     from seqloom.files import make_folder, write_bytes
     from seqloom.runs.folder import RATE_PAGE
-    from seqloom.runs.language_model import find_lr
     from seqloom.runs.report import rate_page
+    from seqloom.runs.training import find_lr
 
     found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
     make_folder(out)
@@ -224,7 +224,7 @@ def evaluate(
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; suites."""
     from seqloom.errors import UsageError
     from seqloom.runs.language import spoken_in
-    from seqloom.runs.language_model import language_model, load
+    from seqloom.runs.load import load, load_language_model
     from seqloom.runs.translator import Translator
 
     if (data is not None) + bool(test) + (suite is not None) != 1:
@@ -251,7 +251,7 @@ def evaluate(
 
         find_suite(suite)
         items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
-        loaded = language_model(run, device, plugin, language)
+        loaded = load_language_model(run, device, plugin, language)
         result = loaded.evaluate_suite(suite, suite_data, pll, at_once, items=True)
         counted = result.pop("items")
         if items is not None:
@@ -276,13 +276,13 @@ def evaluate(
         refuse_idle("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
     if carry and (cache is not None or mix is not None):
         raise UsageError("--carry goes neither with --cache nor with --mix: leave one of them out")
-    loaded = language_model(run, device, plugin)
+    loaded = load_language_model(run, device, plugin)
     if cache is not None:
         show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
         return
     if mix is not None:
         options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once}
-        show(loaded.mix(language_model(mix, device, plugin), data, split, **options), as_json)
+        show(loaded.mix(load_language_model(mix, device, plugin), data, split, **options), as_json)
         return
     options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once, "carry": carry}
     show(loaded.evaluate(data, split, **options), as_json)

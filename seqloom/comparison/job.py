@@ -27,8 +27,9 @@ from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.folder import plain
-from seqloom.runs.language_model import Run, language_model, pretrain
-from seqloom.runs.training import finetune
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load_language_model
+from seqloom.runs.training import finetune, pretrain
 from seqloom.tasks import task_class
 from seqloom.training.precision import choose_device
 
@@ -88,7 +89,7 @@ def work(out: Path, place: str, seed: int) -> None:
         if outcomes is not None:
             items[suite["name"]] = np.asarray(outcomes, np.float32)
     for mark in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
-        then = language_model(mark.parent, plan["device"])
+        then = load_language_model(mark.parent, plan["device"])
         passed = {
             suite["name"]: measured(then, suite, out).get("accuracy")
             for suite in plan["suites"]

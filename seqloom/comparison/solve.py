@@ -13,8 +13,8 @@ from seqloom.batch import Sizes
 from seqloom.batches.loader import Cursor, Loader
 from seqloom.errors import UsageError
 from seqloom.recipes.schema import LARGEST, Recipe, build_recipe
-from seqloom.runs.corpus import Prepared
-from seqloom.runs.language_model import begin_learner
+from seqloom.runs.corpus import Corpus
+from seqloom.runs.dataset import build_learner
 from seqloom.weights import shapes_only
 
 DEEPEST = 1024  # layers are objects: more than anybody trains would fill the memory while they are counted
@@ -28,7 +28,7 @@ ROUND = 8  # GPUs multiply widths of which this is a factor several times faster
 
 def solved(
     recipe: Recipe,
-    text: Prepared,
+    text: Corpus,
     field: str,
     tolerance: float,
     *,
@@ -150,10 +150,9 @@ def nearest(measured: Callable[[int], float], wanted: float, step: int, most: in
     return step * min((low, high), key=lambda count: abs(measured(step * count) - wanted))
 
 
-def text_sizes(text: Prepared) -> Sizes:
+def text_sizes(text: Corpus) -> Sizes:
     """Of some batches as they will be read, added up; from everywhere in an epoch, as its first ones may be shorter."""
-    learner = begin_learner(text, None, 0)
-    text.spell(learner.backbone.characters)
+    learner = build_learner(text, 0)
     loader = Loader(text.batches(1.0), learner, 0, workers=0)
     plan = loader.plan(0)
     places = sorted({i * len(plan) // BATCHES for i in range(BATCHES)})

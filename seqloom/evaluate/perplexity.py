@@ -30,8 +30,11 @@ CHUNK = 256  # tokens a carried model reads at once
 PART = 8  # parts of long documents are so many times as long as their warm-up
 
 
-def never() -> bool:
-    return False
+Stop = Callable[[], None]  # called now and then: raises Interrupted where somebody has asked the run to stop
+
+
+def never() -> None:
+    """Nobody asks to stop."""
 
 
 def perplexity(
@@ -46,10 +49,10 @@ def perplexity(
     warmup: int | None = None,
     limit: int | None = None,
     items: bool = False,
-    stop: Callable[[], bool] = never,
+    stop: Stop = never,
     title: str = "",
-) -> dict[str, Any] | None:
-    """The metrics of one split, or of its first `limit` tokens; None if `stop` said so on the way.
+) -> dict[str, Any]:
+    """The metrics of one split, or of its first `limit` tokens.
 
     warmup: of recurrent models, read long documents in parts side by side, each begun with so many tokens that are not counted;
     None reads every document from its start to its end, which is exact and slow where there are few of them.
@@ -75,8 +78,7 @@ def perplexity(
                     documents += np.bincount(owner, part.double().cpu().numpy(), split.num_documents)
                 tokens += part.shape[0]
                 bar.advance(part.shape[0])
-                if stop():
-                    return None
+                stop()
     finally:
         learner.train(was_training)
     assert tokens == int(borders[-1])

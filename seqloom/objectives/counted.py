@@ -91,6 +91,7 @@ class Counted(LeftToRight):
 
     backbone: Ngram
     softmax: KneserNey
+    count_based = True
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:

@@ -66,6 +66,8 @@ class Guess(nn.Module):
 
 class MaskedLM(Objective):
     reads, form = "passages", "single"
+    fills_gaps = True
+    evaluator = "seqloom.evaluate.evaluators:MaskedEvaluator"
     over_targets = ("guess",)  # only hidden tokens come to it
 
     class Config(BaseConfig):
@@ -107,6 +109,9 @@ class MaskedLM(Objective):
         self.register_buffer("mask_id", torch.tensor(-1))
         self.register_buffer("is_special", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("continues", torch.zeros(size, dtype=torch.bool))
+
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        vocabulary.mask()
 
     def introduce(self, vocabulary: Vocabulary) -> None:
         self.backbone.introduce(vocabulary)

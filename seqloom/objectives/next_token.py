@@ -18,6 +18,8 @@ class LeftToRight(Objective):
     """Predicts each token from those before it, by any output layer that is called as Softmax is."""
 
     softmax: nn.Module
+    has_next_word = True
+    evaluator = "seqloom.evaluate.evaluators:LeftToRightEvaluator"
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:

@@ -20,6 +20,8 @@ from seqloom.objectives.masked import Guess, Masked, MaskedLM, counts
 class ReplacedToken(MaskedLM):
     """`backbone` is the discriminator, which is kept; the generator is a smaller one that shares its embeddings."""
 
+    evaluator = "seqloom.evaluate.evaluators:ReplacedEvaluator"
+
     class Config(MaskedLM.Config):
         keep: float = Field(0.0, ge=0, le=1)  # everything chosen is hidden: the generator puts other words there
         random: float = Field(0.0, ge=0, le=1)

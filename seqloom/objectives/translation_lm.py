@@ -14,7 +14,8 @@ from seqloom.objectives.masked import Masked, MaskedLM
 
 
 class TranslationLM(MaskedLM):
-    reads = "pairs"
+    reads, languages = "pairs", ("source", "target")
+    pair_evaluator = "seqloom.evaluate.pairs:parallel_loss"
 
     class Config(MaskedLM.Config):
         parallel: float = Field(

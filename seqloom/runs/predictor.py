@@ -87,9 +87,7 @@ class Predictor(Speaking):
             return []
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         say_cut(cut, self.frame, "predict")
-        found = tell(self.learner, Examples(rows, 0, 0), examples, self.device)
-        assert found is not None
-        return found[0]
+        return tell(self.learner, Examples(rows, 0, 0), examples, self.device)[0]
 
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
@@ -111,7 +109,6 @@ class Predictor(Speaking):
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         say_cut(cut, self.frame, "test")
         found = judge(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
-        assert found is not None
         return {"examples": len(examples), **found, "parameters": self.learner.size()}
 
 

@@ -203,6 +203,4 @@ class Translator(Speaking):
 
     def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
         limit = self.learner.backbone.max_len
-        result = pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)
-        assert result is not None
-        return result
+        return pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)

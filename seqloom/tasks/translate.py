@@ -20,6 +20,7 @@ from seqloom.objectives.scheduled import OwnWords, own_words
 
 class Translate(Task):
     reads = "pairs"
+    pair_evaluator = "seqloom.evaluate.translation:pair_loss"
     backbone: EncoderDecoder
 
     class Config(BaseConfig):

@@ -12,8 +12,8 @@ from seqloom.batch import IGNORE, Excerpt, Pair, pack
 from seqloom.cli import run
 from seqloom.convert.huggingface import export_folder, import_folder
 from seqloom.objectives.masked import Masked
-from seqloom.runs.language_model import load, pretrain
-from seqloom.runs.training import train
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain, train
 from tests.convert.material import KINDS, TEXTS, build, save
 from tests.training.material import prepared, write_pairs
 

@@ -10,8 +10,7 @@ import transformers as hf
 from seqloom.batches.labelled import batch_of
 from seqloom.cli import run as command
 from seqloom.convert.huggingface import export_folder, import_folder, load
-from seqloom.runs.language_model import pretrain
-from seqloom.runs.training import finetune
+from seqloom.runs.training import finetune, pretrain
 from tests.tasks.labelled import examples, write
 from tests.training.material import prepared
 

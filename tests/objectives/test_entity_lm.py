@@ -9,7 +9,7 @@ from seqloom.batches.tagged import TaggedPassages, encode_tagged, with_entities
 from seqloom.errors import DataError
 from seqloom.models import model_class
 from seqloom.objectives.entity_lm import EntityLM
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from seqloom.runs.training import train
 from seqloom.text.tagged import Sentence, continued, read_tagged
 from seqloom.tokens.tokenizer import Tokenizer

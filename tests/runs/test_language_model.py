@@ -15,14 +15,17 @@ import pytest
 import torch
 
 import seqloom
+import seqloom.recipes
 from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.files import TEMPORARY, sha256
-from seqloom.runs import language_model as runs
+from seqloom.runs import training as runs
 from seqloom.runs.folder import BOUND, WEIGHTS
-from seqloom.runs.language_model import Run, load, pretrain
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from seqloom.training import checkpoint as checkpoints
 from tests.training.material import RUN_FILES, prepared, write_text
 
@@ -130,11 +133,7 @@ def test_the_card_tells_the_figures(made: Made, name: str) -> None:
 def test_load_gives_the_best_weights_bit_for_bit(made: Made, name: str) -> None:
     loaded = seqloom.load(made.runs[name], "cpu")
     assert isinstance(loaded, seqloom.Run) and not loaded.learner.training
-    trained = (
-        seqloom.runs.language_model.build_recipe(loaded.config["recipe"], "test")
-        .learner(loaded.config["vocab_size"])
-        .eval()
-    )
+    trained = seqloom.recipes.build_recipe(loaded.config["recipe"], "test").learner(loaded.config["vocab_size"]).eval()
     trained.load_state_dict(made.best[name])
     torch.manual_seed(0)
     batch = pack([torch.randint(0, loaded.config["vocab_size"], (n,)).tolist() for n in (5, 16, 1, 30)])
@@ -445,7 +444,7 @@ HOSTILE_NAMES = [
     "import",
     "torch.load",
     "pickle.loads",
-    "seqloom.runs.language_model:pretrain",
+    "seqloom.runs.training:pretrain",
     "runs:pretrain",
     "../../x",
     "/etc/passwd",

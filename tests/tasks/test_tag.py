@@ -20,7 +20,7 @@ from seqloom.errors import DataError
 from seqloom.evaluate.labelled import tell
 from seqloom.metrics.entities import entity_scores, scheme_of
 from seqloom.models import model_class
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.training import train
 from seqloom.tasks import tag as module

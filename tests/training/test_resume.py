@@ -13,8 +13,7 @@ from seqloom import progress
 from seqloom.batch import EncoderDecoder
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.models import MODELS, model_class
-from seqloom.runs.language_model import pretrain
-from seqloom.runs.training import train
+from seqloom.runs.training import pretrain, train
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.loop import Fit
 from tests.tasks.labelled import examples, write

@@ -102,7 +102,7 @@ def test_nothing_is_said_of_what_a_table_has_not(tmp_path):
 
 def scored_by_hand(run, before, word, after):
     """What the definition of each kind says, from scores of whole texts or one hidden place at a time."""
-    tokenizer, kind = run.tokenizer, run.scored_by()
+    tokenizer, kind = run.tokenizer, run.evaluator.definition(None, run.backward)
     first, rest = (f"{before} " if before else ""), (f" {after}" if after else "")
     if kind == "causal":
         whole, context = run.score([first + word, before])
