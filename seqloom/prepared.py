@@ -18,7 +18,7 @@ from seqloom.batches.store import SPLITS, Split, Store
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.evaluate.masked import HeldOut, masked_loss
 from seqloom.evaluate.perplexity import perplexity
-from seqloom.files import read_json
+from seqloom.folder import read_config
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
@@ -133,7 +133,7 @@ class Prepared:
         """Counts as a run did when it was begun, by its config.json: older ones took the ends of documents for tokens that every
         objective reads."""
         try:
-            before = read_json(path)["data"]
+            before = read_config(path)["data"]
             self.num_tokens = before.get("epoch_tokens", sum(train.num_tokens for train in self.train))
         except (SeqloomError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             pass  # there is none yet, or it is damaged: said when the run is resumed

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom import cost
+from seqloom import cost, migrations
 from seqloom.batch import Objective
 from seqloom.batches.loader import Loader, mix
 from seqloom.batches.store import Store
@@ -28,7 +28,7 @@ from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.evaluate.perplexity import half_context, perplexity
 from seqloom.files import read_json, sole_owner
-from seqloom.folder import FORMAT, WEIGHTS, begin_folder, check_weights, describe, export, finish, keep_milestone, spent
+from seqloom.folder import WEIGHTS, begin_folder, check_weights, describe, export, finish, keep_milestone, spent
 from seqloom.objectives.counted import Counted
 from seqloom.objectives.masked import MaskedLM
 from seqloom.plugins import Plugin, check_recorded, open_plugin, record
@@ -472,8 +472,7 @@ def load(
             raise FolderOfOthers(
                 f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
             )
-        if config.get("format") != FORMAT:
-            raise ModelError(f"{path} has format {config.get('format')!r}, this version reads {FORMAT}")
+        config = migrations.RUN.migrate(config, path)
         recipe = build_recipe(config["recipe"], str(path))
         vocab_size = config["vocab_size"]
     except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:

@@ -10,7 +10,7 @@ import torch
 
 from seqloom.cli import run as main
 from seqloom.errors import DataError, UsageError
-from seqloom.folder import FORMAT
+from seqloom.migrations import RUN
 from seqloom.runs import language_model, load, predictor, pretrain
 from seqloom.supervise import finetune, train
 from seqloom.training import checkpoint as checkpoints
@@ -77,7 +77,7 @@ def test_any_backbone_serves_any_task(place, tmp_path, model, task):
     again = predictor(tmp_path / "run", "cpu").evaluate(files(place, task)["test"])
     assert again["score"] == pytest.approx(metrics["test_scores"]["score"], abs=1e-6)
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert config["format"] == FORMAT and config["from"]["run"] == str(place / model)
+    assert config["format"] == RUN.number and config["from"]["run"] == str(place / model)
     rows = (
         [json.loads(line) for line in files(place, task)["test"][0].read_text().splitlines()] if task != "span" else []
     )

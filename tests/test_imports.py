@@ -15,6 +15,7 @@ ORDER = [
     "threads",
     "errors",
     "files",
+    "migrations",
     "progress",
     "charts",
     "config",

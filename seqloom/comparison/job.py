@@ -24,6 +24,7 @@ from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import digest_of, read_record, sha256, write_json
 from seqloom.folder import plain
+from seqloom.migrations import RESULT
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipe import build_recipe
@@ -70,6 +71,7 @@ def work(out: Path, place: str, seed: int) -> None:
     )
     items: dict[str, np.ndarray] = {}
     found: dict[str, Any] = {
+        **RESULT.stamp(),
         "metrics": read_record(folder / "metrics.json", REDO),
         "held_out": run.evaluate(out / row["data"], items=True),
         "definition": run.definition(),
