@@ -19,6 +19,8 @@ import random
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +38,11 @@ STEPS = [
 ]
 STREAMS = ["--set", "batches.streams=4", "--set", "batches.length=16"]
 PACKED = ["--set", "batches.budget=128", "--set", "batches.length=32"]
-# what differs from machine to machine, or from one moment to the next
-MOVING = ("second", "joules", "energy", "co2", "memory", "mfu", "folder", "files", "versions", "run", "config.json")
+# what differs from machine to machine, from one moment to the next, or with the version: parts of names of keys
+MOVING = {
+    "second", "seconds", "joules", "energy", "co2", "kwh", "memory", "mfu", "folder", "files", "format", "needs", "versions",
+    "run", "config.json", "whole", "disk", "python", "torch", "git",
+}  # fmt: skip
 
 NOUNS = ["cat", "dog", "bird", "child", "king", "river", "house", "queen", "friend", "stone"]
 VERBS = ["sees", "likes", "finds", "hears", "follows", "forgets"]
@@ -146,10 +151,10 @@ def call(command: list[str]) -> str:
     """One command in this process; what it prints."""
     from seqloom.cli import run
 
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        code = run(["--quiet", *command])
+    with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.redirect_stderr(io.StringIO()) as said:
+        code = run(command)
     if code:
-        raise SystemExit(f"{' '.join(command)}: exit code {code}")
+        raise SystemExit(f"{' '.join(command)}: exit code {code}: {said.getvalue()[-1000:]}")
     return printed.getvalue()
 
 
@@ -165,9 +170,7 @@ def tensors(path: Path) -> dict[str, str]:
 def steady(value: Any) -> Any:
     """Without what changes from call to call; files that belong to a moment are named only."""
     if isinstance(value, dict):
-        return {
-            key: None if any(part in key for part in MOVING) else steady(inner) for key, inner in sorted(value.items())
-        }
+        return {key: None if MOVING & {key, *key.split("_")} else steady(inner) for key, inner in sorted(value.items())}
     return [steady(part) for part in value] if isinstance(value, list) else value
 
 
@@ -230,25 +233,50 @@ def needed(only: list[str]) -> set[str]:
     return {start for start in ("bert", "lstm") for name in only if name.startswith(f"{start}-")}
 
 
-def differences(a: Any, b: Any, where: str = "") -> list[str]:
+@dataclass(frozen=True)
+class Table:
+    """tools/golden_renames.json: what may differ between two commits, and how."""
+
+    renamed: dict[str, str]  # old key: new key; the old one may still be there, with the same value
+    added: dict[str, Any]  # new key: its value, which means "as before"
+    values: dict[str, str]  # old text: new text, of whole values and of names in lists
+
+    @classmethod
+    def read(cls) -> "Table":
+        return cls(**json.loads(RENAMES.read_text()))
+
+
+def differences(a: Any, b: Any, table: Table, where: str = "", near: float = 0.0, more: bool = False) -> list[str]:
+    """What is not the same in a later record b as in an earlier one a. near: by how much numbers may differ, in relation to
+    their size, or at all below one; more: whether b may have keys beside."""
     if isinstance(a, dict) and isinstance(b, dict):
-        keys = dict.fromkeys((*a, *b))
-        return [
-            line for key in keys for line in differences(a.get(key, "absent"), b.get(key, "absent"), f"{where}/{key}")
-        ]
+        found = []
+        for key, value in a.items():
+            names = [name for name in dict.fromkeys((table.renamed.get(key, key), key)) if name in b]
+            found += [] if names else [f"{where}/{key}: {str(value)[:120]} | absent"]
+            found += [
+                line for name in names for line in differences(value, b[name], table, f"{where}/{name}", near, more)
+            ]
+        known = {*a, *(table.renamed.get(key) for key in a)}
+        for key in () if more else b.keys() - known:
+            if key not in table.added or table.added[key] != b[key]:
+                found.append(f"{where}/{key}: absent | {str(b[key])[:120]}")
+        return found
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return [line for i, (x, y) in enumerate(zip(a, b, strict=True)) for line in differences(x, y, f"{where}/{i}")]
-    return [] if a == b else [f"{where}: {str(a)[:120]} | {str(b)[:120]}"]
-
-
-def renamed(value: Any, table: dict[str, str]) -> Any:
-    if isinstance(value, dict):
-        return {table.get(key, key): renamed(part, table) for key, part in value.items()}
-    return [renamed(part, table) for part in value] if isinstance(value, list) else value
+        pairs = enumerate(zip(a, b, strict=True))
+        return [line for i, (x, y) in pairs for line in differences(x, y, table, f"{where}/{i}", near, more)]
+    if isinstance(a, str):
+        same = b in (a, table.values.get(a, a))
+    elif near and type(a) in (int, float) and type(b) in (int, float):
+        same = abs(a - b) <= 1.01 * near * max(abs(a), 1.0)  # a step of the sixth decimal place, in binary
+    else:
+        same = a == b
+    return [] if same else [f"{where}: {str(a)[:120]} | {str(b)[:120]}"]
 
 
 def record_commit(commit: str, only: list[str], place: Path) -> dict[str, Any]:
-    tree, out = place / commit, place / f"{commit}.json"
+    place.mkdir()
+    tree, out = place / "tree", place / "record.json"
     subprocess.run(["git", "worktree", "add", "--detach", "--quiet", str(tree), commit], cwd=ROOT, check=True)
     try:
         command = [sys.executable, __file__, "record", str(out), *(["--only", *only] if only else [])]
@@ -271,10 +299,10 @@ def main() -> None:
     if options.command == "record":
         options.out.write_text(json.dumps(record(options.only), indent=1) + "\n")
         return
-    table = json.loads(RENAMES.read_text()) if RENAMES.exists() else {}
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = (record_commit(commit, options.only, Path(folder)) for commit in options.commits)
-    found = differences(renamed(before, table), after)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        places = [Path(folder) / side for side in ("before", "after")]  # side by side, a process and a core each
+        before, after = pool.map(record_commit, options.commits, [options.only] * 2, places)
+    found = differences(before, after, Table.read())
     print("\n".join(found[:200]) or f"{len(after)} jobs: equal")
     sys.exit(bool(found))
 
