@@ -71,14 +71,14 @@ def hidden_losses(run: Any, text: Any, unit: str) -> tuple[float, float]:
     import torch
 
     from seqloom.batch import IGNORE, to_device
-    from seqloom.batches.loader import mix
+    from seqloom.randomness import derive_seed
 
     run.learner.unit = unit
     plan = text.passages("test").plan(0, 0)
     sums, counts = [0.0, 0.0], [0, 0]
     for i in range(len(plan)):
         cut = plan.batch(i)
-        example = run.learner.corrupt(cut, torch.Generator().manual_seed(mix(0, i)))
+        example = run.learner.corrupt(cut, torch.Generator().manual_seed(derive_seed(0, i)))
         with torch.inference_mode():
             losses = run.learner.losses(to_device(example, run.device))[0].cpu().double()
         of_name = cut.joined.clone()
@@ -93,9 +93,9 @@ def hidden_losses(run: Any, text: Any, unit: str) -> tuple[float, float]:
 def one(name: str, seed: int, multi30k: Path, out: Path, settings: list[str], device: str) -> None:
     import torch
 
-    from seqloom.materials import Tagged
-    from seqloom.recipe import build_recipe
-    from seqloom.supervise import evaluate_files, train
+    from seqloom.recipes.schema import build_recipe
+    from seqloom.runs.examples import Tagged
+    from seqloom.runs.training import evaluate_files, train
 
     torch.set_num_threads(1)
     recipe, task, own = ROWS[name]
@@ -149,8 +149,8 @@ def tables(rows: list[dict[str, Any]]) -> str:
 
 def prepare(rows: list[str], msra: Path, multi30k: Path, out: Path) -> None:
     """The split of the sentences, and one tokenizer a task: characters of the Chinese, 8,000 pieces of en and de."""
-    from seqloom.materials import Pairs, Tagged
-    from seqloom.supervise import learnt_tokenizer
+    from seqloom.runs.examples import Pairs, Tagged
+    from seqloom.runs.training import learnt_tokenizer
 
     for task in {ROWS[name][1] for name in rows}:
         if (out / f"{task}.json").exists():

@@ -54,7 +54,7 @@ def files(folders: dict[str, Path], direction: str, split: str) -> list[Path]:
 def one(name: str, seed: int, folders: dict[str, Path], out: Path, extra: list[str], device: str) -> None:
     import torch
 
-    from seqloom.supervise import read_all, train
+    from seqloom.runs.training import read_all, train
     from seqloom.training import checkpoint as checkpoints
     from seqloom.weights import fill
 
@@ -153,8 +153,8 @@ def main() -> None:
     if arguments.one:
         one(arguments.one, arguments.seed, folders, out, arguments.extra, arguments.device)
         return
-    from seqloom.materials import Pairs
-    from seqloom.supervise import learnt_tokenizer
+    from seqloom.runs.examples import Pairs
+    from seqloom.runs.training import learnt_tokenizer
 
     for direction in {ROWS[name][2] for name in arguments.rows}:
         if not (out / f"{direction}.json").exists():

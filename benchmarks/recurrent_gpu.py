@@ -18,8 +18,8 @@ import torch
 from seqloom.batches.prepare import prepare
 from seqloom.blocks import recurrent
 from seqloom.evaluate.perplexity import perplexity
-from seqloom.runs import load, pretrain
-from seqloom.supervise import train
+from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.training import train
 
 ASKED = recurrent.kernel_dtype
 

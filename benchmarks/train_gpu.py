@@ -41,7 +41,7 @@ from seqloom.models.lstm import Lstm
 from seqloom.models.own_cell import OwnCell
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import open_plugin
-from seqloom.recipes import find_recipe
+from seqloom.recipes.library import find_recipe
 from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.training.loop import restored
 from seqloom.training.optim import OptimConfig, build_optimizer, step

@@ -144,7 +144,7 @@ def prepare_texts(tasks: Path, sources: list[Path], out: Path) -> None:
 
 
 def pretrained(name: str, out: Path, tokens: float, device: str) -> None:
-    from seqloom.runs import pretrain
+    from seqloom.runs.language_model import pretrain
 
     folder = out / "pre" / name
     if (folder / "card.md").exists():
@@ -183,8 +183,8 @@ def tuned_texts(tasks: Path, out: Path) -> None:
 def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str, Any]:
     import torch
 
-    from seqloom.runs import load
-    from seqloom.supervise import Options, files_of, learn, recipe_after
+    from seqloom.runs.language_model import load
+    from seqloom.runs.training import Options, files_of, learn, recipe_after
 
     folder, data, task = out / "runs" / work["name"], work["data"], task_of(work["data"])
     given = {split: files(tasks, data, split) for split in ("train", "valid", "test")}

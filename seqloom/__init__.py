@@ -6,11 +6,11 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from seqloom.comparison.run import compare
-    from seqloom.exchange import load
-    from seqloom.predictor import Predictor
-    from seqloom.runs import Run, pretrain
-    from seqloom.supervise import finetune, train
-    from seqloom.translator import Translator
+    from seqloom.convert.huggingface import load
+    from seqloom.runs.language_model import Run, pretrain
+    from seqloom.runs.predictor import Predictor
+    from seqloom.runs.training import finetune, train
+    from seqloom.runs.translator import Translator
 
 __all__ = ["Predictor", "Run", "Translator", "__version__", "compare", "finetune", "load", "pretrain", "train"]
 
@@ -22,8 +22,9 @@ def __getattr__(name: str) -> Any:
             from seqloom.comparison.run import compare
 
             return compare
-        from seqloom import exchange, runs, supervise
+        from seqloom.convert import huggingface
+        from seqloom.runs import language_model, training
 
-        places = {"Run": runs, "pretrain": runs, "load": exchange}
-        return getattr(places.get(name, supervise), name)
+        places = {"Run": language_model, "pretrain": language_model, "load": huggingface}
+        return getattr(places.get(name, training), name)
     raise AttributeError(f"module 'seqloom' has no attribute {name!r}")

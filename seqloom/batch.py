@@ -5,6 +5,7 @@ Letters, the same in every file:
     V vocabulary   L longest sequence   C characters in a word   S source tokens
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -64,6 +65,9 @@ class Sizes(NamedTuple):
     source_tokens: int = 0
     source_pairs: int = 0
     cross: int = 0  # of a token and one of its source
+    # of the sequences that the pairs are of: attention over a window pays for fewer
+    lengths: tuple[int, ...] = ()
+    source_lengths: tuple[int, ...] = ()
 
 
 class Joints(NamedTuple):
@@ -84,7 +88,7 @@ class Excerpt(NamedTuple):
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.following != IGNORE])
         tokens = int(lengths.sum())
-        return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens)
+        return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths.tolist()))
 
 
 class Pair(NamedTuple):
@@ -112,6 +116,8 @@ class Pair(NamedTuple):
             int(sources.sum()),
             int((sources * sources).sum()),
             int((sources * lengths).sum()),
+            tuple(lengths.tolist()),
+            tuple(sources.tolist()),
         )
 
 
@@ -162,7 +168,8 @@ class Labelled(NamedTuple):
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.real])
         told = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
-        return Sizes(int(self.own.sum()), int((lengths * lengths).sum()), int(lengths.sum()), told)
+        pairs = int((lengths * lengths).sum())
+        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths.tolist()))
 
 
 class State(NamedTuple):
@@ -181,6 +188,13 @@ class Cache(NamedTuple):
     """Of a State: what is kept of every token that was read, at its position. Dim 1 is how many there is room for."""
 
     kept: Tensor  # (n, capacity, …)
+
+
+class Ring(NamedTuple):
+    """Of a State: what is kept of the last tokens that were read, the one at position p in place p modulo their number. It never
+    needs more room."""
+
+    kept: Tensor  # (n, window, …)
 
 
 class Context(NamedTuple):
@@ -205,10 +219,19 @@ class Output(NamedTuple):
     hidden: Tensor  # (T, D) the top layer
     state: State | None = None
     layers: tuple[Tensor, ...] = ()  # the embedding and every layer, (T, D) each, when layers=True
-    maps: tuple[Tensor, ...] = ()  # when maps=True, one a layer: attention weights (N, H, L, L) or gates (T, G, D)
+    # when maps=True, one a layer: attention weights (N, H, L, L) or gates (T, G, D). With a state the weights are those of the
+    # new tokens on what is kept: (T, H, capacity), in order of position; with a window (T, H, window), the last on itself
+    maps: tuple[Tensor, ...] = ()
     # when maps=True, one a layer that looks at a context: how much each token looks at each place of its source, (T, H, S)
     # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
     cross: tuple[Tensor, ...] = ()
+
+
+class Edit(NamedTuple):
+    """Gates on parts of a model while it computes: 1 leaves a part as it is, 0 takes it away. Gradients flow into them."""
+
+    heads: Mapping[int, Tensor] = {}  # by layer: (H,), or (T, H), on the output of each attention head
+    layers: Tensor | None = None  # (layers,): 0 hands on what the layer has read, values between mix the two
 
 
 class Loss(NamedTuple):

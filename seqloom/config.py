@@ -68,11 +68,11 @@ def unknown_name(kind: str, place: str, name: str, known: list[str]) -> str:
 
 
 def named_class(kind: str, name: str, table: Mapping[str, str], package: str) -> Any:
-    """What a closed table has under a name as "module:Class" of a package; imported with its first use."""
+    """What a closed table has under a name as "module:Class" (of the package, or a full name), imported at first use."""
     if name not in table:
         raise UsageError(unknown_name(kind, name, name, list(table)))
     module, _, cls = table[name].partition(":")
-    return getattr(importlib.import_module(f"{package}.{module}"), cls)
+    return getattr(importlib.import_module(module if "." in module else f"{package}.{module}"), cls)
 
 
 def _keys_at(cls: type[Config], path: list[str]) -> list[str]:

@@ -2,8 +2,10 @@
 
 A multiply and an add are two operations; element-wise work (norms, activations, softmax) is not counted, as everywhere.
 Forward cost has these parts: so much a token, so much a pair of tokens that attention compares (the quadratic term: a
-sequence of L tokens has L² pairs, causal or not, as kernels are counted), so much a target (the output layer); where a
-source is read first, the same of its tokens and pairs, and so much for each pair of a token and one of its source.
+sequence of L tokens has L² pairs, causal or not, as kernels are counted; with a window those that stand nearer to each other
+than it reaches, causal or not, so that a window as long as the sequence costs what none costs), so much a target (the output
+layer); where a source is read first, the same of its tokens and pairs, and so much for each pair of a token and one of its
+source.
 Backward is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted. An adaptive
 softmax is counted at what a target costs on average, by how often the training text asks each cluster.
 """
@@ -12,7 +14,9 @@ import ctypes
 import json
 import os
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +42,14 @@ class Flops(NamedTuple):
     source_token: int = 0
     source_pair: int = 0
     cross: int = 0
+    # of attention over a window: how far it reaches, and so much a pair
+    near: tuple[tuple[int, int], ...] = ()
+    source_near: tuple[tuple[int, int], ...] = ()
+
+    def plus(self, other: "Flops", times: int = 1) -> "Flops":
+        """Added to these, so many times; what is near is listed, so many times."""
+        both: Any = zip(self, other, strict=True)
+        return Flops(*(a + times * b for a, b in both))
 
     def forward(self, sizes: Sizes) -> int:
         return (
@@ -47,6 +59,8 @@ class Flops(NamedTuple):
             + self.source_token * sizes.source_tokens
             + self.source_pair * sizes.source_pairs
             + self.cross * sizes.cross
+            + over_windows(self.near, sizes.lengths)
+            + over_windows(self.source_near, sizes.source_lengths)
         )
 
     def training(self, sizes: Sizes, rehearsals: int = 0) -> int:
@@ -54,7 +68,27 @@ class Flops(NamedTuple):
 
     def over_source(self) -> "Flops":
         """The same, run over the source."""
-        return Flops(source_token=self.token, source_pair=self.pair, cross=self.cross)
+        return Flops(source_token=self.token, source_pair=self.pair, cross=self.cross, source_near=self.near)
+
+
+def over_windows(near: Iterable[tuple[int, int]], lengths: Iterable[int]) -> int:
+    """Layers with one window share the count of their pairs: this is asked at every step."""
+    each: Counter[int] = Counter()
+    for window, cost in near:
+        each[window] += cost
+    return sum(cost * pairs_within(window, lengths) for window, cost in each.items())
+
+
+def pairs_within(window: int, lengths: Iterable[int]) -> int:
+    """Pairs of tokens in one sequence, either order and each with itself, that a window reaches across: 2 Σ min(i, window) − L
+    of L tokens, and so L² where it is no shorter."""
+    reached = ((min(length, window), length) for length in lengths)
+    return sum(whole * whole + (length - whole) * (2 * window - 1) for whole, length in reached)
+
+
+def _attention(mixer: SelfAttention) -> Flops:
+    each = 4 * mixer.num_heads * mixer.head_dim  # QKᵀ and weights · V
+    return Flops(pair=each) if mixer.window is None else Flops(near=((mixer.window, each),))
 
 
 def _recurrent(cell: TorchCell) -> Flops:
@@ -69,7 +103,7 @@ def _characters(cnn: CharacterCnn) -> Flops:
 # one line a block that multiplies matrices of its own; what is inside a counted block is not counted again
 PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
-    SelfAttention: ("attention", lambda m: Flops(pair=4 * m.num_heads * m.head_dim)),  # QKᵀ and weights · V
+    SelfAttention: ("attention", _attention),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),
@@ -101,12 +135,12 @@ def count(learner: nn.Module) -> dict[str, Flops]:
                 part = part.over_source() if module in over_source else part
                 part = Flops(target=part.token) if module in over_targets else part
                 part = Flops(token=part.target) if module in over_tokens else part
-                found[name] = Flops(*(a + repeated.get(module, 1) * b for a, b in zip(before, part, strict=True)))
+                found[name] = before.plus(part, repeated.get(module, 1))
     return found
 
 
 def total(learner: Learner) -> Flops:
-    return Flops(*(sum(part) for part in zip(*count(learner).values(), strict=True)))
+    return reduce(Flops.plus, count(learner).values(), Flops())
 
 
 def of_training(learner: Learner) -> Callable[[Sizes], int]:

@@ -9,7 +9,7 @@ from seqloom.batch import Backbone, pack
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
-from seqloom.runs import Run
+from seqloom.runs.language_model import Run
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.training.material import sentences
 

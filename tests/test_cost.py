@@ -10,7 +10,7 @@ from seqloom.batch import IGNORE, Excerpt, Sizes, pack
 from seqloom.blocks import kernels, recurrent
 from seqloom.blocks.adaptive import Cluster
 from seqloom.blocks.softmax import Softmax
-from seqloom.cost import Flops, co2_kg, peak_of, total
+from seqloom.cost import Flops, co2_kg, pairs_within, peak_of, total
 from tests.contract.properties import NEURAL, VOCAB, Words, build, following, learner_of, sequences
 
 
@@ -18,11 +18,26 @@ def plain_loss(self, hidden, targets, rows, smoothing=0.0, weights=None):
     return F.cross_entropy(F.linear(hidden, self.weight, self.bias), targets, ignore_index=IGNORE, reduction="sum")
 
 
+def within(q, k, v, batch, window):
+    """Each token over those that a window reaches on both sides, and no others: causal attention is counted as if it were not."""
+    out = []
+    for t, owner in enumerate(batch.owner.tolist()):
+        begin, end = batch.offsets[owner : owner + 2].tolist()
+        near = slice(max(begin, t - window + 1), min(end, t + window))
+        weights = (q[t, :, None] @ k[near].permute(1, 2, 0)).softmax(-1)  # (H, 1, ·)
+        out.append(weights @ v[near].transpose(0, 1))
+    return torch.stack(out).squeeze(2)
+
+
 def plain_products(monkeypatch):
     """The same arithmetic without fused kernels, which torch's counter cannot see into."""
-    monkeypatch.setattr(kernels, "attend", lambda q, k, v, batch, *, causal, keys=None, **_: kernels.reference(
-        q, k, v, batch, causal=causal, keys=keys
-    ))  # fmt: skip
+
+    def attend(q, k, v, batch, *, causal, keys=None, window=None, **_):
+        if window is not None:
+            return within(q, k, v, batch, window), None
+        return kernels.reference(q, k, v, batch, causal=causal, keys=keys)
+
+    monkeypatch.setattr(kernels, "attend", attend)
     monkeypatch.setattr(Softmax, "summed", plain_loss)
     monkeypatch.setattr(recurrent, "has_kernel", lambda cell: False)
 
@@ -37,9 +52,9 @@ class Told(Words):
         return torch.bincount(self.targets, minlength=VOCAB)
 
 
-def ratio(name: str, monkeypatch, training: bool, **config) -> float:
+def ratio(name: str, monkeypatch, training: bool, model=None, **config) -> float:
     plain_products(monkeypatch)
-    learner = learner_of(build(name, dtype=torch.float32), **config).train()
+    learner = learner_of(build(name, dtype=torch.float32, **model or {}), **config).train()
     texts = sequences(0, (32, 32, 32))  # equal lengths: the counter would count the empty cells of a grid
     example = Excerpt(pack(texts), following(texts))
     learner.introduce(Told(example))
@@ -50,7 +65,7 @@ def ratio(name: str, monkeypatch, training: bool, **config) -> float:
             with torch.no_grad():
                 learner(example)
     part = total(learner)
-    ours = (part.training if training else part.forward)(Sizes(96, 3 * 32 * 32, 96, 96))
+    ours = (part.training if training else part.forward)(Sizes(96, 3 * 32 * 32, 96, 96, lengths=(32,) * 3))
     return ours / counter.get_total_flops()
 
 
@@ -58,6 +73,33 @@ def ratio(name: str, monkeypatch, training: bool, **config) -> float:
 @pytest.mark.parametrize("name", NEURAL)
 def test_within_one_percent_of_torch(name, training, monkeypatch):
     assert ratio(name, monkeypatch, training) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("window", [1, 2, 8, 31, 32, 33, 500])
+def test_windows_within_one_percent_of_torch(window, monkeypatch):
+    assert ratio("gpt2", monkeypatch, False, {"window": window, "head_dim": 64}) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 6, 7, 100])
+def test_pairs_of_a_window(window):
+    lengths = (1, 5, 6, 7, 40)
+    near = [abs(i - j) < window for length in lengths for i in range(length) for j in range(length)]
+    assert pairs_within(window, lengths) == sum(near)
+    sums = sum(2 * min(i, window) - 1 for length in lengths for i in range(1, length + 1))
+    assert sums == sum(near)
+
+
+def test_a_window_that_hides_nothing_costs_what_none_costs():
+    texts = sequences(0, (31, 32, 5))
+    sizes = Excerpt(pack(texts), torch.cat([torch.tensor(text) for text in texts])).sizes()
+    full, wide, narrow = (total(build("gpt2", window=window)).training(sizes) for window in (None, 32, 31))
+    assert full == wide > narrow
+
+
+def test_planted_window_that_is_not_counted_is_noticed(monkeypatch):
+    each = lambda m: Flops(pair=4 * m.num_heads * m.head_dim)  # noqa: E731
+    monkeypatch.setitem(cost.PARTS, cost.SelfAttention, ("attention", each))
+    assert ratio("gpt2", monkeypatch, False, {"window": 8}) != pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gpt2"])
@@ -97,7 +139,7 @@ def test_by_hand():
 
 
 def test_counting_has_no_products():
-    from seqloom.recipes import find_recipe
+    from seqloom.recipes.library import find_recipe
 
     assert total(find_recipe("ngram-tiny").learner(100)) == Flops()
 

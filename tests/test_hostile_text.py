@@ -12,7 +12,7 @@ from seqloom import cli
 from seqloom.cli import run
 from seqloom.errors import one_line, printable
 from seqloom.progress import say
-from seqloom.runs import Run
+from seqloom.runs.language_model import Run
 from seqloom.tokens.tokenizer import Tokenizer, panics_as_errors
 from tests.training.material import prepared
 

@@ -10,7 +10,7 @@ import pytest
 
 from seqloom import files
 from seqloom.cli import run
-from seqloom.exchange import export_folder
+from seqloom.convert.huggingface import export_folder
 from seqloom.files import FolderKind, clear_folder, sole_owner
 from tests.training.material import prepared
 

@@ -12,7 +12,7 @@ from seqloom.cli import run
 from seqloom.errors import ModelError, UsageError
 from seqloom.models.own_cell import OwnCell
 from seqloom.plugins import Plugin
-from seqloom.runs import load, pretrain
+from seqloom.runs.language_model import load, pretrain
 from tests.contract import properties as p
 from tests.training.material import prepared
 

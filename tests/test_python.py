@@ -14,8 +14,8 @@ import seqloom
 from seqloom.cli import run as command
 from seqloom.errors import DataError, ModelError
 from tests.convert.material import save
+from tests.runs.test_training import QUICK, SIZES
 from tests.tasks.labelled import examples, write
-from tests.test_finetune import QUICK, SIZES
 from tests.training.material import prepared
 
 
@@ -137,7 +137,7 @@ def test_public_names_stay_what_they_are(first):
         "        found = getattr(seqloom, name)\n"
         "        assert callable(found) or isinstance(found, str), (name, found)\n"
         "        exec(f'from seqloom import {name}')\n"
-        "    import seqloom.supervise, seqloom.runs, seqloom.training.loop\n"
+        "    import seqloom.runs.training, seqloom.runs.language_model, seqloom.training.loop\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.errors import ModelError
-from seqloom.recipes import find_recipe
+from seqloom.recipes.library import find_recipe
 from seqloom.weights import MAX_HEADER, MAX_TENSORS, check_fit, fill, load_tensors, save_tensors, shapes_only, unique
 
 

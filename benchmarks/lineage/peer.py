@@ -20,9 +20,9 @@ from seqloom.batch import IGNORE, to_device
 from seqloom.batches.loader import Cursor, Loader
 from seqloom.convert.decoders import GPT2
 from seqloom.convert.read import read_model
-from seqloom.prepared import Prepared
-from seqloom.recipe import build_recipe
-from seqloom.runs import Run, begin_learner, language_model
+from seqloom.recipes.schema import build_recipe
+from seqloom.runs.corpus import Prepared
+from seqloom.runs.language_model import Run, begin_learner, language_model
 from seqloom.training.precision import choose_device
 from seqloom.training.schedule import rate_factor
 

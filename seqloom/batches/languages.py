@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from seqloom.batch import Excerpt, Pair, Passage
-from seqloom.batches.loader import mix
 from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Batches, Plan, generator
+from seqloom.randomness import derive_seed
 
 
 def shares(tokens: Sequence[int], smoothing: float) -> np.ndarray:
@@ -68,7 +68,7 @@ class Mixed:
 
     def plan(self, seed: int, epoch: int) -> MixedPlan:
         spots = [
-            between(each, mix(seed, number), epoch * often, (epoch + 1) * often)
+            between(each, derive_seed(seed, number), epoch * often, (epoch + 1) * often)
             for number, (each, often) in enumerate(zip(self.batches, self.passes.tolist(), strict=True))
         ]
         return MixedPlan(spots, generator(seed, epoch))

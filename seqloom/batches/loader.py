@@ -10,6 +10,7 @@ import torch
 from seqloom.batch import Learner, Sizes
 from seqloom.batches.plan import Batches, Plan
 from seqloom.errors import UsageError
+from seqloom.randomness import derive_seed
 
 
 class Cursor(NamedTuple):
@@ -25,17 +26,6 @@ class Item(NamedTuple):
     fresh: bool  # the first batch of an epoch: a carried state starts anew
     next: Cursor
     length: float = 1.0  # as a share of the usual one, where it varies
-
-
-def mix(*numbers: int) -> int:
-    """One well-spread 63-bit seed from several numbers; the same on every machine."""
-    value = 0x9E3779B97F4A7C15
-    for number in numbers:
-        value ^= number & 0xFFFFFFFFFFFFFFFF
-        value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
-        value = (value ^ (value >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-        value ^= value >> 31
-    return value >> 1
 
 
 class Loader:
@@ -68,7 +58,7 @@ class Loader:
     def read(self, plan: Plan, cursor: Cursor, after: Cursor) -> Item:
         index = cursor.batch * self.world + self.rank
         cut = plan.batch(index)
-        rng = torch.Generator().manual_seed(mix(self.seed, cursor.epoch, index))
+        rng = torch.Generator().manual_seed(derive_seed(self.seed, cursor.epoch, index))
         usual = self.batches.rows * self.batches.usual
         length = cut.batch.ids.shape[0] / usual if usual else 1.0
         example = self.learner.corrupt(cut, rng)

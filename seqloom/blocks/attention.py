@@ -2,45 +2,76 @@
 
 from typing import Any, NamedTuple
 
+from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Cache, Context, Ragged
+from seqloom.batch import Cache, Context, Ragged, Ring
 from seqloom.blocks import kernels
 from seqloom.blocks.grid import from_grid, lengths, to_grid
+
+# of the Config of every model with attention
+HEAD_DIM: Any = Field(None, gt=0, description="width of one head; dim / num_heads unless given")
+WINDOW: Any = Field(
+    None,
+    gt=0,
+    description="tokens that one attends to, itself included; an encoder attends to as many after it; all unless given",
+)
 
 
 def heads_divide_dim(config: Any) -> Any:
     """Of a Config with both: every head has a whole number of dimensions."""
-    if config.dim % config.num_heads:
-        raise ValueError(f"dim {config.dim} must be a multiple of num_heads {config.num_heads}")
+    if config.head_dim is None and config.dim % config.num_heads:
+        raise ValueError(f"dim {config.dim} must be a multiple of num_heads {config.num_heads}, or head_dim given")
     return config
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, dim: int, num_heads: int, causal: bool, dropout: float = 0.0):
+    """head_dim: dim / num_heads unless given. window: how many tokens one sees, itself and those before it; if not causal, as
+    many after it. None: all."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        causal: bool,
+        dropout: float = 0.0,
+        head_dim: int | None = None,
+        window: int | None = None,
+    ):
         super().__init__()
-        self.num_heads, self.head_dim, self.causal, self.dropout = num_heads, dim // num_heads, causal, dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
-        self.out = nn.Linear(dim, dim)
+        self.num_heads, self.head_dim = num_heads, head_dim or dim // num_heads
+        self.causal, self.dropout, self.window = causal, dropout, window
+        width = self.num_heads * self.head_dim
+        self.qkv = nn.Linear(dim, 3 * width)
+        self.out = nn.Linear(width, dim)
 
     def forward(
-        self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
+        self,
+        x: Tensor,
+        batch: Ragged,
+        state: Any = None,
+        context: Context | None = None,
+        maps: bool = False,
+        heads: Tensor | None = None,
     ) -> tuple[Tensor, Any, Tensor | None]:
+        """heads (H,) or (T, H): what each head's output is multiplied by."""
         qkv = self.qkv(x).view(x.shape[0], 3, self.num_heads, self.head_dim)
-        weights = None
         if state is None:
             dropout = self.dropout if self.training else 0.0
             q, k, v = qkv.unbind(1)
-            mixed, weights = kernels.attend(q, k, v, batch, causal=self.causal, dropout=dropout, maps=maps)
-        elif maps:
-            raise ValueError("attention weights are given for whole sequences: call without a state")
+            mixed, weights = kernels.attend(
+                q, k, v, batch, causal=self.causal, dropout=dropout, maps=maps, window=self.window
+            )
         else:
-            mixed = kernels.cached(qkv, batch, state.kept)
-        return self.out(mixed.reshape(x.shape)), state, weights
+            mixed, weights = kernels.cached(qkv, batch, state.kept, self.window, maps)
+        if heads is not None:
+            mixed = mixed * heads[..., None].to(mixed.dtype)
+        return self.out(mixed.flatten(1)), state, weights
 
-    def start(self, n: int, max_len: int) -> Cache:
-        """Room for the keys and values of max_len tokens."""
-        return Cache(self.out.weight.new_zeros(n, max_len, 2, self.num_heads, self.head_dim))
+    def start(self, n: int, max_len: int) -> Cache | Ring:
+        """Room for the keys and values of max_len tokens, or of a window."""
+        kept = self.out.weight.new_zeros(n, self.window or max_len, 2, self.num_heads, self.head_dim)
+        return Cache(kept) if self.window is None else Ring(kept)
 
 
 class Memory(NamedTuple):
@@ -55,12 +86,13 @@ class CrossAttention(nn.Module):
 
     over_source = ("kv",)
 
-    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0):
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, head_dim: int | None = None):
         super().__init__()
-        self.num_heads, self.head_dim, self.dropout = num_heads, dim // num_heads, dropout
-        self.query = nn.Linear(dim, dim)
-        self.kv = nn.Linear(dim, 2 * dim)
-        self.out = nn.Linear(dim, dim)
+        self.num_heads, self.head_dim, self.dropout = num_heads, head_dim or dim // num_heads, dropout
+        width = self.num_heads * self.head_dim
+        self.query = nn.Linear(dim, width)
+        self.kv = nn.Linear(dim, 2 * width)
+        self.out = nn.Linear(width, dim)
 
     def read(self, context: Context) -> Memory:
         kv = self.kv(context.hidden).view(-1, 2, self.num_heads, self.head_dim)
@@ -76,4 +108,4 @@ class CrossAttention(nn.Module):
             dropout = self.dropout if self.training else 0.0
             mixed, grid = kernels.attend(q, k, v, batch, causal=False, dropout=dropout, maps=maps, keys=context)
             weights = None if grid is None else from_grid(grid.transpose(1, 2), batch)
-        return self.out(mixed.reshape(x.shape)), weights
+        return self.out(mixed.flatten(1)), weights

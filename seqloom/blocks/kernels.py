@@ -1,8 +1,8 @@
 """The one file that names an attention kernel. q, k, v: (T, H, E) each, over the sequences of one ragged batch.
 
 reference   plain matmuls on the grid; gives the attention weights
-padded      the grid and PyTorch's fused attention; any device, attention dropout
-varlen      straight on the ragged row; CUDA in half precision
+padded      the grid and PyTorch's fused attention; any device, attention dropout, a bias, any visibility
+varlen      straight on the ragged row; CUDA in half precision; all tokens or a window of them
 cached      new tokens against the keys and values of what was read before; on CUDA a single one by a kernel of our own
 looked_up   new tokens of several hypotheses against the keys and values of the source that they share
 
@@ -21,6 +21,9 @@ from torch import Tensor
 from seqloom.batch import Borders, Ragged
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 
+# (sequence, query, key) → whether it may be looked at: numbers of sequences and places in them, as tensors that broadcast
+Visible = Callable[[Tensor, Tensor, Tensor], Tensor]
+
 
 def attend(
     q: Tensor,
@@ -32,15 +35,30 @@ def attend(
     dropout: float = 0.0,
     maps: bool = False,
     keys: Borders | None = None,
+    bias: Tensor | None = None,
+    visible: Visible | None = None,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, L) with maps=True."""
+    """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, K) with maps=True.
+
+    bias (N or 1, H or 1, L, K) is added to the scores; it may be learnt.
+    visible hides what it says False of, beside what causal and window hide. A query that sees nothing gets zeros.
+    window: a token sees itself and the window − 1 tokens before it; if not causal, as many after it too.
+    """
     keys = batch if keys is None else keys
+    if window is not None and window >= max(batch.max_len, keys.max_len):
+        window = None  # it hides nothing
     if maps:
-        return reference(q, k, v, batch, causal=causal, dropout=dropout, keys=keys)
-    # a full grid needs no gather, and PyTorch has faster kernels for it
-    if dropout == 0.0 and not (batch.is_full and keys.is_full) and varlen_takes(q):
-        return varlen(q, k, v, batch, causal=causal, keys=keys), None
-    return padded(q, k, v, batch, causal=causal, dropout=dropout, keys=keys), None
+        return reference(
+            q, k, v, batch, causal=causal, dropout=dropout, keys=keys, bias=bias, visible=visible, window=window
+        )
+    plain = bias is None and visible is None
+    # a full grid needs no gather, and PyTorch has faster kernels for it; with a window it has none
+    ragged = window is not None or not (batch.is_full and keys.is_full)
+    if dropout == 0.0 and ragged and plain and varlen_takes(q, window):
+        return varlen(q, k, v, batch, causal=causal, keys=keys, window=window), None
+    out = padded(q, k, v, batch, causal=causal, dropout=dropout, keys=keys, bias=bias, visible=visible, window=window)
+    return out, None
 
 
 def reference(
@@ -52,23 +70,44 @@ def reference(
     causal: bool,
     dropout: float = 0.0,
     keys: Borders | None = None,
+    bias: Tensor | None = None,
+    visible: Visible | None = None,
+    window: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     keys = batch if keys is None else keys
     q = to_grid(q, batch).transpose(1, 2)  # (N, H, L, E)
     k, v = (to_grid(x, keys).transpose(1, 2) for x in (k, v))
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-    weights = scores.masked_fill(~visible(batch, causal, keys), float("-inf")).softmax(-1)
+    if bias is not None:
+        scores = scores + bias
+    seen, blind = visibility(batch, causal, keys, visible, window)
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+    if blind is not None:
+        weights = weights.masked_fill(blind, 0.0)
     out = F.dropout(weights, dropout) @ v
     return from_grid(out.transpose(1, 2), batch), weights
 
 
-def visible(batch: Borders, causal: bool, keys: Borders) -> Tensor:
-    """(N or 1, 1, L, L) which key each query may look at. Rows after the end see key 0, so that they stay finite."""
-    place = torch.arange(keys.max_len, device=batch.owner.device)
+def visibility(
+    batch: Borders, causal: bool, keys: Borders, visible: Visible | None = None, window: int | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """(N or 1, 1, L, K) which key each query may look at, and (N, 1, L, 1) which queries see nothing, where there can be such:
+    in the mask they see everything, so that softmax stays finite."""
+    device = batch.owner.device
+    query, key = torch.arange(batch.max_len, device=device)[:, None], torch.arange(keys.max_len, device=device)
     if causal:
-        return (place[None, :] <= place[:, None])[None, None]
-    last = (lengths(keys) - 1).clamp(min=0)
-    return (place[None, :] <= last[:, None])[:, None, None, :].expand(-1, 1, batch.max_len, -1)
+        seen = (key <= query)[None, None]
+    else:
+        last = (lengths(keys) - 1).clamp(min=0)
+        seen = (key <= last[:, None])[:, None, None, :].expand(-1, 1, batch.max_len, -1)
+    if window is not None:
+        seen = seen & ((query - key).abs() < window)
+    if visible is not None:
+        seen = seen & visible(torch.arange(batch.num_sequences, device=device)[:, None, None, None], query, key)
+    elif causal or window is None:  # of the rest even rows after the end see something
+        return seen, None
+    blind = ~seen.any(-1, keepdim=True)
+    return seen | blind, blind
 
 
 def padded(
@@ -80,38 +119,55 @@ def padded(
     causal: bool,
     dropout: float = 0.0,
     keys: Borders | None = None,
+    bias: Tensor | None = None,
+    visible: Visible | None = None,
+    window: int | None = None,
 ) -> Tensor:
     keys = batch if keys is None else keys
     q = to_grid(q, batch).transpose(1, 2)
     k, v = (to_grid(x, keys).transpose(1, 2) for x in (k, v))
+    plain = bias is None and visible is None and window is None
+    mask, blind = None, None
     # a causal query never reaches the empty cells behind its sequence, so causality is mask enough
-    mask = None if causal or keys.is_full else visible(batch, False, keys)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    if not (plain and (causal or keys.is_full)):
+        mask, blind = visibility(batch, causal, keys, visible, window)
+    if bias is not None and mask is not None:
+        mask = bias.to(q.dtype).masked_fill(~mask, float("-inf"))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal and plain)
+    if blind is not None:
+        out = out.masked_fill(blind, 0.0)
     return from_grid(out.transpose(1, 2), batch)
 
 
-HAS_VARLEN = False
+HAS_VARLEN = HAS_WINDOWS = False
 if torch.backends.cuda.is_built():  # elsewhere it would only load torch's compiler, for nothing
     with suppress(ImportError):
         from torch.nn.attention.varlen import varlen_attn
 
         HAS_VARLEN = True
-        # the way to say "causal" changed between releases
-        _CAUSAL, _FULL = (
-            ({"window_size": (-1, 0)}, {"window_size": (-1, -1)})
-            if "window_size" in inspect.signature(varlen_attn).parameters
-            else ({"is_causal": True}, {"is_causal": False})
-        )
+        # the way to say "causal" changed between releases, and windows came with it
+        HAS_WINDOWS = "window_size" in inspect.signature(varlen_attn).parameters
 
 
-def varlen_takes(q: Tensor) -> bool:
+def varlen_takes(q: Tensor, window: int | None = None) -> bool:
     half = q.dtype in (torch.bfloat16, torch.float16)
-    return HAS_VARLEN and q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+    known = HAS_VARLEN and (window is None or HAS_WINDOWS)
+    return known and q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
 
 
-def varlen(q: Tensor, k: Tensor, v: Tensor, batch: Borders, *, causal: bool, keys: Borders | None = None) -> Tensor:
+def varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    batch: Borders,
+    *,
+    causal: bool,
+    keys: Borders | None = None,
+    window: int | None = None,
+) -> Tensor:
     keys = batch if keys is None else keys
-    options = _CAUSAL if causal else _FULL
+    before = -1 if window is None else window - 1
+    options = {"window_size": (before, 0 if causal else before)} if HAS_WINDOWS else {"is_causal": causal}
     return varlen_attn(q, k, v, batch.offsets, keys.offsets, batch.max_len, keys.max_len, **options)  # type: ignore[return-value]
 
 
@@ -130,16 +186,24 @@ def one_token_kernel() -> Callable[..., Tensor]:
     return one_token
 
 
-def cached(qkv: Tensor, batch: Ragged, past: Tensor) -> Tensor:
-    """Causal attention of new tokens (T, 3, H, E) over everything up to their absolute position.
+def cached(
+    qkv: Tensor, batch: Ragged, past: Tensor, window: int | None = None, maps: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Causal attention of new tokens (T, 3, H, E) over everything up to their absolute position, or over a window of it.
 
-    past (N, capacity, 2, H, E), keys and values, is extended in place; the token at position p is in place p.
+    past (N, capacity, 2, H, E), keys and values, is extended in place; the token at position p is in place p. With a window,
+    which is the capacity then, it is a ring: the token at position p is in place p modulo the window.
+    maps=True gives the weights, too: (T, H, capacity) by place; with a window (T, H, window), the last one of a token on
+    itself, the one before it on the token before it, and so on.
     """
-    if batch.max_len == 1 and qkv.is_cuda and qkv.dtype == past.dtype != torch.float64 and HAS_TRITON:
-        return one_token_kernel()(qkv, past, batch.positions)
-    read = past if batch.reach is None else past[:, : batch.reach + 1]
+    if window is not None:
+        return ringed(qkv, batch, past, window, maps)
+    one = batch.max_len == 1 and qkv.is_cuda and qkv.dtype == past.dtype != torch.float64 and HAS_TRITON
+    if one and not maps:
+        return one_token_kernel()(qkv, past, batch.positions), None
+    read = past if batch.reach is None or maps else past[:, : batch.reach + 1]
     seen = None
-    if batch.reach is not None and batch.ids.shape[0] == 1:  # one token of one sequence sees all there is
+    if batch.reach is not None and batch.ids.shape[0] == 1 and not maps:  # one token of one sequence sees all there is
         past[:, batch.reach] = qkv[:, 1:]
     else:
         past[batch.owner, batch.positions] = qkv[:, 1:].to(past.dtype)
@@ -147,11 +211,47 @@ def cached(qkv: Tensor, batch: Ragged, past: Tensor) -> Tensor:
         seen = (place <= to_grid(batch.positions, batch)[:, :, None])[
             :, None
         ]  # (N, 1, L, ·); empty cells have position 0
-    query = to_grid(qkv[:, 0], batch).transpose(1, 2)
-    out = F.scaled_dot_product_attention(
-        query, read[:, :, 0].transpose(1, 2), read[:, :, 1].transpose(1, 2), attn_mask=seen
-    )
-    return from_grid(out.transpose(1, 2), batch)
+    out, weights = over_kept(to_grid(qkv[:, 0], batch), read, seen, maps)
+    return from_grid(out, batch), None if weights is None else from_grid(weights, batch)
+
+
+def ringed(qkv: Tensor, batch: Ragged, past: Tensor, window: int, maps: bool) -> tuple[Tensor, Tensor | None]:
+    """`cached` with a window. Of several new tokens the later ones would overwrite what the first ones still see: all are
+    looked at beside the ring, and put into it afterwards."""
+    device, position = qkv.device, batch.positions
+    place = torch.arange(past.shape[1], device=device)
+    first = position[batch.offsets[:-1].long().clamp(max=position.shape[0] - 1)][:, None]  # (N, 1)
+    own = first + torch.arange(batch.max_len, device=device)  # (N, L) positions of new tokens, of empty cells too
+    if batch.max_len == 1:
+        past[batch.owner, position % window] = qkv[:, 1:].to(past.dtype)
+        read = past if batch.reach is None else past[:, : batch.reach + 1]
+        held = (own - (own - place) % window)[:, : read.shape[1]]
+    else:
+        read = torch.cat((past, to_grid(qkv[:, 1:], batch).to(past.dtype)), 1)
+        before = first - 1
+        held = torch.cat((before - (before - place) % window, own), 1)  # (N, W + L) whose keys and values these are
+        kept = position > own[:, 0][batch.owner] + lengths(batch)[batch.owner] - 1 - window
+        past[batch.owner[kept], position[kept] % window] = qkv[kept, 1:].to(past.dtype)
+    back = own[:, :, None] - held[:, None]  # (N, L, ·) how many tokens before each
+    seen = ((held[:, None] >= 0) & (back >= 0) & (back < window))[:, None]
+    out, weights = over_kept(to_grid(qkv[:, 0], batch), read, seen, maps)
+    if weights is None:
+        return from_grid(out, batch), None
+    column = (
+        (window - 1 - back).clamp(0, window - 1)[:, :, None].expand_as(weights)
+    )  # of what is not seen the weight is 0
+    band = weights.new_zeros(*weights.shape[:-1], window).scatter_add(-1, column, weights)
+    return from_grid(out, batch), from_grid(band, batch)
+
+
+def over_kept(query: Tensor, read: Tensor, seen: Tensor | None, maps: bool) -> tuple[Tensor, Tensor | None]:
+    """Queries (N, L, H, E) over keys and values (N, K, 2, H, E): (N, L, H, E), and the weights (N, L, H, K) with maps=True."""
+    query, key, value = query.transpose(1, 2), read[:, :, 0].transpose(1, 2), read[:, :, 1].transpose(1, 2)
+    if not maps:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=seen).transpose(1, 2), None
+    scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
+    weights = (scores if seen is None else scores.masked_fill(~seen, float("-inf"))).softmax(-1)
+    return (weights @ value).transpose(1, 2), weights.transpose(1, 2)
 
 
 def looked_up(

@@ -1,4 +1,7 @@
-"""A mixer and a feed-forward network, each around a residual connection: where the norm stands is the whole difference."""
+"""A mixer and a feed-forward network, each around a residual connection: where the norm stands is the whole difference.
+
+heads: gates on the attention heads of the mixer, where somebody asks for them (batch.Edit).
+"""
 
 from typing import Any
 
@@ -24,8 +27,10 @@ class ResidualLayer(nn.Module):
 class PostNormLayer(ResidualLayer):
     """norm(x + f(x)), as published in 2017."""
 
-    def forward(self, x: Tensor, batch: Ragged, state: Any, context: Context | None, maps: bool) -> Mixed:
-        mixed, state, weights = self.mixer(x, batch, state, context, maps)
+    def forward(
+        self, x: Tensor, batch: Ragged, state: Any, context: Context | None, maps: bool, heads: Tensor | None = None
+    ) -> Mixed:
+        mixed, state, weights = self.mixer(x, batch, state, context, maps, heads)
         x = self.mixer_norm(x + self.dropout(mixed))
         x = self.ffn_norm(x + self.dropout(self.ffn(x)))
         return x, state, weights
@@ -34,8 +39,10 @@ class PostNormLayer(ResidualLayer):
 class PreNormLayer(ResidualLayer):
     """x + f(norm(x)): the residual path stays untouched from the embedding to the top."""
 
-    def forward(self, x: Tensor, batch: Ragged, state: Any, context: Context | None, maps: bool) -> Mixed:
-        mixed, state, weights = self.mixer(self.mixer_norm(x), batch, state, context, maps)
+    def forward(
+        self, x: Tensor, batch: Ragged, state: Any, context: Context | None, maps: bool, heads: Tensor | None = None
+    ) -> Mixed:
+        mixed, state, weights = self.mixer(self.mixer_norm(x), batch, state, context, maps, heads)
         x = x + self.dropout(mixed)
         x = x + self.dropout(self.ffn(self.ffn_norm(x)))
         return x, state, weights
@@ -51,8 +58,10 @@ class DecoderLayer(ResidualLayer):
 
 
 class PostNormDecoderLayer(DecoderLayer):
-    def forward(self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool) -> Mixed:
-        mixed, state, own = self.mixer(x, batch, state, None, maps and state is None)
+    def forward(
+        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool, heads: Tensor | None = None
+    ) -> Mixed:
+        mixed, state, own = self.mixer(x, batch, state, None, maps and state is None, heads)
         x = self.mixer_norm(x + self.dropout(mixed))
         looked, across = self.cross(x, batch, context, maps)
         x = self.cross_norm(x + self.dropout(looked))
@@ -61,8 +70,10 @@ class PostNormDecoderLayer(DecoderLayer):
 
 
 class PreNormDecoderLayer(DecoderLayer):
-    def forward(self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool) -> Mixed:
-        mixed, state, own = self.mixer(self.mixer_norm(x), batch, state, None, maps and state is None)
+    def forward(
+        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool, heads: Tensor | None = None
+    ) -> Mixed:
+        mixed, state, own = self.mixer(self.mixer_norm(x), batch, state, None, maps and state is None, heads)
         x = x + self.dropout(mixed)
         looked, across = self.cross(self.cross_norm(x), batch, context, maps)
         x = x + self.dropout(looked)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Output, Ragged, State
+from seqloom.batch import Context, Edit, Output, Ragged, State
 from seqloom.blocks.gated import STEPS, GatedScan, Values
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.stack import Stack
@@ -317,9 +317,10 @@ class RecurrentStack(Stack):
         context: Context | None = None,
         layers: bool = False,
         maps: bool = False,
+        edit: Edit | None = None,
     ) -> Output:
-        if layers or maps or not batch.is_full or not self.is_plain():
-            return super().forward(x, batch, state, context, layers, maps)
+        if layers or maps or edit is not None or not batch.is_full or not self.is_plain():
+            return super().forward(x, batch, state, context, layers, maps, edit)
         before = state.own if state is not None else [None] * len(self.layers)
         cells: list[Any] = [layer.cell for layer in self.layers]
         x, after = fused(cells, x, batch, before)

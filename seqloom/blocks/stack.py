@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Edit, Output, Ragged, State
 
 
 class Stack(nn.Module):
-    """Layers with `forward(x, batch, state, context, maps) -> (x, state, weights)` and `start(n, max_len)`.
+    """Layers with `forward(x, batch, state, context, maps) -> (x, state, weights)` and `start(n, max_len)`. Those with attention
+    heads also take gates on them, `heads`.
 
     repeat: all of them run so many times, one set of weights for the whole depth."""
 
@@ -33,14 +34,21 @@ class Stack(nn.Module):
         context: Context | None = None,
         layers: bool = False,
         maps: bool = False,
+        edit: Edit | None = None,
     ) -> Output:
         course = self.course
+        if edit is not None:
+            self.check(edit)
         before = state.own if state is not None else [None] * len(course)
         # what a layer looks at: the context itself, or what it has made of it when the state began
         looks_at = state.shared if state is not None and state.shared else [context] * len(course)
         after, outputs, weights = [], [x], []
-        for layer, own, shared in zip(course, before, looks_at, strict=True):
-            x, own, seen = layer(x, batch, own, shared, maps)
+        for i, (layer, own, shared) in enumerate(zip(course, before, looks_at, strict=True)):
+            read = x
+            gates = {} if edit is None or i not in edit.heads else {"heads": edit.heads[i]}
+            x, own, seen = layer(x, batch, own, shared, maps, **gates)
+            if edit is not None and edit.layers is not None:
+                x = torch.lerp(read, x, edit.layers[i].to(x.dtype))  # exact at both ends
             after.append(own)
             if layers:
                 outputs.append(x)
@@ -54,6 +62,18 @@ class Stack(nn.Module):
             layers=tuple(outputs) if layers else (),
             maps=tuple(weights),
         )
+
+    def check(self, edit: Edit) -> None:
+        depth = len(self.course)
+        if edit.layers is not None and edit.layers.shape[0] != depth:
+            raise ValueError(f"gates for {edit.layers.shape[0]} layers were given, and there are {depth}")
+        for i in edit.heads:
+            if not 0 <= i < depth:
+                raise ValueError(
+                    f"there is no layer {i} whose heads could be gated: layers are numbered 0 to {depth - 1}"
+                )
+            if not hasattr(self.course[i], "mixer"):
+                raise ValueError(f"layer {i} has no attention heads: only whole layers of this model can be gated")
 
     def start(self, n: int, max_len: int) -> State:
         return State(tuple(layer.start(n, max_len) for layer in self.course))  # type: ignore[operator]
@@ -87,8 +107,9 @@ class StackedBackbone(Backbone):
         context: Context | None = None,
         layers: bool = False,
         maps: bool = False,
+        edit: Edit | None = None,
     ) -> Output:
-        output = self.stack(self.embedding(batch), batch, state, context, layers, maps)
+        output = self.stack(self.embedding(batch), batch, state, context, layers, maps, edit)
         # what reads whole texts ends with nothing to go on from, whatever its layers remember
         return output if self.causal else output._replace(state=None)
 

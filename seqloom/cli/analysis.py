@@ -30,7 +30,7 @@ def inspect(
     from seqloom.analyse.flow import cut_windows, gradient_flow, report
     from seqloom.cli.using import read_lines
     from seqloom.files import new_file, write_bytes
-    from seqloom.runs import language_model
+    from seqloom.runs.language_model import language_model
 
     new_file(out, "--out")
     names = [str(run) for run in runs] if len({run.name for run in runs}) < len(runs) else [run.name for run in runs]

@@ -42,7 +42,7 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """Fill [MASK] in a text: the likeliest words with their probabilities. Of ELECTRA it is the generator that fills."""
-    from seqloom.runs import language_model
+    from seqloom.runs.language_model import language_model
 
     loaded = language_model(run, device, language=language)
     found = loaded.fill(text, top=top, joint=joint, beam=beam)
@@ -100,8 +100,8 @@ def embed(
     from seqloom.cli.using import named
     from seqloom.evaluate.vectors import write_vectors
     from seqloom.progress import say
-    from seqloom.runs import load
-    from seqloom.speaking import spoken_in
+    from seqloom.runs.language import spoken_in
+    from seqloom.runs.language_model import load
 
     loaded = spoken_in(load(run, device, plugin), language)
     written = write_vectors(

@@ -27,7 +27,7 @@ def import_(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away what is in --out.")] = False,
 ) -> None:
     """Read a model of another project: BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2 or Marian."""
-    from seqloom.exchange import import_folder
+    from seqloom.convert.huggingface import import_folder
     from seqloom.progress import say
 
     import_folder(folder, out, overwrite, task)
@@ -49,7 +49,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away what is in --out.")] = False,
 ) -> None:
     """Write a folder that AutoModel and AutoTokenizer of transformers load."""
-    from seqloom.exchange import export_folder
+    from seqloom.convert.huggingface import export_folder
     from seqloom.progress import say
 
     export_folder(run, out, overwrite)

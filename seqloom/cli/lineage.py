@@ -34,7 +34,7 @@ def models(
 def describe(name: str) -> dict[str, Any]:
     from seqloom.models import model_class
     from seqloom.objectives import fitting_objectives
-    from seqloom.recipes import find_recipe
+    from seqloom.recipes.library import find_recipe
     from seqloom.tasks import fitting_tasks
     from seqloom.weights import shapes_only
 
@@ -67,7 +67,7 @@ def recipes(
     """Built-in recipes."""
     from seqloom.config import to_toml
     from seqloom.errors import UsageError
-    from seqloom.recipes import built_in, find_recipe, names
+    from seqloom.recipes.library import built_in, find_recipe, names
 
     if name is None:
         if toml:

@@ -93,10 +93,10 @@ def train(
 ) -> None:
     """Train a task from its own examples, from scratch."""
     from seqloom.errors import UsageError
-    from seqloom.report import write_translation_report
-    from seqloom.supervise import train as run_train
+    from seqloom.runs.report import write_translation_report
+    from seqloom.runs.training import train as run_train
+    from seqloom.runs.translator import Translator
     from seqloom.tasks import task_class
-    from seqloom.translator import Translator
 
     if seeds is not None and task_class(task).reads != "labelled":
         raise UsageError(f"--seeds: the task {task} is trained once a call; give another --seed and --out for each")
@@ -113,8 +113,8 @@ def train(
 
 def trained(train: Callable[..., Any], out: Path, seed: int, seeds: int | None, resume: bool, overwrite: bool) -> Any:
     """One run, which is returned, or several of other seeds; and what is said of them at the end."""
-    from seqloom.predictor import Predictor
-    from seqloom.repeat import lines, over_seeds
+    from seqloom.runs.predictor import Predictor
+    from seqloom.runs.seeds import lines, over_seeds
 
     if seeds is None:
         run = train(out=out, seed=seed, resume=resume, overwrite=overwrite)
@@ -129,7 +129,7 @@ def trained(train: Callable[..., Any], out: Path, seed: int, seeds: int | None, 
 
 def ended(folder: Path) -> str:
     """One line about a run that is done."""
-    from seqloom.card import SCORES
+    from seqloom.runs.card import SCORES
 
     metrics = json.loads((folder / "metrics.json").read_text())
     names = {"bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity"} | SCORES
@@ -183,7 +183,7 @@ def translate(
     """Translate lines, from a file or from standard input."""
     from seqloom.cli.using import batches, read_lines
     from seqloom.errors import DataError
-    from seqloom.runs import translator
+    from seqloom.runs.language_model import translator
 
     *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
     models = [translator(folder, device) for folder in folders if folder is not None]

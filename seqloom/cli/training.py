@@ -86,7 +86,7 @@ def pretrain(
     if find_lr:
         show_rate(recipe, data, out, settings, seed, device, plugin)
         return
-    from seqloom.runs import pretrain as run_pretrain
+    from seqloom.runs.language_model import pretrain as run_pretrain
 
     overrides = with_budget(settings, words=words, tokens=tokens, flops=flops, minutes=minutes)
     run = run_pretrain(
@@ -113,9 +113,9 @@ def show_rate(
     recipe: str, data: list[Path], out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
 ) -> None:
     from seqloom.files import make_folder, write_bytes
-    from seqloom.folder import RATE_PAGE
-    from seqloom.report import rate_page
-    from seqloom.runs import find_lr
+    from seqloom.runs.folder import RATE_PAGE
+    from seqloom.runs.language_model import find_lr
+    from seqloom.runs.report import rate_page
 
     found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
     make_folder(out)
@@ -223,9 +223,9 @@ def evaluate(
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; suites."""
     from seqloom.errors import UsageError
-    from seqloom.runs import language_model, load
-    from seqloom.speaking import spoken_in
-    from seqloom.translator import Translator
+    from seqloom.runs.language import spoken_in
+    from seqloom.runs.language_model import language_model, load
+    from seqloom.runs.translator import Translator
 
     if (data is not None) + bool(test) + (suite is not None) != 1:
         raise UsageError(
@@ -259,7 +259,7 @@ def evaluate(
         show(result, as_json)
         return
     if test:
-        from seqloom.supervise import evaluate_files
+        from seqloom.runs.training import evaluate_files
 
         found = spoken_in(load(run, device, plugin), language)
         who = "translators" if isinstance(found, Translator) else str(run)

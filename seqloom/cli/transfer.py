@@ -91,8 +91,8 @@ def finetune(
 ) -> None:
     """Transfer: train a task with a model that was pre-trained."""
     from seqloom.cli.tasks import trained
-    from seqloom.curve import learning_curve, shown
-    from seqloom.supervise import finetune as run_finetune
+    from seqloom.runs.learning_curve import learning_curve, shown
+    from seqloom.runs.training import finetune as run_finetune
 
     options: dict[str, Any] = {
         "valid": valid or (), "test": test or (), "how": how, "device": device, "deterministic": deterministic,
@@ -154,7 +154,7 @@ def predict(
     """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
     from seqloom.errors import DataError
     from seqloom.files import new_file, write_bytes
-    from seqloom.runs import predictor
+    from seqloom.runs.language_model import predictor
     from seqloom.text.labelled import objects_of
 
     if out is not None:
@@ -205,9 +205,9 @@ def baseline(
     as_json: Json = False,
 ) -> None:
     """Hand-made features and a linear model: what a network has to beat."""
-    from seqloom.baseline import baseline as run_baseline
     from seqloom.cli.training import show
     from seqloom.errors import UsageError
+    from seqloom.evaluate.baseline import baseline as run_baseline
     from seqloom.files import write_bytes, write_json
 
     if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):

@@ -52,7 +52,7 @@ def generate(
 ) -> None:
     """Continue a text."""
     from seqloom.errors import UsageError
-    from seqloom.runs import language_model
+    from seqloom.runs.language_model import language_model
 
     options: dict[str, Any] = {
         "max_new": max_new,
@@ -138,7 +138,7 @@ def score(
 
     Of masked models it is the pseudo-log-likelihood, of ELECTRA the sum of log(1 − p(replaced)): --json says which.
     """
-    from seqloom.runs import language_model
+    from seqloom.runs.language_model import language_model
 
     loaded = language_model(run, device, plugin, language)
     definition = loaded.definition(pll)

@@ -23,13 +23,13 @@ from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import digest_of, read_record, sha256, write_json
-from seqloom.folder import plain
 from seqloom.migrations import RESULT
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
-from seqloom.recipe import build_recipe
-from seqloom.runs import Run, language_model, pretrain
-from seqloom.supervise import finetune
+from seqloom.recipes.schema import build_recipe
+from seqloom.runs.folder import plain
+from seqloom.runs.language_model import Run, language_model, pretrain
+from seqloom.runs.training import finetune
 from seqloom.tasks import task_class
 from seqloom.training.precision import choose_device
 

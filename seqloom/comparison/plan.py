@@ -45,13 +45,13 @@ from seqloom.comparison.solve import solved, ungrown
 from seqloom.config import Config, build, read_toml, unknown_name
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
-from seqloom.materials import LabelledTexts, watched
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
-from seqloom.prepared import Prepared, held_out_passages
-from seqloom.recipe import BudgetConfig, Recipe, build_recipe
-from seqloom.recipes import find_recipe
-from seqloom.supervise import HOWS, files_of, recipe_with
+from seqloom.recipes.library import find_recipe
+from seqloom.recipes.schema import BudgetConfig, Recipe, build_recipe
+from seqloom.runs.corpus import Prepared, held_out_passages
+from seqloom.runs.examples import LabelledTexts, watched
+from seqloom.runs.training import HOWS, files_of, recipe_with
 from seqloom.tasks import TASKS, task_class
 from seqloom.tokens.learn import check_options
 from seqloom.weights import shapes_only

@@ -24,12 +24,12 @@ from typing import Any, BinaryIO, NamedTuple
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import PREPARED_FILES, is_prepared_whole, prepare
 from seqloom.batches.store import Store
-from seqloom.comparison.begun import check_same, check_text, content, plan_before
 from seqloom.comparison.job import FAILED, device_log, log_of, result_of
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PARTS, PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
 from seqloom.comparison.report import drawn_before, write_report
+from seqloom.comparison.resume import check_same, check_text, content, plan_before
 from seqloom.comparison.table import Comparison, collect
 from seqloom.cost import DeviceLog, cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
@@ -43,9 +43,9 @@ from seqloom.files import (
     sole_owner,
     write_json,
 )
-from seqloom.folder import RUN_FILES, git_commit, plain
 from seqloom.migrations import COMPARISON
 from seqloom.progress import Progress, clock, say
+from seqloom.runs.folder import RUN_FILES, git_commit, plain
 from seqloom.text.built_in import write_built_in_text
 from seqloom.text.survey import Request
 from seqloom.threads import wait_briefly

@@ -12,9 +12,9 @@ from seqloom import cost
 from seqloom.batch import Sizes
 from seqloom.batches.loader import Cursor, Loader
 from seqloom.errors import UsageError
-from seqloom.prepared import Prepared
-from seqloom.recipe import LARGEST, Recipe, build_recipe
-from seqloom.runs import begin_learner
+from seqloom.recipes.schema import LARGEST, Recipe, build_recipe
+from seqloom.runs.corpus import Prepared
+from seqloom.runs.language_model import begin_learner
 from seqloom.weights import shapes_only
 
 DEEPEST = 1024  # layers are objects: more than anybody trains would fill the memory while they are counted
@@ -158,4 +158,4 @@ def text_sizes(text: Prepared) -> Sizes:
     plan = loader.plan(0)
     places = sorted({i * len(plan) // BATCHES for i in range(BATCHES)})
     found = [loader.read(plan, Cursor(0, i), Cursor(0, i + 1)).sizes for i in places]
-    return Sizes(*(sum(parts) for parts in zip(*found, strict=True)))
+    return Sizes(*(sum(parts[1:], parts[0]) for parts in zip(*found, strict=True)))

@@ -18,7 +18,6 @@ from seqloom.comparison.job import DOCUMENTS, result_of, run_of
 from seqloom.errors import ModelError
 from seqloom.evaluate.suites import SUITES, find_suite
 from seqloom.files import read_json
-from seqloom.folder import decisive, read_config
 from seqloom.metrics.differences import Difference, difference, difference_of_seeds, holm, leaders
 from seqloom.metrics.intervals import Interval, Sample, by_set, nested, ratio_items, student
 from seqloom.metrics.variances import Pool, pool
@@ -26,7 +25,8 @@ from seqloom.migrations import RESULT
 from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
-from seqloom.recipe import BatchesConfig
+from seqloom.recipes.schema import BatchesConfig
+from seqloom.runs.folder import decisive, read_config
 from seqloom.training.log import read_log
 
 Failures = Mapping[str, tuple[int, str]]

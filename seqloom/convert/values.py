@@ -89,6 +89,10 @@ def write_values(
     for name, usual in (("ffn_dim", 4 * values["dim"]), ("embedding_dim", values["dim"])):
         if name in full and full[name] is None:
             full[name] = usual
+    if full["head_dim"] is not None and full["head_dim"] * full["num_heads"] == full["dim"]:
+        full["head_dim"] = None  # as it is unless given
+    if full["window"] is not None and full["window"] >= values["max_len"]:
+        full["window"] = None  # it hides nothing
     if "num_segments" in family.values:
         full["num_segments"] = full["num_segments"] or 1  # theirs has always one; ours, where it has none, is all zeros
     config = {"model_type": model_type} | family.needed | {theirs: full[ours] for ours, theirs in family.values.items()}
@@ -104,7 +108,8 @@ def write_values(
     changed = [name for name, value in full.items() if name != "max_len" and read.get(name, value) != value]
     if changed:
         name = changed[0]
+        theirs = "knows no such setting" if read[name] is None else f"has {read[name]!r}"
         raise ModelError(
-            f"{where}: model.{name} = {values[name]!r} has no place in a {model_type} elsewhere, which has {read[name]!r}"
+            f"{where}: model.{name} = {values[name]!r} has no place in a {model_type} elsewhere, which {theirs}"
         )
     return config

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import select
-from seqloom.batches.loader import mix
 from seqloom.decode.rules import NEVER, NOTHING, SampleConfig, keep_top_k, keep_top_p, restrain
 from seqloom.decode.step import Steps
+from seqloom.randomness import derive_seed
 
 
 class Drawn(NamedTuple):
@@ -131,7 +131,7 @@ def draw_points(seed: int, samples: list[int | None], made: int) -> Tensor:
 
 @lru_cache(maxsize=10_000)
 def _points(seed: int, sample: int, block: int) -> Tensor:
-    generator = torch.Generator().manual_seed(mix(seed, sample, block))
+    generator = torch.Generator().manual_seed(derive_seed(seed, sample, block))
     return torch.rand(BLOCK, dtype=torch.float64, generator=generator)
 
 

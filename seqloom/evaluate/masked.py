@@ -16,11 +16,11 @@ import torch
 
 from seqloom.batch import IGNORE, to_device
 from seqloom.batches.languages import Told
-from seqloom.batches.loader import mix
 from seqloom.batches.passages import Passages
 from seqloom.evaluate.perplexity import never
 from seqloom.objectives.masked import MaskedLM
 from seqloom.progress import Progress
+from seqloom.randomness import derive_seed
 
 SEED = 0
 
@@ -87,11 +87,11 @@ def gone_through(
             for i in range(len(plan)):
                 if stop():
                     return None
-                rng = torch.Generator().manual_seed(mix(SEED, i))
+                rng = torch.Generator().manual_seed(derive_seed(SEED, i))
                 example = learner.corrupt(plan.batch(i), rng)  # type: ignore[arg-type]
                 sizes = example.sizes()
                 with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                    torch.manual_seed(mix(SEED, i, 1))  # a generator draws its words
+                    torch.manual_seed(derive_seed(SEED, i, 1))  # a generator draws its words
                     losses, more = learner.losses(to_device(example, device))
                 nats += float(losses.double().sum())
                 targets += int((example.targets != IGNORE).sum())

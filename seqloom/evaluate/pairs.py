@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import IGNORE, Backbone, to_device
-from seqloom.batches.loader import mix
 from seqloom.batches.pairs import EncodedPairs, pair_batch
 from seqloom.evaluate.perplexity import never
-from seqloom.tasks.translation_lm import TranslationLM, apart
+from seqloom.objectives.translation_lm import TranslationLM, apart
+from seqloom.randomness import derive_seed
 
 PAIRS = 64  # at once
 
@@ -57,7 +57,7 @@ def parallel_loss(
                 return None
             index = np.arange(start, min(start + PAIRS, len(pairs)))
             example = super(TranslationLM, learner).corrupt(
-                apart(pair_batch(pairs, index)), torch.Generator().manual_seed(mix(0, start))
+                apart(pair_batch(pairs, index)), torch.Generator().manual_seed(derive_seed(0, start))
             )
             losses, sums = learner.losses(to_device(example, device))
             nats += float(losses.double().sum())

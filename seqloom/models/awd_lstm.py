@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from pydantic import Field
 
-from seqloom.batch import Context, Output, Ragged, State
+from seqloom.batch import Context, Edit, Output, Ragged, State
 from seqloom.blocks.dropout import DroppedEmbedding, LockedDropout, LockedLayer, WeightDroppedLstm
 from seqloom.blocks.recurrent import RecurrentStack, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
@@ -94,9 +94,10 @@ class AwdLstm(StackedBackbone):
         context: Context | None = None,
         layers: bool = False,
         maps: bool = False,
+        edit: Edit | None = None,
     ) -> Output:
         """`hidden` is dropped, the last of `layers` is not: the objective's penalties are on the one and the other."""
-        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps)
+        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps, edit=edit)
         return output._replace(hidden=self.dropout(output.hidden, batch))
 
     def init_weights(self) -> None:

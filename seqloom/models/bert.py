@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.blocks.attention import SelfAttention, heads_divide_dim
+from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormLayer
@@ -37,6 +37,8 @@ class Bert(BidirectionalBackbone):
         attention_dropout: float = Field(0.0, ge=0, lt=1)
         activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
         norm_eps: float = Field(1e-12, gt=0, le=0.1)
+        head_dim: int | None = HEAD_DIM
+        window: int | None = WINDOW
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
 
@@ -76,7 +78,14 @@ class Bert(BidirectionalBackbone):
     @staticmethod
     def layer(config: Config) -> nn.Module:
         return PostNormLayer(
-            mixer=SelfAttention(config.dim, config.num_heads, causal=False, dropout=config.attention_dropout),
+            mixer=SelfAttention(
+                config.dim,
+                config.num_heads,
+                causal=False,
+                dropout=config.attention_dropout,
+                head_dim=config.head_dim,
+                window=config.window,
+            ),
             ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, config.activation),
             dim=config.dim,
             dropout=config.dropout,

@@ -41,7 +41,7 @@ class Electra(Bert):
         """A generator: as deep, `share` as wide, with the embeddings of this one. Heads keep their width."""
         whole = self.config
         heads = max(round(whole.num_heads * share), 1)
-        dim = heads * (whole.dim // whole.num_heads)
+        dim = max(heads * whole.dim // whole.num_heads, 1)
         ffn_dim = max(round((whole.ffn_dim or 4 * whole.dim) * share), 1)
         sizes = {"dim": dim, "num_heads": heads, "ffn_dim": ffn_dim, "embedding_dim": whole.embedding_dim or whole.dim}
         generator = Electra(whole.model_copy(update=sizes))

@@ -7,7 +7,7 @@ transfer inputs (start, delimiter, extract) belong to the tasks.
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.blocks.attention import SelfAttention, heads_divide_dim
+from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormLayer
@@ -30,6 +30,8 @@ class Gpt(StackedBackbone):
         max_len: int = Field(512, gt=0)
         dropout: float = Field(0.1, ge=0, lt=1)
         attention_dropout: float = Field(0.0, ge=0, lt=1)
+        head_dim: int | None = HEAD_DIM
+        window: int | None = WINDOW
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
 
@@ -42,7 +44,14 @@ class Gpt(StackedBackbone):
     def __init__(self, config: Config):
         layers = [
             PostNormLayer(
-                mixer=SelfAttention(config.dim, config.num_heads, causal=True, dropout=config.attention_dropout),
+                mixer=SelfAttention(
+                    config.dim,
+                    config.num_heads,
+                    causal=True,
+                    dropout=config.attention_dropout,
+                    head_dim=config.head_dim,
+                    window=config.window,
+                ),
                 ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, "gelu_tanh"),
                 dim=config.dim,
                 dropout=config.dropout,

@@ -35,7 +35,14 @@ class Gpt2(StackedBackbone):
     def __init__(self, config: Config):
         layers = [
             PreNormLayer(
-                mixer=SelfAttention(config.dim, config.num_heads, causal=True, dropout=config.attention_dropout),
+                mixer=SelfAttention(
+                    config.dim,
+                    config.num_heads,
+                    causal=True,
+                    dropout=config.attention_dropout,
+                    head_dim=config.head_dim,
+                    window=config.window,
+                ),
                 ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, "gelu_tanh"),
                 dim=config.dim,
                 dropout=config.dropout,

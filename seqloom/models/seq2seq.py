@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Output, Ragged, State
+from seqloom.batch import Context, Edit, Output, Ragged, State
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
@@ -38,7 +38,10 @@ class Decoder(StackedBackbone):
         context: Context | None = None,
         layers: bool = False,
         maps: bool = False,
+        edit: Edit | None = None,
     ) -> Output:
+        if edit is not None:
+            raise ValueError(f"{type(self).__name__} of a recurrent encoder–decoder has no heads or layers to gate")
         if state is None:
             state = self.start(batch.num_sequences, 0, context)
         return self.write(self.embedding(batch), batch, state, layers, maps)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.batch import Context, EncoderDecoder, Output, Ragged, State
-from seqloom.blocks.attention import CrossAttention, SelfAttention, heads_divide_dim
+from seqloom.batch import Context, Edit, EncoderDecoder, Output, Ragged, State
+from seqloom.blocks.attention import HEAD_DIM, WINDOW, CrossAttention, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormDecoderLayer, PostNormLayer, PreNormDecoderLayer, PreNormLayer
@@ -39,8 +39,9 @@ class Decoder(Encoder):
         context: Context | None = None,
         layers: bool = False,
         maps: bool = False,
+        edit: Edit | None = None,
     ) -> Output:
-        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps)
+        output = super().forward(batch, state=state, context=context, layers=layers, maps=maps, edit=edit)
         if not maps:
             return output
         own, across = zip(*output.maps, strict=True)
@@ -72,6 +73,8 @@ class Transformer(EncoderDecoder):
         positions: Literal["sinusoid", "learned"] = "sinusoid"
         activation: Literal["relu", "gelu", "swish"] = "relu"
         share_embeddings: bool = Field(True, description="one table for both languages")
+        head_dim: int | None = HEAD_DIM
+        window: int | None = WINDOW  # of both stacks; a decoder looks at the whole source
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
 
@@ -93,11 +96,11 @@ class Transformer(EncoderDecoder):
 
         def layer(decoder: bool) -> nn.Module:
             dim, heads, dropped = config.dim, config.num_heads, config.attention_dropout
-            mixer = SelfAttention(dim, heads, causal=decoder, dropout=dropped)
+            mixer = SelfAttention(dim, heads, decoder, dropped, config.head_dim, config.window)
             ffn = FeedForward(dim, config.ffn_dim or 4 * dim, config.activation)
             post = config.norm == "post"
             if decoder:
-                cross = CrossAttention(dim, heads, dropped)
+                cross = CrossAttention(dim, heads, dropped, config.head_dim)
                 return (PostNormDecoderLayer if post else PreNormDecoderLayer)(mixer, cross, ffn, dim, config.dropout)
             return (PostNormLayer if post else PreNormLayer)(mixer, ffn, dim, config.dropout)
 
@@ -126,5 +129,5 @@ class Transformer(EncoderDecoder):
                 nn.init.normal_(module.weight, std=self.dim**-0.5)
         for name, weight in self.named_parameters():
             if name.endswith((".qkv.weight", ".kv.weight")):
-                for part in weight.data.split(self.dim):
+                for part in weight.data.chunk(3 if name.endswith(".qkv.weight") else 2):
                     nn.init.xavier_uniform_(part)

@@ -25,6 +25,7 @@ from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
+from seqloom.randomness import uniform_at
 
 SPAN_END = 0.2  # the chance that a span ends with a token
 LONGEST_SPAN = 10
@@ -43,7 +44,8 @@ class Masked(NamedTuple):
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.real])
         read, targets = int(lengths.sum()), int((self.targets != IGNORE).sum())
-        return Sizes(int(self.text.sum()), int((lengths * lengths).sum()), read, targets)
+        pairs = int((lengths * lengths).sum())
+        return Sizes(int(self.text.sum()), pairs, read, targets, lengths=tuple(lengths.tolist()))
 
 
 class Guess(nn.Module):
@@ -135,7 +137,9 @@ class MaskedLM(Objective):
         where = chosen[:room]
         other = self.ordinary[torch.randint(len(self.ordinary), where.shape, generator=rng)]
         if self.fixed:
-            other = self.ordinary[(hashed(cut.places[where], 2) * len(self.ordinary)).long()]
+            other = self.ordinary[
+                torch.from_numpy(uniform_at(cut.places[where].numpy(), 2) * len(self.ordinary)).long()
+            ]
         shares = dice[where]
         fresh = torch.where(
             shares < self.keep, ids[where], torch.where(shares < self.keep + self.random, other, self.mask)
@@ -175,8 +179,8 @@ class MaskedLM(Objective):
             # a word is chosen by its first place, whatever batch it is in
             first = np.full(len(names), np.iinfo(np.int64).max)
             np.minimum.at(first, group, cut.places.numpy()[free])
-            taken = hashed(torch.from_numpy(first), 0).numpy() < self.rate
-            dice = hashed(cut.places, 1)
+            taken = uniform_at(first, 0) < self.rate
+            dice = torch.from_numpy(uniform_at(cut.places.numpy(), 1))
         else:
             sizes = np.bincount(group, minlength=len(names))
             order = torch.randperm(len(names), generator=rng).numpy()
@@ -244,16 +248,6 @@ def real_tokens(cut: Passage, free: Tensor) -> Tensor:
 def counts(chosen: Tensor, batch: Ragged) -> Tensor:
     """(T,) → (N,) how many tokens of each sequence are chosen."""
     return torch.zeros(batch.num_sequences, device=chosen.device).index_add(0, batch.owner, chosen.float())
-
-
-def hashed(places: Tensor, salt: int) -> Tensor:
-    """A number in [0, 1) for each place of a text, always the same one (splitmix64)."""
-    with np.errstate(over="ignore"):
-        z = places.numpy().astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(salt + 1)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
-    return torch.from_numpy((z >> np.uint64(11)).astype(np.float64) / 2**53)
 
 
 def check_segments(backbone: Backbone, objective: str) -> None:

@@ -15,8 +15,8 @@ TASKS = {
     "tag": "tag:TagWords",
     "span": "span:PickSpan",
     "translate": "translate:Translate",
-    "translation-lm": "translation_lm:TranslationLM",
-    "entity-lm": "entity_lm:EntityLM",
+    "translation-lm": "seqloom.objectives.translation_lm:TranslationLM",
+    "entity-lm": "seqloom.objectives.entity_lm:EntityLM",
 }
 
 

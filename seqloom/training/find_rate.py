@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 
 from seqloom.batch import Learner, to_device
-from seqloom.batches.loader import Cursor, Loader, mix
+from seqloom.batches.loader import Cursor, Loader
 from seqloom.errors import NumbersError
 from seqloom.progress import Progress
+from seqloom.randomness import derive_seed
 from seqloom.training.gradient import Gradient
 from seqloom.training.loop import TrainConfig
 from seqloom.training.optim import build_optimizer, step
@@ -48,7 +49,7 @@ def find_rate(learner: Learner, loader: Loader, config: TrainConfig, device: tor
         torch.random.fork_rng([device] if device.type == "cuda" else []),
     ):
         for i, item in zip(range(STEPS), items, strict=False):
-            torch.manual_seed(mix(seed, i))
+            torch.manual_seed(derive_seed(seed, i))
             rate = LOW * (HIGH / LOW) ** (i / (STEPS - 1))
             for group in optimizer.param_groups:
                 group["lr"] = rate

@@ -20,10 +20,11 @@ from torch.utils import _pytree as pytree
 
 from seqloom import cost
 from seqloom.batch import Learner, State, to_device
-from seqloom.batches.loader import Cursor, Item, Loader, mix
+from seqloom.batches.loader import Cursor, Item, Loader
 from seqloom.config import Config
 from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory, is_out_of_memory
 from seqloom.progress import Progress, human, say
+from seqloom.randomness import derive_seed
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.average import Averages, is_time
 from seqloom.training.checkpoint import Checkpoint
@@ -239,7 +240,7 @@ class Fit:
 
     def one_step(self, items: Iterator[Item]) -> None:
         state = self.state
-        torch.manual_seed(mix(self.seed, state.step))
+        torch.manual_seed(derive_seed(self.seed, state.step))
         spent = state.spent(self.budget)
         self.learner.advance(spent)
         factor = rate_factor(self.config.schedule, state.step, spent, state.drops)

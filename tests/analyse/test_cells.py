@@ -12,7 +12,7 @@ from seqloom.analyse.cells import write_cells
 from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
-from seqloom.runs import Run, load, pretrain
+from seqloom.runs.language_model import Run, load, pretrain
 from tests.training.material import write_text
 
 CPU = torch.device("cpu")

@@ -12,10 +12,10 @@ from seqloom.batch import IGNORE, Excerpt
 from seqloom.batches.loader import Cursor, Loader
 from seqloom.batches.prepare import prepare
 from seqloom.objectives import masked
-from seqloom.prepared import Prepared
-from seqloom.recipe import Recipe
-from seqloom.recipes import find_recipe
-from seqloom.runs import begin_learner, milestones, pretrain
+from seqloom.recipes.library import find_recipe
+from seqloom.recipes.schema import Recipe
+from seqloom.runs.corpus import Prepared
+from seqloom.runs.language_model import begin_learner, milestones, pretrain
 from seqloom.training.count import select_documents
 
 LENGTHS = (1, 2, 3, 8, 40, 1000)  # words of a document

@@ -16,7 +16,7 @@ from seqloom.batches.plan import Packed, Streams
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Split, Store
 from seqloom.errors import DataError, UsageError
-from seqloom.runs import load, pretrain
+from seqloom.runs.language_model import load, pretrain
 from seqloom.tokens.spelling import spell, spelling_table
 from tests.batches.test_prepare import KILLED, contents
 from tests.corpus import WORDS

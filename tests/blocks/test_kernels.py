@@ -79,11 +79,3 @@ def test_positions():
             angle = position / 10000 ** (2 * i / 6)
             assert row[i].item() == pytest.approx(math.sin(angle), abs=1e-6)
             assert row[3 + i].item() == pytest.approx(math.cos(angle), abs=1e-6)
-
-
-def test_maps_with_a_state_are_refused():
-    from tests.contract.properties import build
-
-    model = build("gpt2")
-    with pytest.raises(ValueError, match="whole sequences"):
-        model(pack([[1, 2]]), state=model.start(1, 4), maps=True)

@@ -13,7 +13,7 @@ import sys, torch
 from seqloom.blocks.uncompiled import uncompiled
 from seqloom.models import MODELS, model_class
 from seqloom.objectives import OBJECTIVES, objective_class
-from seqloom.recipes import find_recipe
+from seqloom.recipes.library import find_recipe
 from seqloom.weights import shapes_only
 [model_class(name) for name in MODELS], [objective_class(name) for name in OBJECTIVES]
 with shapes_only():

@@ -19,7 +19,7 @@ from seqloom import errors, files
 from seqloom.batch import Loss
 from seqloom.cli import fail, run
 from seqloom.objectives.next_token import NextToken
-from seqloom.runs import load
+from seqloom.runs.language_model import load
 from seqloom.training import checkpoint as checkpoints
 from tests.training.material import prepared
 

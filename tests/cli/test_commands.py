@@ -11,8 +11,8 @@ import seqloom.cli
 from seqloom import progress
 from seqloom.cli import app, register, run
 from seqloom.models import MODELS
-from seqloom.recipes import names
-from seqloom.runs import load
+from seqloom.recipes.library import names
+from seqloom.runs.language_model import load
 from tests.training.material import prepared
 
 register()

@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.batches.prepare import prepare
 from seqloom.cli import encoders, run, training, using
-from seqloom.runs import load, pretrain
+from seqloom.runs.language_model import load, pretrain
 from tests.training.material import write_text
 
 assert encoders and training and using  # register the commands

@@ -9,7 +9,7 @@ import pytest
 
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run, using
-from seqloom.runs import load, pretrain
+from seqloom.runs.language_model import load, pretrain
 from tests.training.material import write_text
 
 RECIPES = ("ngram-tiny", "lstm-tiny", "gpt2-tiny")

@@ -9,8 +9,8 @@ from seqloom.comparison.plans import CLASSROOM, find_plan, quick_plan
 from seqloom.comparison.solve import nearest, text_sizes
 from seqloom.config import build, to_toml
 from seqloom.errors import UsageError
-from seqloom.prepared import Prepared
-from seqloom.recipe import build_recipe
+from seqloom.recipes.schema import build_recipe
+from seqloom.runs.corpus import Prepared
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 
 

@@ -24,7 +24,7 @@ from seqloom.comparison.run import Job, Jobs, JobsFailed, compare
 from seqloom.comparison.table import Comparison
 from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
-from seqloom.runs import language_model
+from seqloom.runs.language_model import language_model
 from seqloom.tasks.classify import Classify
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 from tests.tasks.labelled import examples, write

@@ -8,7 +8,7 @@ import pytest
 from seqloom.comparison import solve
 from seqloom.comparison.run import settled
 from seqloom.comparison.solve import sizes_of, solved, ungrown
-from seqloom.recipes import find_recipe, names
+from seqloom.recipes.library import find_recipe, names
 from seqloom.weights import shapes_only
 from tests.comparison.plans import GPT, plan_of, write_text
 

@@ -17,9 +17,9 @@ from seqloom.comparison.table import (
     suite_figure,
     without_items,
 )
-from seqloom.evaluate.minimal import MinimalPair, minimal_pairs
+from seqloom.evaluate.suites.minimal import MinimalPair, score_minimal_pairs
 from seqloom.metrics.differences import difference_of_seeds, holm
-from seqloom.recipes import find_recipe
+from seqloom.recipes.library import find_recipe
 
 
 def rows(gap: float, seeds: int = 3, items: int = 400) -> Figure:
@@ -164,7 +164,7 @@ def test_means_are_what_is_shown(values):
 def test_a_suite_has_one_accuracy():
     """Its kinds have different numbers of pairs: what the run itself tells, and curves show, is what the table has."""
     pairs = [MinimalPair(f"{i} good", f"{i} bad", f"f:{i}", "many" if i else "one", None, None) for i in range(5)]
-    found = minimal_pairs(pairs, lambda texts, places: [float(text != "0 bad") for text in texts])
+    found = score_minimal_pairs(pairs, lambda texts, places: [float(text != "0 bad") for text in texts])
     result = {"suites": {"pairs": {key: value for key, value in found.items() if key != "items"}}}
     row = {"name": "a", "recipe": {"objective": {"name": "next-token"}}}
     items = {"a": {0: {"pairs": np.asarray(found["items"], np.float32)}}}

@@ -23,6 +23,7 @@ CHO = {"num_layers": 1, "cell": "gru", "reverse": False, "context": "every", "em
 VARIANTS = {
     "transformer-pre": ("transformer", {"norm": "pre"}),
     "transformer-learned": ("transformer", {"positions": "learned", "share_embeddings": False}),
+    "transformer-window": ("transformer", {"window": 6, "head_dim": 5}),
     "seq2seq-gru": ("seq2seq", {"cell": "gru", "share_embeddings": False}),
     "seq2seq-forward": ("seq2seq", {"reverse": False, "num_layers": 3}),
     "seq2seq-cho": ("seq2seq", CHO),

@@ -69,6 +69,7 @@ VARIANTS = {
     "big-lstm-words": ("big-lstm", {"inputs": "words"}),
     "big-lstm-plain": ("big-lstm", {"proj_dim": 0, "dim": 24, "num_highways": 0}),
     "gpt2-deep": ("gpt2", {"num_layers": 4}),
+    "gpt2-window": ("gpt2", {"window": 7, "head_dim": 5}),
 }
 # those that learn by gradients
 NEURAL = [name for name in (*SMALL, *VARIANTS) if not model_class(VARIANTS.get(name, (name,))[0]).counted]

@@ -22,7 +22,7 @@ def noticed(check, *arguments):
 def off_by_one_mask(monkeypatch):
     """A query sees one key too many."""
 
-    def padded(q, k, v, batch, *, causal, dropout=0.0, keys=None):
+    def padded(q, k, v, batch, **_):
         q, k, v = (grid.to_grid(x, batch).transpose(1, 2) for x in (q, k, v))
         mask = torch.ones(batch.max_len, batch.max_len, dtype=torch.bool).tril(1)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -69,8 +69,8 @@ def state_dropped(monkeypatch):
     fused, cached = recurrent.fused, kernels.cached
     monkeypatch.setattr(recurrent, "fused", lambda cells, x, batch, states: fused(cells, x, batch, [None] * len(cells)))
 
-    def forgetful(qkv, batch, past):
-        return cached(qkv, batch, past.zero_())
+    def forgetful(qkv, batch, past, *rest):
+        return cached(qkv, batch, past.zero_(), *rest)
 
     monkeypatch.setattr(kernels, "cached", forgetful)
     window, layer = nnlm.Nnlm.forward, jordan.JordanLayer.forward
@@ -212,7 +212,9 @@ def test_mean_instead_of_sum(mean_loss):
 
 def test_reference_kernel_that_differs(monkeypatch):
     monkeypatch.setattr(
-        kernels, "visible", lambda batch, causal, keys: torch.ones(1, 1, batch.max_len, keys.max_len).bool()
+        kernels,
+        "visibility",
+        lambda batch, _, keys, *rest: (torch.ones(1, 1, batch.max_len, keys.max_len).bool(), None),
     )
     noticed(p.shown, p.build("gpt2"), 0)
 

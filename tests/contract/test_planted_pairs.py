@@ -30,13 +30,13 @@ def test_one_place_too_many(name, monkeypatch):
 
 
 def test_one_place_too_many_of_the_transformer(monkeypatch):
-    def visible(batch, causal, keys):
+    def visibility(batch, causal, keys, *rest):
         place = torch.arange(keys.max_len)
         if causal:
-            return (place[None, :] <= place[:, None])[None, None]
-        return (place <= kernels.lengths(keys)[:, None])[:, None, None].expand(-1, 1, batch.max_len, -1)
+            return (place[None, :] <= place[:, None])[None, None], None
+        return (place <= kernels.lengths(keys)[:, None])[:, None, None].expand(-1, 1, batch.max_len, -1), None
 
-    monkeypatch.setattr(kernels, "visible", visible)
+    monkeypatch.setattr(kernels, "visibility", visibility)
     noticed(p.packing, p.build("transformer"), 0)
     noticed(p.shown, p.build("transformer"), 0)
 

@@ -11,10 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from seqloom import exchange
 from seqloom.cli import run
-from seqloom.convert import hub, unpickle
-from seqloom.exchange import import_folder
+from seqloom.convert import hub, huggingface, unpickle
+from seqloom.convert.huggingface import import_folder
 from tests.cli.test_bad_input import one_line
 from tests.convert.material import save
 
@@ -438,7 +437,7 @@ def test_wrong_calls(good, tmp_path, capsys):
 
 
 def test_a_run_that_has_no_counterpart(tmp_path, capsys):
-    from seqloom.runs import pretrain
+    from seqloom.runs.language_model import pretrain
     from tests.training.material import prepared
 
     data = prepared(tmp_path / "data", 300)
@@ -450,6 +449,8 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.tie=false"], "'softmax.weight' has no place"),
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.bias=true"], "'softmax.bias' has no place"),
         ("gpt-tiny", [*packed, "model.num_heads=4", "model.ffn_dim=20"], "model.ffn_dim = 20"),
+        ("gpt2-tiny", [*packed, "model.num_heads=4", "model.window=8"], "model.window = 8 has no place in a gpt2"),
+        ("gpt2-tiny", [*packed, "model.num_heads=4", "model.head_dim=8"], "model.head_dim = 8 has no place in a gpt2"),
     ):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         pretrain(recipe, data, tmp_path / "run", settings=[*small, *settings], device="cpu")
@@ -459,9 +460,19 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
         assert not (tmp_path / "out").exists()
 
 
+def test_settings_that_change_nothing_are_exported(tmp_path):
+    """A window as long as the model reads, heads as wide as they are unless given."""
+    from seqloom.convert.values import FAMILIES, write_values
+    from seqloom.models.gpt2 import Gpt2
+
+    values = Gpt2.Config(dim=32, num_heads=4, max_len=64).model_dump()
+    plain = write_values(FAMILIES["gpt2"], "gpt2", values, set(), "run")
+    assert write_values(FAMILIES["gpt2"], "gpt2", values | {"head_dim": 8, "window": 64}, set(), "run") == plain
+
+
 def test_a_run_whose_kept_rows_were_changed(good, tmp_path, capsys):
     import_folder(good / "roberta", tmp_path / "run")
-    path = tmp_path / "run" / exchange.UNUSED
+    path = tmp_path / "run" / huggingface.UNUSED
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -475,7 +486,7 @@ def test_a_full_disk_leaves_no_half_run(good, tmp_path, monkeypatch, capsys):
     def full(path: Path, *rest):
         raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(exchange, "write_json", full)
+    monkeypatch.setattr(huggingface, "write_json", full)
     assert run(["import", str(good / "gpt2"), "--out", str(tmp_path / "run")]) == 5
     assert not (tmp_path / "run" / "weights.json").exists()
     one_line(capsys.readouterr().err)

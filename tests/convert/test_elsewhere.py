@@ -14,13 +14,13 @@ from tokenizers import Tokenizer as Rust
 from seqloom.batches.labelled import Frame
 from seqloom.batches.prepare import prepare
 from seqloom.convert.frame import frame_of, tokenizer_settings, with_frame, without_frame
+from seqloom.convert.huggingface import export_folder, import_folder
 from seqloom.errors import ModelError
-from seqloom.exchange import export_folder, import_folder
 from seqloom.files import sha256
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.objectives.replaced import ReplacedToken
-from seqloom.runs import load, pretrain
-from seqloom.supervise import finetune, train
+from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.training import finetune, train
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import load_tensors, save_tensors
@@ -443,7 +443,7 @@ PLANTED = [
 @pytest.mark.parametrize(("name", "bug", "family", "kind", "task"), PLANTED)
 def test_planted_bugs_are_noticed(made, tmp_path, monkeypatch, name, bug, family, kind, task):
     out, _ = made(family, kind, task)
-    monkeypatch.setattr(f"seqloom.exchange.{name}", bug)
+    monkeypatch.setattr(f"seqloom.convert.huggingface.{name}", bug)
     export_folder(out, tmp_path / "theirs")
     with pytest.raises(AssertionError):
         check(load(out, "cpu"), tmp_path / "theirs", task)

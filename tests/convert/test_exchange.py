@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 
 from seqloom.batch import IGNORE, Excerpt, Pair, pack
 from seqloom.cli import run
-from seqloom.exchange import export_folder, import_folder
+from seqloom.convert.huggingface import export_folder, import_folder
 from seqloom.objectives.masked import Masked
-from seqloom.runs import load, pretrain
-from seqloom.supervise import train
+from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.training import train
 from tests.convert.material import KINDS, TEXTS, build, save
 from tests.training.material import prepared, write_pairs
 

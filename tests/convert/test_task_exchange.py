@@ -9,9 +9,9 @@ import transformers as hf
 
 from seqloom.batches.labelled import batch_of
 from seqloom.cli import run as command
-from seqloom.exchange import export_folder, import_folder, load
-from seqloom.runs import pretrain
-from seqloom.supervise import finetune
+from seqloom.convert.huggingface import export_folder, import_folder, load
+from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import finetune
 from tests.tasks.labelled import examples, write
 from tests.training.material import prepared
 
@@ -121,7 +121,7 @@ def test_tags_in_another_order_are_the_same_tags(place, tmp_path):
 
 
 def test_planted_bug_tags_left_in_their_order_are_noticed(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("seqloom.exchange.in_our_order", lambda tensors, section: tensors)
+    monkeypatch.setattr("seqloom.convert.huggingface.in_our_order", lambda tensors, section: tensors)
     with pytest.raises(AssertionError):
         test_tags_in_another_order_are_the_same_tags(place, tmp_path)
 

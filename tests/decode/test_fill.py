@@ -9,7 +9,7 @@ import torch
 from seqloom.decode import fill as filling
 from seqloom.decode.fill import read_gaps
 from seqloom.errors import DataError, UsageError
-from seqloom.runs import Run
+from seqloom.runs.language_model import Run
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.encoders import guesses, run_of, tokenizer_of
 

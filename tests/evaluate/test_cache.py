@@ -12,7 +12,7 @@ from seqloom.batches.store import Store
 from seqloom.cli import run as call
 from seqloom.errors import UsageError
 from seqloom.evaluate import cache
-from seqloom.runs import Run, pretrain
+from seqloom.runs.language_model import Run, pretrain
 from tests.training.material import prepared
 
 SIZE = 7

@@ -158,7 +158,7 @@ def test_who_cannot_tell():
 
 
 def test_one_token_too_many(monkeypatch):
-    monkeypatch.setattr("seqloom.reading.behind", lambda a, b: np.minimum(behind(a, b) + 1, [len(x) for x in b]))
+    monkeypatch.setattr("seqloom.runs.scoring.behind", lambda a, b: np.minimum(behind(a, b) + 1, [len(x) for x in b]))
     with pytest.raises(AssertionError):
         check(run_of("lstm", "next-token", BPE))
 

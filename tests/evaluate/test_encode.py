@@ -7,8 +7,8 @@ import torch
 from seqloom.blocks.pooling import choose
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate import encode as encoding
-from seqloom.runs import Run
-from seqloom.translator import Translator
+from seqloom.runs.language_model import Run
+from seqloom.runs.translator import Translator
 from tests.encoders import TEXTS, run_of, states, tokenizer_of
 
 WORDPIECE, WORD = tokenizer_of("wordpiece"), tokenizer_of("word")

@@ -7,8 +7,8 @@ import pytest
 from seqloom.errors import DataError
 from seqloom.evaluate import examples as module
 from seqloom.evaluate.examples import READERS, survey_examples
-from seqloom.materials import LabelledTexts
-from seqloom.recipes import find_recipe
+from seqloom.recipes.library import find_recipe
+from seqloom.runs.examples import LabelledTexts
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.cli.test_data import call

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from seqloom.batch import IGNORE
-from seqloom.batches.loader import mix
 from seqloom.evaluate.masked import HeldOut, masked_loss
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.next_sentence import NextSentence
 from seqloom.objectives.sentence_order import SentenceOrder
+from seqloom.randomness import derive_seed
 from tests.objectives.test_masked import MASK, learner, passages
 
 CPU = torch.device("cpu")
@@ -60,7 +60,7 @@ def test_equals_the_sum_by_hand(keep, random, targets):
     hidden_total = hidden_count = right = 0.0
     plan = text.plan(0, 0)
     for i in range(len(plan)):
-        example = ours.corrupt(plan.batch(i), torch.Generator().manual_seed(mix(0, i)))
+        example = ours.corrupt(plan.batch(i), torch.Generator().manual_seed(derive_seed(0, i)))
         kept = example.targets != IGNORE
         with torch.no_grad():
             odds = ours.scores(ours.backbone(example.batch).hidden[example.where[kept]]).log_softmax(1)

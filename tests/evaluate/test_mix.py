@@ -12,7 +12,7 @@ from seqloom.batches.store import Store
 from seqloom.cli import run as call
 from seqloom.evaluate import mix
 from seqloom.evaluate.mix import Part, best_weight, mixture_loss, split_losses
-from seqloom.runs import load, pretrain
+from seqloom.runs.language_model import load, pretrain
 from tests.training.material import sentences, write_text
 
 

@@ -10,7 +10,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.evaluate import pseudo
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
-from seqloom.runs import Run
+from seqloom.runs.language_model import Run
 from tests.encoders import TEXTS, guesses, run_of, tokenizer_of
 
 WORDPIECE, BPE, WORD = tokenizer_of("wordpiece"), tokenizer_of("bpe"), tokenizer_of("word")

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.evaluate import minimal, pseudo
-from seqloom.exchange import import_folder
-from seqloom.runs import load
+from seqloom.convert.huggingface import import_folder
+from seqloom.evaluate import pseudo
+from seqloom.evaluate.suites import minimal
+from seqloom.runs.language_model import load
 from tests.convert.material import KINDS, build, fast
 from tests.training.material import sentences
 

@@ -18,18 +18,19 @@ pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
 
 
+@pytest.mark.parametrize("window", [None, 1, 5, 64])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("lengths", [(64, 64), (31, 32, 33, 63, 64, 65, 1, 2), (1,), (300, 7)])
-def test_varlen_equals_reference(lengths, causal):
+def test_varlen_equals_reference(lengths, causal, window):
     torch.manual_seed(0)
     batch = to_device(pack([[0] * n for n in lengths]), CUDA)
     batch = batch._replace(offsets=torch.cat((batch.offsets, batch.offsets[-1:])))  # and an empty one
     q, k, v = (
         torch.randn(sum(lengths), 4, 64, device=CUDA, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
     )
-    out = kernels.varlen(q, k, v, batch, causal=causal)
+    out = kernels.varlen(q, k, v, batch, causal=causal, window=window)
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    expected, _ = kernels.reference(*wide, batch, causal=causal)
+    expected, _ = kernels.reference(*wide, batch, causal=causal, window=window)
     error = (out.double() - expected).norm() / expected.norm()
     assert error < 1e-2
     weight = torch.randn_like(expected)
@@ -45,6 +46,36 @@ def test_varlen_is_what_training_takes():
     batch = to_device(pack([[0] * 5, [0] * 3]), CUDA)
     assert kernels.HAS_VARLEN
     assert torch.equal(kernels.attend(q, q, q, batch, causal=True)[0], kernels.varlen(q, q, q, batch, causal=True))
+    windowed = kernels.attend(q, q, q, batch, causal=True, window=2)[0]
+    assert kernels.HAS_WINDOWS and torch.equal(windowed, kernels.varlen(q, q, q, batch, causal=True, window=2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("causal", [True, False])
+def test_biases_and_visibility_equal_the_reference(causal, dtype):
+    """And the gradient of a bias, which is one for all sequences; a token that sees nothing is among them."""
+    torch.manual_seed(0)
+    batch = to_device(pack([[0] * n for n in (33, 7, 64)]), CUDA)
+    q, k, v = (torch.randn(104, 4, 16, device=CUDA, dtype=dtype) for _ in range(3))
+    bias = torch.randn(1, 4, 64, 64, device=CUDA, dtype=dtype)
+
+    def given(kind):
+        leaves = [x.detach().to(kind).requires_grad_() for x in (q, k, v, bias)]
+        options = {"causal": causal, "window": 9, "visible": lambda n, i, j: ((i + j + n) % 3 > 0) & (i > 0)}
+        return leaves, options | {"bias": leaves[3]}
+
+    leaves, options = given(dtype)
+    out, _ = kernels.attend(*leaves[:3], batch, **options)
+    exact, options = given(torch.float64)
+    expected, _ = kernels.reference(*exact[:3], batch, **options)
+    bound = 1e-5 if dtype == torch.float32 else 3e-2
+    assert (out.double() - expected).norm() <= bound * expected.norm()
+    weight = torch.randn_like(expected)
+    out.backward(weight.to(dtype))
+    expected.backward(weight)
+    for narrow, right in zip(leaves, exact, strict=True):
+        assert torch.isfinite(narrow.grad).all()
+        assert (narrow.grad.double() - right.grad).norm() <= bound * right.grad.norm()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +136,7 @@ def test_compiled_equals_eager(name):
 @pytest.mark.parametrize("recipe", ["lstm-tiny", "awd-lstm-tiny", "big-lstm-tiny", "gpt2-tiny"])
 def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
     from seqloom.errors import Interrupted
-    from seqloom.runs import pretrain
+    from seqloom.runs.language_model import pretrain
     from seqloom.training.loop import Fit
     from tests.training.material import prepared
 
@@ -174,7 +205,7 @@ def test_few_rows_kernel_is_as_exact_as_fp32(shape, bias):
     assert not ((rough - exact).abs() <= 1e-6 * (x.abs() @ weight.abs().T + 1)).all(), "the bound is too wide"
 
 
-@pytest.mark.parametrize("name", [name for name in p.SMALL if name in p.NEURAL])
+@pytest.mark.parametrize("name", [*(name for name in p.SMALL if name in p.NEURAL), "gpt2-window"])
 def test_graphed_steps_equal_full_forwards(name):
     """Greedy and drawn texts on the GPU are those of the CPU, samples that end early included."""
     from seqloom.decode.rules import SampleConfig
@@ -182,7 +213,7 @@ def test_graphed_steps_equal_full_forwards(name):
     from seqloom.decode.step import Stepper
 
     # recurrences of such weights are chaotic: only in fp64 two devices say the same for so long
-    dtype = torch.float32 if name in ("gpt", "gpt2") else torch.float64
+    dtype = torch.float32 if name.startswith("gpt") else torch.float64
     learner = p.learner_of(p.build(name, dtype=dtype), tie=False)
     with torch.no_grad():
         for parameter in learner.backbone.parameters():
@@ -204,7 +235,7 @@ def test_graphed_steps_equal_full_forwards(name):
         assert len(made[0]) < 6 * 60, "no sample ended early: the test says less than it should"
 
 
-@pytest.mark.parametrize("name", ["gpt2", "lstm", "translation", "ensemble"])
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-window", "lstm", "translation", "ensemble"])
 def test_recorded_beams_equal_those_of_the_cpu(name):
     """Model, choice and bookkeeping in one graph; sources that leave, caches that grow, a second call with other shapes."""
     from seqloom.decode.rules import BeamConfig
@@ -269,7 +300,7 @@ def test_beams_of_one_source_equal_those_of_the_cpu(name):
 
 
 def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
-    from seqloom.runs import load, pretrain
+    from seqloom.runs.language_model import load, pretrain
     from tests.training.material import prepared
 
     data = prepared(tmp_path / "data")
@@ -399,7 +430,7 @@ def test_adaptive_softmax_on_the_gpu_equals_the_one_on_the_cpu():
 )
 def test_large_vocabulary_and_dropped_models_learn_on_the_gpu(recipe, settings, tmp_path):
     """And what was learnt there says the same on the CPU, whole and step by step."""
-    from seqloom.runs import load, pretrain
+    from seqloom.runs.language_model import load, pretrain
     from tests.training.material import prepared
 
     data = prepared(tmp_path / "data")

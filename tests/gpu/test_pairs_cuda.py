@@ -10,7 +10,7 @@ import torch
 from seqloom.batch import Context, pack, to_device
 from seqloom.batches.pairs import PairBatches
 from seqloom.blocks import kernels
-from seqloom.supervise import train
+from seqloom.runs.training import train
 from seqloom.tasks.translate import Translate
 from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
 from tests.batches.test_pairs import some_pairs

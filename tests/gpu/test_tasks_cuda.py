@@ -7,7 +7,7 @@ import torch
 
 from seqloom.batch import to_device
 from seqloom.batches.labelled import batch_of
-from seqloom.supervise import train
+from seqloom.runs.training import train
 from seqloom.training.gradient import Gradient, worth_compiling
 from tests.tasks.labelled import MODELS, VALUES, WORDS, examples, frame, learner, write
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqloom.models.awd_lstm import AwdLstm
-from seqloom.recipes import find_recipe
+from seqloom.recipes.library import find_recipe
 
 
 @pytest.mark.parametrize(("name", "vocab_size", "millions"), [("ptb", 10_000, 24), ("wt2", 33_278, 33)])

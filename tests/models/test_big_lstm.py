@@ -10,8 +10,8 @@ from seqloom.errors import ModelError, UsageError
 from seqloom.files import sha256
 from seqloom.models.big_lstm import BigLstm
 from seqloom.objectives.next_token import NextToken
-from seqloom.recipes import find_recipe
-from seqloom.runs import load, pretrain
+from seqloom.recipes.library import find_recipe
+from seqloom.runs.language_model import load, pretrain
 from seqloom.tokens.spelling import spelling_table
 from seqloom.weights import load_tensors, save_tensors
 from tests.training.material import prepared

@@ -11,8 +11,8 @@ from seqloom.batch import pack
 from seqloom.batches.labelled import Frame, batch_of
 from seqloom.errors import DataError, UsageError
 from seqloom.models.bilstm_cnn import BilstmCnn
-from seqloom.recipes import labelled
-from seqloom.supervise import known_words, train
+from seqloom.recipes.library import labelled
+from seqloom.runs.training import known_words, train
 from seqloom.tasks import tag, transfer
 from seqloom.tasks.classify import Classify
 from seqloom.tasks.tag import TagWords

@@ -7,9 +7,9 @@ from seqloom.batch import Excerpt, pack, ragged
 from seqloom.errors import UsageError
 from seqloom.objectives.next_token import NextToken
 from seqloom.objectives.scheduled import ScheduledSampling
-from seqloom.recipe import build_recipe
-from seqloom.recipes import built_in
-from seqloom.runs import pretrain
+from seqloom.recipes.library import built_in
+from seqloom.recipes.schema import build_recipe
+from seqloom.runs.language_model import pretrain
 from tests.contract import properties as p
 from tests.training.material import prepared
 from tests.training.test_resume import fingerprint, interrupted_run, settings

@@ -20,9 +20,9 @@ from seqloom.errors import DataError
 from seqloom.evaluate.labelled import tell
 from seqloom.metrics.entities import entity_scores, scheme_of
 from seqloom.models import model_class
-from seqloom.predictor import Predictor
-from seqloom.runs import load
-from seqloom.supervise import train
+from seqloom.runs.language_model import load
+from seqloom.runs.predictor import Predictor
+from seqloom.runs.training import train
 from seqloom.tasks import tag as module
 from seqloom.tasks.tag import TagWords, as_written, pieces
 from seqloom.text import tagged

@@ -13,8 +13,8 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.errors import Interrupted, ModelError, UsageError
 from seqloom.files import sha256
-from seqloom.folder import BOUND
-from seqloom.runs import load, pretrain
+from seqloom.runs.folder import BOUND
+from seqloom.runs.language_model import load, pretrain
 from seqloom.weights import load_tensors, save_tensors
 from tests.training.material import RUN_FILES, prepared, write_text
 
@@ -132,7 +132,7 @@ def test_a_finished_run_stays_as_it_is(data: Path, copy: Path, capsys: pytest.Ca
         pretrain("ngram-small", data, copy, resume=True, seed=1)
 
 
-@pytest.mark.parametrize("moment", ["seqloom.prepared.perplexity", "seqloom.training.count.count_ngrams"])
+@pytest.mark.parametrize("moment", ["seqloom.runs.corpus.perplexity", "seqloom.training.count.count_ngrams"])
 def test_a_stopped_run_counts_anew(
     finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

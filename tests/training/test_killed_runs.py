@@ -11,9 +11,9 @@ import pytest
 from seqloom import progress
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run as command
-from seqloom.exchange import export_folder
+from seqloom.convert.huggingface import export_folder
 from seqloom.files import files_below
-from seqloom.runs import pretrain
+from seqloom.runs.language_model import pretrain
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.loop import Fit
 from tests.killing import die_at
@@ -139,7 +139,7 @@ def test_planted_losses_are_noticed(lost, data, tmp_path, monkeypatch):
     elif lost == "energy":
         monkeypatch.setattr(Fit, "restore", forgetful)
     else:
-        monkeypatch.setattr("seqloom.folder.remove_leftovers", lambda *_: None)
+        monkeypatch.setattr("seqloom.runs.folder.remove_leftovers", lambda *_: None)
     assert not resumed_after_the_last_checkpoint(data, tmp_path / "run")
 
 
@@ -190,7 +190,7 @@ LEFT = {
 @pytest.mark.parametrize("kind", LEFT)
 def test_leftovers_are_removed_at_the_next_start_and_other_files_stay(kind, data, tmp_path, monkeypatch, capsys):
     from seqloom.comparison.run import begin
-    from seqloom.repeat import holding_runs
+    from seqloom.runs.seeds import holding_runs
 
     monkeypatch.setattr(progress, "QUIET", True)
     out = tmp_path / "out"

@@ -13,8 +13,8 @@ from seqloom import progress
 from seqloom.batch import EncoderDecoder
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.models import MODELS, model_class
-from seqloom.runs import pretrain
-from seqloom.supervise import train
+from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import train
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.loop import Fit
 from tests.tasks.labelled import examples, write

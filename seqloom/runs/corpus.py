@@ -1,0 +1,287 @@
+"""What objectives are learnt from: prepared folders, one or a language each, cut into batches, and what is measured on the
+text that they hold out."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqloom.batch import Learner
+from seqloom.batches.languages import Mixed, Told, passes, shares
+from seqloom.batches.passages import Passages
+from seqloom.batches.plan import Batches
+from seqloom.batches.store import SPLITS, Split, Store
+from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
+from seqloom.evaluate.masked import HeldOut, masked_loss
+from seqloom.evaluate.perplexity import perplexity
+from seqloom.models import model_class
+from seqloom.objectives import objective_class
+from seqloom.objectives.masked import MaskedLM
+from seqloom.progress import say
+from seqloom.recipes.schema import Recipe
+from seqloom.runs.folder import read_config
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class Prepared:
+    """Folders of one tokenizer by the names of their languages, in the order of these; or one alone, which has no name."""
+
+    def __init__(self, recipe: Recipe, stores: dict[str, Store]):
+        self.recipe, self.stores = recipe, stores
+        self.train: list[Split] = [store.split("train") for store in stores.values()]
+        for store, train in zip(stores.values(), self.train, strict=True):
+            if train.num_documents == 0:
+                raise DataError(f"{store.folder}: its training split is empty: prepare it from more text")
+        sizes = [train.num_tokens for train in self.train]
+        self.shares, self.passes = (find(sizes, recipe.batches.smoothing) for find in (shares, passes))
+        # of an epoch, as a budget counts them: passages have special tokens in the place of the one that ends a document
+        ends = 1 if recipe.batches.kind == "passages" else 0
+        self.num_tokens = round(
+            sum(
+                often * (train.num_tokens - ends * train.num_documents)
+                for often, train in zip(self.passes.tolist(), self.train, strict=True)
+            )
+        )
+        self.names = list(stores) if len(stores) > 1 else []
+        self.told = bool(self.names) and told_languages(recipe) > 0
+        self.first = next(iter(stores.values()))  # speaks for what all have in common
+        if any(store.backward != self.first.backward for store in stores.values()):
+            raise DataError(
+                "--data: some of the folders were prepared with --backward, others not: one model reads one way"
+            )
+        if self.first.backward and not model_class(recipe.model["name"]).causal:
+            raise DataError(
+                f"{self.first.folder} was prepared with --backward, for models that read one way; {recipe.model['name']} reads "
+                f"both: prepare it without"
+            )
+        if self.names:
+            self.check()
+
+    @classmethod
+    def open(cls, recipe: Recipe, folders: str | Path | Sequence[str | Path]) -> "Prepared":
+        paths = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
+        if not paths:
+            raise UsageError("--data: name at least one prepared folder")
+        if len(paths) == 1:
+            return cls(recipe, {"": Store.open(paths[0])})
+        stores: dict[str, Store] = {}
+        for path in sorted(paths, key=language_name):
+            name = language_name(path)
+            if name in stores:
+                raise UsageError(
+                    f"--data {stores[name].folder} and {path}: a language is called as its folder is, and both are {name!r}: "
+                    f"rename one of them"
+                )
+            stores[name] = Store.open(path)
+        return cls(recipe, stores)
+
+    def check(self) -> None:
+        """Refuses languages that cannot be one run's."""
+        recipe, first = self.recipe, self.first
+        if recipe.learns == "counts":
+            raise UsageError(
+                f"--data: {recipe.name} learns by counting, from one folder: prepare all of the text as one"
+            )
+        if recipe.batches.kind == "streams":
+            raise UsageError(
+                '--data: batches.kind = "streams" carries a state from batch to batch, which must not go on in another '
+                "language: add --set batches.kind=packed, or name one folder"
+            )
+        for other in self.stores.values():
+            if other.manifest.tokenizer != first.manifest.tokenizer:
+                raise DataError(
+                    f"{first.folder} and {other.folder} have different tokenizers, and a model has one: learn it from the text "
+                    f"of all languages, and prepare each with it (seqloom prepare TEXT... --from-tokenizer "
+                    f"{first.folder / 'tokenizer.json'} --out DIR)"
+                )
+            if other.has_spelling != first.has_spelling:
+                raise DataError(
+                    f"{first.folder} and {other.folder}: only one has the spelling of its unknown words: prepare all of them "
+                    f"with --keep-spelling, or none"
+                )
+        if self.told and len(self.names) > told_languages(recipe):
+            raise UsageError(
+                f"{len(self.names)} languages are more than the {told_languages(recipe)} that the model tells apart: "
+                f"--set model.num_segments={len(self.names)}"
+            )
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.first.tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        return self.first.manifest.vocab_size
+
+    @property
+    def words(self) -> float:
+        """Of an epoch, as it is read."""
+        return sum(often * train.words for often, train in zip(self.passes.tolist(), self.train, strict=True))
+
+    @property
+    def fingerprint(self) -> str:
+        if not self.names:
+            return self.first.fingerprint
+        lines = [f"{name}\n{store.fingerprint}\n" for name, store in self.stores.items()]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def count_as(self, path: Path) -> None:
+        """Counts as a run did when it was begun, by its config.json: older ones took the ends of documents for tokens that every
+        objective reads."""
+        try:
+            before = read_config(path)["data"]
+            self.num_tokens = before.get("epoch_tokens", sum(train.num_tokens for train in self.train))
+        except (SeqloomError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            pass  # there is none yet, or it is damaged: said when the run is resumed
+
+    def spell(self, longest: int) -> None:
+        for store in self.stores.values():
+            store.spell(longest)
+
+    def batches(self, epochs: float) -> Batches:
+        """epochs: how many the run will have."""
+        recipe, found = self.recipe, []
+        for number, (store, train) in enumerate(zip(self.stores.values(), self.train, strict=True)):
+            if recipe.batches.kind != "passages":
+                found.append(recipe.batches.build(train))
+                continue
+            form, often = objective_class(recipe.learns).form, float(self.passes[number])
+            try:
+                cut: Any = recipe.batches.build_passages(train, self.tokenizer, form, epochs * often)
+            except DataError as error:
+                raise DataError(f"{store.folder}: {error}") from error
+            found.append(Told(cut, number) if self.told else cut)
+        return Mixed(found, self.passes) if self.names else found[0]
+
+    @cached_property
+    def held_out(self) -> dict[str, Split]:
+        """The valid splits that there are, by language."""
+        splits = {name: store.split("valid") for name, store in self.stores.items() if "valid" in store.splits}
+        found = {name: split for name, split in splits.items() if split.num_documents}
+        without = [name for name in self.names if name not in found]
+        if without and found:
+            say(f"warning: no held-out text of {', '.join(without)}: the validation loss is the mean of the others")
+        return found
+
+    @cached_property
+    def passages(self) -> dict[str, HeldOut]:
+        numbers = {name: number for number, name in enumerate(self.names)} if self.told else {}
+        form = objective_class(self.recipe.learns).form
+        return {
+            name: held_out_passages(self.recipe, form, split, self.tokenizer, numbers.get(name))
+            for name, split in self.held_out.items()
+        }
+
+    def measure(self, learner: Learner, device: torch.device, stop: Callable[[], bool]) -> dict[str, Any] | None:
+        """What the held-out text tells; of several languages each one's loss, and their mean. None if asked to stop."""
+        found: dict[str, dict[str, Any]] = {}
+        valid = self.recipe.valid
+        limit = max(valid.limit // len(self.held_out), 1) if valid.limit else None
+        for name, split in self.held_out.items():
+            title, result = f"validate {name}".rstrip(), None
+            if isinstance(learner, MaskedLM):
+                result = masked_loss(learner, self.passages[name], device, limit=limit, stop=stop, title=title)
+            else:
+                length = self.recipe.batches.length
+                result = perplexity(
+                    learner,  # type: ignore[arg-type]
+                    split,
+                    device,
+                    stride=valid.stride,
+                    max_len=length,
+                    warmup=valid.warmup,
+                    limit=limit,
+                    stop=stop,
+                    title=title,
+                )
+            if result is None:
+                return None
+            found[name] = result
+        if not self.names:
+            return found[""]
+        losses = {name: result["loss"] for name, result in found.items()}
+        return {"loss": sum(losses.values()) / len(losses), "languages": losses}
+
+    def origin(self) -> dict[str, Any]:
+        """What config.json says of it."""
+        folders = [str(store.folder) for store in self.stores.values()]
+        told = {"folder": ", ".join(folders), "fingerprint": self.fingerprint, "spelling": self.first.has_spelling}
+        told |= {"epoch_tokens": self.num_tokens}
+        told |= {"backward": True} if self.first.backward else {}
+        return told | ({"languages": self.names} if self.names else {})
+
+    def mixture(self) -> str:
+        """The languages and their shares, in a few words."""
+        parts = [f"{name} {share:.1%}" for name, share in zip(self.names, self.shares.tolist(), strict=False)]
+        return f" ({', '.join(parts)})" if parts else ""
+
+    def about(self) -> dict[str, Any]:
+        """As the manifest of one folder has it; of several the sums, and what each language has and is read."""
+        told = self.first.manifest.model_dump() | {"epoch": {"words": self.words, "tokens": self.num_tokens}}
+        if not self.names:
+            return told
+        manifests = {name: store.manifest.model_dump() for name, store in self.stores.items()}
+        kinds = ("documents", "words", "tokens", "bytes")
+        there = {split: [m["splits"][split] for m in manifests.values() if split in m["splits"]] for split in SPLITS}
+        told["splits"] = {
+            split: {kind: sum(part[kind] for part in parts) for kind in kinds}
+            for split, parts in there.items()
+            if parts
+        }
+        told["sources"] = [source for manifest in manifests.values() for source in manifest["sources"]]
+        told["fingerprint"] = self.fingerprint
+        told["languages"] = [
+            {"name": name, "tokens": train.num_tokens, "share": share, "passes": often}
+            for name, train, share, often in zip(
+                self.names, self.train, self.shares.tolist(), self.passes.tolist(), strict=True
+            )
+        ]
+        return told
+
+
+def language_name(folder: Path) -> str:
+    """As it is called where it was named; a link has a name of its own."""
+    return Path(os.path.abspath(folder)).name
+
+
+def told_languages(recipe: Recipe) -> int:
+    """How many languages a model can be told; 0: it is told none."""
+    return recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).told_language else 0
+
+
+def held_out_passages(recipe: Recipe, form: Any, split: Split, tokenizer: Tokenizer, language: int | None) -> HeldOut:
+    """As long as the model was made for, all of them. language: its number, for a model that is told it."""
+    batches = recipe.batches.model_copy(update={"short": 0})
+
+    def of(form: Any) -> Passages | Told:
+        passages = batches.build_passages(split, tokenizer, form, 1.0)
+        return passages if language is None else Told(passages, language)
+
+    return HeldOut(of(form), None if form == "single" else of("single"))
+
+
+def spoken(recipe: Recipe, data: Any) -> list[str]:
+    """The languages that a model was told in training, in the order of their numbers; data: as its config.json has it."""
+    names = data.get("languages") if isinstance(data, dict) else None
+    if not names or not told_languages(recipe):
+        return []
+    if not isinstance(names, list) or len(names) > told_languages(recipe):
+        raise ModelError(f"{recipe.name}: the languages in its config.json are damaged")
+    return list(map(str, names))
+
+
+def language_of(names: Sequence[str], folder: str | Path) -> int | None:
+    """The number of a folder's language among those that a model was told in training."""
+    if not names:
+        return None
+    name = language_name(Path(folder))
+    if name not in names:
+        raise UsageError(
+            f"{folder}: the model was told the languages {', '.join(names)}, by the names of their folders, and "
+            f"{name!r} is none of them: rename the folder"
+        )
+    return names.index(name)

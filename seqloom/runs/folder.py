@@ -1,0 +1,252 @@
+"""What is in a run folder, and how it gets there: begun once, never overwritten silently, finished with its figures.
+
+config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
+metrics.jsonl  metrics.json  card.md  checkpoints/
+"""
+
+import json
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from seqloom import __version__, cost, migrations
+from seqloom.batch import Learner
+from seqloom.errors import DataError, FileError, ModelError, UsageError
+from seqloom.files import (
+    FolderKind,
+    clear_folder,
+    contents,
+    read_json,
+    remove_leftovers,
+    sha256,
+    write_bytes,
+    write_json,
+)
+from seqloom.recipes.schema import Recipe
+from seqloom.runs.card import write_card
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training import checkpoint as checkpoints
+from seqloom.training.loop import Milestone, Progressed
+from seqloom.weights import save_tensors, unique
+
+RATE_PAGE = "find-lr.html"  # may be there before a run begins
+WEIGHTS = ("backbone.safetensors", "head.safetensors")
+BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
+
+
+def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, Any], seed: int) -> dict[str, Any]:
+    """config.json: enough to rebuild the learner, and to say where it comes from. data: its folder or files, and their
+    fingerprint; tokenizer: its hash."""
+    return {
+        **migrations.RUN.stamp(),
+        "recipe": recipe.model_dump(),
+        "vocab_size": vocab_size,
+        "tokenizer": tokenizer,
+        "data": data,
+        "seed": seed,
+        "versions": {
+            "seqloom": __version__,
+            "git": git_commit(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.json of a run of any version, as today's are."""
+    return migrations.RUN.migrate(read_json(path), path)
+
+
+def git_commit() -> str | None:
+    """Of the program, where it runs from a checkout."""
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None
+
+
+def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, resume: bool, overwrite: bool) -> None:
+    """Nothing is overwritten silently; what is resumed must be the same run."""
+    path = folder / "config.json"
+    if resume and path.exists():
+        try:
+            check_same(folder, read_config(path), config)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
+        remove_leftovers(folder, RUN)
+        checkpoints.collect(folder / "checkpoints", keep=1_000_000)
+    else:
+        clear(folder, overwrite)
+        write_json(path, config)
+    # after config.json, and again on resume: whoever was killed between the two left it out
+    tokenizer.save(folder / "tokenizer.json")
+
+
+def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    if before["data"]["fingerprint"] != now["data"]["fingerprint"]:
+        raise DataError(
+            f"{folder} was trained on other data than {shown(now['data'])} (the fingerprints differ): give the data "
+            f"that it was started with, or start anew with --overwrite"
+        )
+    kinds = ("recipe", "vocab_size", "tokenizer", "seed")
+    changed = [kind for kind in kinds if decisive(before[kind]) != decisive(plain(now[kind]))]
+    changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
+    first = [config.get("from", {}).get("weights") for config in (before, now)]
+    changed += ["--from"] if first[0] != first[1] else []
+    if changed:
+        raise UsageError(
+            f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
+            f"or start anew with --overwrite"
+        )
+
+
+def shown(data: dict[str, Any]) -> str:
+    return data["folder"] if "folder" in data else ", ".join(data["files"]["train"])
+
+
+def decisive(value: Any) -> Any:
+    """A recipe without what changes no number: that may differ when a run goes on."""
+    if isinstance(value, dict) and isinstance(value.get("train"), dict):
+        harmless = ("workers", "save_every", "keep", "milestones")
+        return value | {"train": {key: part for key, part in value["train"].items() if key not in harmless}}
+    return value
+
+
+def clear(folder: Path, overwrite: bool) -> None:
+    """Makes room for a new run, if that loses nothing or was asked for."""
+    if not overwrite and set(contents(folder, RUN)) - {RATE_PAGE}:
+        if (folder / "config.json").exists():
+            raise UsageError(
+                f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
+            )
+        raise UsageError(f"{folder} is not empty and holds no run: choose another --out")
+    if any(entry.name not in ("lock", RATE_PAGE) for entry in folder.iterdir()):
+        clear_folder(folder, RUN)
+
+
+def is_run(folder: Path) -> bool:
+    """By its config.json; one that cannot be read any more passes, because only files of a run are removed anyway. Before there
+    is one, a run has at most a page about its learning rate."""
+    if set(contents(folder, RUN)) <= {RATE_PAGE}:
+        return True
+    try:
+        return {"format", "recipe"} <= set(read_json(folder / "config.json"))
+    except FileError:
+        return False
+    except (ValueError, TypeError, RecursionError):
+        return True
+
+
+MODEL_FILES = r"(config|weights|milestone|tokenizer)\.json|(backbone|head|unused)\.safetensors"
+RUN_FILES = (
+    rf"{MODEL_FILES}|metrics\.jsonl?|card\.md|(report|find-lr)\.html|lock|milestones/\d+/({MODEL_FILES})"
+    r"|checkpoints/(latest|step-\d+(\.old)?/((manifest|state)\.json|[a-z]+\.safetensors)(\.tmp)?)"
+)
+RUN = FolderKind("a run", re.compile(RUN_FILES), ("checkpoints", "milestones"), is_run, "config.json")
+
+
+def plain(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def export(learner: Learner, folder: Path) -> None:
+    """The weights as they are now, under uncompiled names: what transfers, and the output layers apart from it."""
+    state = unique(learner)
+    backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
+    head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
+    for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
+        save_tensors(folder / name, tensors)
+    write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
+
+
+def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Progressed) -> None:
+    """A folder that can be loaded like the run itself; milestone.json comes last."""
+    place = folder / "milestones" / str(mark.words)
+    place.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "tokenizer.json"):
+        write_bytes(place / name, (folder / name).read_bytes())
+    export(learner, place)
+    write_json(
+        place / "milestone.json",
+        {
+            "words": mark.words,
+            "tokens": state.tokens,
+            "step": state.step,
+            "flops": state.flops,
+            "seconds": round(state.seconds, 3),
+        },
+    )
+
+
+def spent(state: Progressed, country: str, device: torch.device) -> dict[str, Any]:
+    """What the training has cost."""
+    kwh = state.joules / 3.6e6
+    cuda = device.type == "cuda"
+    peak = cost.peak_of(torch.cuda.get_device_name(device)) if cuda else None
+    rate = state.flops / max(state.seconds, 1e-9)
+    memory = cost.peak_memory_mb(cuda)
+    return {
+        "flops": state.flops,
+        "flops_per_second": round(rate),
+        "mfu": None if peak is None else round(rate / peak, 4),
+        "peak_memory_mb": None if memory is None else round(memory, 1),
+        "device_seconds": round(state.device_seconds, 3),
+        "energy_kwh": kwh,
+        "energy_method": state.energy_method,
+        "co2_kg": cost.co2_kg(kwh, country),
+        "co2_country": country,
+    }
+
+
+def finish(
+    folder: Path,
+    config: dict[str, Any],
+    state: Progressed,
+    learner: Learner,
+    data: dict[str, Any],
+    costs: dict[str, Any],
+    **scores: Any,
+) -> None:
+    """metrics.json and the card. data: as a manifest has it, the splits with their words and tokens, and what is counted of an
+    epoch, if that is not the training split; scores: further ones."""
+    epoch = data.get("epoch", data["splits"]["train"])
+    epochs = state.tokens / max(epoch["tokens"], 1)
+    result = {
+        "step": state.step,
+        "tokens": state.tokens,
+        "words": round(epochs * epoch["words"]),
+        "epochs": epochs,
+        "seconds": round(state.seconds, 3),
+        "tokens_per_second": round(state.tokens / max(state.seconds, 1e-9), 1),
+        "skipped": state.skipped,
+        "parameters": learner.size(),
+        "train_loss": state.smooth,
+        "valid_loss": state.best_loss,
+        "best_step": state.best_step,
+        "valid": state.evaluation,
+        **scores,
+        **costs,
+    }
+    write_json(folder / "metrics.json", result)
+    write_card(folder, config, result, data)
+
+
+def check_weights(folder: Path) -> None:
+    if not (folder / "weights.json").is_file():
+        raise ModelError(f"{folder} has no weights yet: its training was cut short; go on with --resume")
+    try:
+        listed = read_json(folder / "weights.json")
+        damaged = [name for name in BOUND if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
+    if damaged:
+        raise ModelError(
+            f"{folder / damaged[0]} is damaged (its SHA-256 is not the recorded one): restore it, or --resume the run"
+        )

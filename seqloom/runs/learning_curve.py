@@ -1,0 +1,190 @@
+"""What pre-training is worth: a task learnt from more and more examples, by a pre-trained model and by the same from scratch.
+
+Both have one tokenizer, one model and the same examples. Of each seed the examples are an order of its own, and each size is its
+beginning: smaller sets are parts of larger ones. Every size is learnt from for at least `FEWEST` steps, unless a budget is given.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqloom.charts import COLOURS, Curve, chart, escaped, page, table
+from seqloom.errors import UsageError
+from seqloom.files import read_json, write_bytes, write_json
+from seqloom.metrics.intervals import Interval, student
+from seqloom.plugins import Plugin
+from seqloom.recipes.schema import BudgetConfig, Recipe
+from seqloom.runs.examples import LabelledTexts
+from seqloom.runs.language_model import Run, check_country
+from seqloom.runs.predictor import Predictor
+from seqloom.runs.seeds import NOTHING, holding_runs
+from seqloom.runs.training import Files, Options, check_transfer, files_of, learn, opened, recipe_after
+from seqloom.runs.translator import Translator
+from seqloom.tasks import task_class
+
+FEWEST = 100  # steps: an epoch of ten examples is but one
+MEASURED = 20  # times in these
+KINDS = {"pretrained": "pre-trained", "scratch": "from scratch"}
+
+
+class Size(NamedTuple):
+    """What so many examples give, over the seeds."""
+
+    examples: int
+    pretrained: Interval
+    scratch: Interval
+    gain: Interval  # of the differences, seed by seed
+
+
+def learning_curve(
+    start: str | Path | Run | Translator | Predictor,
+    task: str,
+    train: Files,
+    out: str | Path,
+    sizes: Sequence[int],
+    *,
+    valid: Files = (),
+    test: Files = (),
+    how: str = "finetune",
+    settings: list[str] | None = None,
+    seeds: Sequence[int] = range(3),
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    deterministic: bool = False,
+    country: str = "world",
+    plugin: str | Path | Plugin | None = None,
+    language: str | None = None,
+) -> list[Size]:
+    """Runs in OUT/curve, OUT/curve.json and OUT/curve.html. Scores are those of test, else of valid, by which the weights were
+    chosen, too."""
+    check_transfer(task, how)
+    check_country(country)
+    if not valid and not test:
+        raise UsageError("--curve needs --valid or --test, on which each size is scored")
+    before, folder = opened(start, out, plugin, language), Path(out)
+    given = files_of(train=train, valid=valid, test=test)
+    split = "test" if test else "valid"
+    cls: Any = task_class(task)
+    examples = list(cls.read(given["train"]))
+    kept = sorted({min(size, len(examples)) for size in sizes})
+    fixed = any(each.startswith("budget") for each in settings or [])
+    recipes = {kind: recipe_after(before, task, how if kind == "pretrained" else "scratch", settings) for kind in KINDS}
+    values: dict[tuple[str, int], list[float]] = {(kind, size): [] for size in kept for kind in KINDS}
+    score = baseline = None
+    with holding_runs(folder, resume, overwrite):
+        for seed in seeds:
+            order = nested_order([stratum(example) for example in examples], seed)
+            options = Options(seed, resume, overwrite, device, deterministic, country, before.speech)
+            for kind, size in values:
+                recipe = recipes[kind] if fixed else long_enough(recipes[kind], size)
+                material = LabelledTexts(recipe, given, before.tokenizer, order[:size])
+                place = folder / "curve" / kind / str(size) / f"seed-{seed}"
+                first = before if kind == "pretrained" else None
+                run: Any = learn(recipe, task, given, place, before.tokenizer, options, first, material=material)
+                scores = read_json(place / "metrics.json")[f"{split}_scores"]
+                score, baseline = run.learner.headline, scores.get("majority")
+                values[kind, size].append(scores["score"])
+        found = [size_of(values["pretrained", size], values["scratch", size], size) for size in kept]
+        record = {
+            "task": task, "from": str(before.folder), "score": score, "split": split, "seeds": list(seeds), "majority": baseline,
+            "sizes": [
+                {
+                    "examples": each.examples,
+                    **{kind: getattr(each, kind).record() | {"values": values[kind, each.examples]} for kind in KINDS},
+                    "gain": each.gain.record(),
+                }
+                for each in found
+            ],
+        }  # fmt: skip
+        write_json(folder / "curve.json", record)
+        write_bytes(folder / "curve.html", curve_page(record, found).encode())
+    return found
+
+
+def stratum(example: Any) -> Hashable:
+    """What a part of the examples should have as often as all of them: the class, or whether there is an answer."""
+    label = getattr(example, "label", None)
+    return label if isinstance(label, str) else getattr(example, "impossible", None)
+
+
+def nested_order(strata: Sequence[Hashable], seed: int) -> list[int]:
+    """An order of all examples of which every beginning has the strata in about their shares."""
+    random = np.random.default_rng(seed)
+    groups: dict[Hashable, list[int]] = {}
+    for i, each in enumerate(strata):
+        groups.setdefault(each, []).append(i)
+    place = np.empty(len(strata))
+    for group in groups.values():  # the members of each are spread evenly, from somewhere at the beginning on
+        place[random.permutation(group)] = (np.arange(len(group)) + random.random()) / len(group)
+    return np.argsort(place, kind="stable").tolist()
+
+
+def long_enough(recipe: Recipe, size: int) -> Recipe:
+    steps, epochs = recipe.steps_an_epoch(size), recipe.budget.epochs
+    if epochs is None or epochs * steps >= FEWEST:
+        return recipe
+    every = recipe.train.eval_every or max(steps, FEWEST // MEASURED)
+    return recipe.model_copy(
+        update={
+            "budget": BudgetConfig(epochs=FEWEST / steps),
+            "train": recipe.train.model_copy(update={"eval_every": every}),
+        }
+    )
+
+
+def size_of(pretrained: Sequence[float], scratch: Sequence[float], size: int) -> Size:
+    gains = np.array(pretrained) - np.array(scratch)
+    return Size(size, student(pretrained), student(scratch), student(gains))
+
+
+def rows_of(found: Sequence[Size]) -> list[list[str]]:
+    return [[f"{each.examples:,}", str(each.pretrained), str(each.scratch), str(each.gain)] for each in found]
+
+
+HEADER = ["examples", *KINDS.values(), "gain"]
+
+
+def shown(found: Sequence[Size], count: int) -> str:
+    """The table for people. count: of seeds."""
+    rows = [HEADER, *rows_of(found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, remark(count)])
+
+
+def remark(count: int) -> str:
+    return (
+        NOTHING if count == 1 else f"means and 95% intervals over {count} seeds; gain: of the differences, seed by seed"
+    )
+
+
+def curve_page(record: dict[str, Any], found: Sequence[Size]) -> str:
+    """Sizes on a logarithmic axis, for they are multiplied."""
+    get: dict[str, Callable[[Size], Interval]] = {
+        "pre-trained": lambda size: size.pretrained,
+        "from scratch": lambda size: size.scratch,
+    }
+    curves = []
+    for name, of in get.items():
+        points = [(float(np.log10(each.examples)), of(each).value) for each in found]
+        spread = [(of(each).low, of(each).high) for each in found] if of(found[0]).bounded else []
+        curves.append(Curve(name, points, "", spread))
+    if record["majority"] is not None:
+        ends = [float(np.log10(found[i].examples)) for i in (0, -1)]
+        curves.append(Curve("always the most frequent", [(x, record["majority"]) for x in ends], "4 4"))
+    colour = {curve.name: COLOURS[i] for i, curve in enumerate(curves)}
+    names = [[curve.name, f"{curve.points[-1][1]:.4f}"] for curve in curves]
+    title = f"{record['task']} learnt from {found[0].examples:,} to {found[-1].examples:,} examples"
+    told = f"{record['score']} on {record['split']}"
+    parts = [
+        f"<h1>{escaped(title)}</h1>",
+        f'<p class="note">{escaped(told)}; begun with {escaped(record["from"])}; {remark(len(record["seeds"]))}</p>',
+        chart("examples, logarithm to base 10", told, curves, colour),
+        table(["", f"{told}, {found[-1].examples:,} examples"], names, colour),
+        "<h2>All sizes</h2>",
+        table(HEADER, rows_of(found)),
+    ]
+    return page(title, parts)

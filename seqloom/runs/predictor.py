@@ -1,0 +1,129 @@
+"""A trained task that tells something about texts: classes, numbers, tags, answers."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from seqloom.batches.labelled import Examples, Frame
+from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.labelled import judge, tell
+from seqloom.progress import say
+from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.corpus import spoken
+from seqloom.runs.language import Speaking
+from seqloom.tasks.transfer import Transfer
+from seqloom.text.labelled import BadRow, known_id
+from seqloom.tokens.tokenizer import Tokenizer
+
+AT_ONCE = 2048  # rows that are answered together
+
+
+class Predictor(Speaking):
+    def __init__(
+        self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
+    ):
+        self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        self.task: str = config["recipe"]["task"]["name"]
+        recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
+        self.frame = held_out_frame(learner, tokenizer, recipe)
+        self.languages = spoken(recipe, data)
+        if self.languages and isinstance(data, dict) and data.get("language") is not None:
+            if data["language"] not in self.languages:
+                raise ModelError(f"{folder}: the language in its config.json is damaged")
+            self.speak(data["language"])  # that it has learnt from, until told another
+
+    def predict(
+        self, rows: str | dict[str, Any] | Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()
+    ) -> list[dict[str, Any]]:
+        """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is
+        answered with its error. others: further runs of the same task, which answer together with this one."""
+        several = [rows] if isinstance(rows, str | dict) else rows
+        given = ({"text": row} if isinstance(row, str) else row for row in several)
+        wrong = "no row: give a text, or a dict of fields"
+        examples = self.examples_of(
+            (f"row {i}", row if isinstance(row, dict) else wrong) for i, row in enumerate(given, 1)
+        )
+        return list(self.answered(examples, others))
+
+    def examples_of(self, rows: Iterable[tuple[str, dict[str, Any] | str]]) -> Iterator[Any]:
+        """What is asked about, out of rows with their places; a row may be what is wrong with it."""
+        for place, row in rows:
+            try:
+                yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
+            except DataError as error:
+                assert isinstance(row, dict)
+                yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row))
+
+    def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
+        yield from self.answered(self.learner.read(paths, need_labels=False), others)
+
+    def answered(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
+        """In order; what is no example is answered with its error."""
+        rows = iter(examples)
+        while some := list(itertools.islice(rows, AT_ONCE)):
+            answers = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
+            for each in some:
+                named = {} if getattr(each, "id", None) is None else {"id": each.id}
+                wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
+                yield named | (next(answers) if wrong is None else wrong)
+
+    def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
+        """The mean of what several runs tell; one alone is left as it is."""
+        if not others:
+            return self.told(examples)
+        for other in others:
+            mine, theirs = (getattr(run.learner, "labels", None) for run in (self, other))
+            if other.task != self.task or mine != theirs:
+                raise UsageError(f"{self.folder} and {other.folder} have learnt different tasks or classes")
+        return self.learner.joined([run.told(examples) for run in (self, *others)])
+
+    def told(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+        if not examples:
+            return []
+        rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
+        say_cut(cut, self.frame, "predict")
+        found = tell(self.learner, Examples(rows, 0, 0), examples, self.device)
+        assert found is not None
+        return found[0]
+
+    def encode(
+        self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
+    ) -> np.ndarray | list[np.ndarray]:
+        """What the backbone makes of each text, as `Run.encode`."""
+        frame = self.frame
+        reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
+        return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
+
+    def evaluate(self, files: str | Path | Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
+        """Loss and scores on labelled files; of several runs together the scores alone."""
+        several = [files] if isinstance(files, str | Path) else files
+        examples = list(self.learner.read([Path(file) for file in several]))
+        self.learner.check(examples)
+        if others:
+            scores = self.learner.scores(examples, self.together(examples, others))
+            size = sum(run.learner.size() for run in (self, *others))
+            return {"examples": len(examples), "score": scores[self.learner.headline], **scores, "parameters": size}
+        rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
+        say_cut(cut, self.frame, "test")
+        found = judge(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
+        assert found is not None
+        return {"examples": len(examples), **found, "parameters": self.learner.size()}
+
+
+def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:
+    """What is told about may be longer than what was learnt from: as long as the model can read."""
+    longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
+    return Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
+
+
+def say_cut(places: Sequence[str], frame: Frame, name: str) -> None:
+    if places:
+        first = ", ".join(places[:3])
+        say(
+            f"{name}: {len(places):,} texts are longer than {frame.limit} tokens and are read up to there (first: {first})"
+        )

@@ -1,0 +1,257 @@
+"""What a trained model makes of given texts: scores, words for gaps, vectors."""
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from seqloom.batch import Objective
+from seqloom.batches.enclosed import Enclosed
+from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
+from seqloom.errors import UsageError
+from seqloom.evaluate.continuations import Continued, behind, continued
+from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.pseudo import DEFINITIONS, OF_WORDS, VARIANTS, definition, pseudo
+from seqloom.evaluate.score import Scored, score
+from seqloom.evaluate.suites import find_suite
+from seqloom.evaluate.suites.agreement import Weighed
+from seqloom.objectives.masked import MaskedLM
+from seqloom.objectives.next_token import LeftToRight
+from seqloom.runs.language import Speaking
+from seqloom.tokens.spelling import Characters, spelling_table, spelt
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class Reading(Speaking):
+    """A part of every language model that was trained; `Run` is the whole."""
+
+    folder: Path
+    learner: Objective
+    tokenizer: Tokenizer
+    device: torch.device
+    characters: int  # that it reads of an unknown word
+    backward: bool = False  # it reads texts from their end
+
+    # ---- scores
+
+    def definition(self, pll: str | None = None) -> str:
+        """What `score` gives, in words."""
+        return DEFINITIONS[self.scored_by(pll)]
+
+    def scored_by(self, pll: str | None = None) -> str:
+        kind = definition(self.learner, pll)
+        return "backward" if self.backward and kind == "causal" else kind
+
+    @property
+    def no_next_word(self) -> str | None:
+        """Why it cannot tell what comes next in a text; None: it can."""
+        if not isinstance(self.learner, LeftToRight):
+            return "reads in both directions and has no probability of the next word"
+        return "reads texts from their end and has no probability of the next word" if self.backward else None
+
+    def score(
+        self,
+        texts: str | Sequence[str],
+        pll: str | None = None,
+        names: Sequence[str] | None = None,
+        batch_tokens: int = 16384,
+    ) -> list[Scored]:
+        """A logarithm for every token of every text, and of its end where a model reads from left to right.
+
+        pll: of masked models, how pseudo-log-likelihoods are taken: "within-word" (the default) or "plain". names: where
+        each text is from, for messages: models that read in both directions refuse a text longer than their context.
+        """
+        kind = definition(self.learner, pll)
+        encoded, strange = self.tokenizer.encode_batch_with_unknown([texts] if isinstance(texts, str) else list(texts))
+        if isinstance(self.learner, MaskedLM):
+            enclosed = self.enclose(encoded, names)
+            return [Scored(row, None) for row in pseudo(self.learner, enclosed, self.device, kind, batch_tokens)]
+        unknown = [word for words in strange for word in words]
+        rows = [row[::-1] for row in encoded] if self.backward else encoded
+        found = score(
+            self.learner,  # type: ignore[arg-type]
+            rows,
+            self.tokenizer.end_id,
+            self.device,
+            batch_tokens,
+            spell=lambda flat: None if self.backward else self.spell(flat, unknown),
+        )
+        return [Scored(each.log_probs[::-1], each.end) for each in found] if self.backward else found
+
+    def enclose(self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None) -> Enclosed:
+        """As passages were in training, and no longer than they may be."""
+        self.check_language()
+        found = Enclosed(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
+        found.check(self.learner.backbone.max_len, names)
+        return found
+
+    def continuations(
+        self, contexts: Sequence[str], continuations: Sequence[str], batch_tokens: int = 16384
+    ) -> list[Continued]:
+        """log p(continuation | context) of each two, and whether greedy writing gives it. The blank between them is written with
+        either of them, by the caller."""
+        if self.no_next_word is not None:
+            raise UsageError(f"{self.folder} {self.no_next_word}")
+        if not contexts:
+            return []
+        texts = [context + more for context, more in zip(contexts, continuations, strict=True)]
+        ids, strange = self.tokenizer.encode_batch_with_unknown(texts)
+        counts = behind(self.tokenizer.encode_batch(contexts), ids)
+        unknown = [word for words in strange for word in words]
+        log_probs, greedy = continued(
+            self.learner,  # type: ignore[arg-type]
+            ids,
+            counts,
+            self.tokenizer.end_id,
+            self.device,
+            batch_tokens,
+            spell=lambda flat: self.spell(flat, unknown),
+        )
+        return [
+            Continued(log_prob, sure, self.tokenizer.unk_id in row[len(row) - count :].tolist())
+            for row, count, log_prob, sure in zip(ids, counts, log_probs.tolist(), greedy.tolist(), strict=True)
+        ]
+
+    def weigh_words(
+        self,
+        befores: Sequence[str],
+        words: Sequence[str],
+        afters: Sequence[str],
+        names: Sequence[str] | None = None,
+        pll: str | None = None,
+        batch_tokens: int = 16384,
+    ) -> list[Weighed]:
+        """The score of each word between what stands before and after it, by OF_WORDS: what comes after is read by those models
+        that have no probability of the next word."""
+        if self.no_next_word is None:
+            spaced = [f" {word}" if before else word for before, word in zip(befores, words, strict=True)]
+            found = self.continuations(befores, spaced, batch_tokens)
+            return [Weighed(each.log_prob, each.unknown) for each in found]
+        texts = [" ".join(filter(None, parts)) for parts in zip(befores, words, afters, strict=True)]
+        encoded, asked = [], []
+        for text, before, word in zip(texts, befores, words, strict=True):
+            ids, stretches = self.tokenizer.encode_with_offsets(text)
+            stop = len(before) + bool(before) + len(word)
+            encoded.append(ids)  # a token that is the blank before a word is the word's
+            asked.append(np.array([a < stop and b > len(before) for a, b in stretches], bool))
+        kind = self.scored_by(pll)
+        if kind in VARIANTS:
+            learner: MaskedLM = self.learner  # type: ignore[assignment]
+            chosen = np.concatenate([*asked, np.zeros(0, bool)])
+            rows = pseudo(learner, self.enclose(encoded, names), self.device, kind, batch_tokens, chosen)
+        else:
+            rows = [each.log_probs for each in self.score(texts, None, names, batch_tokens)]
+        return [
+            Weighed(sum(row), self.tokenizer.unk_id in np.array(ids)[own].tolist())
+            for row, ids, own in zip(rows, encoded, asked, strict=True)
+        ]
+
+    def evaluate_suite(
+        self,
+        suite: str,
+        data: str | Path,
+        pll: str | None = None,
+        batch_tokens: int = 16384,
+        items: bool = False,
+    ) -> dict[str, Any]:
+        """The figures of a suite (evaluate/suites.py) on its published files, and by which definition they are.
+
+        items: "items", too: a number for each of them in the order of the files, which is the same for every model."""
+        asks, read, measure, _ = find_suite(suite)
+        kind, started = self.scored_by(pll), time.monotonic()
+        if (why := self.lacks(suite)) is not None:
+            raise UsageError(f"--suite {suite}: {self.folder} {why}: leave this suite out for it")
+        if not Path(data).exists():
+            raise UsageError(f"--suite-data {data}: no such file or folder: name the published files of {suite}")
+
+        def sentences(texts: Sequence[str], names: Sequence[str]) -> list[float]:
+            return [sum(found.log_probs) for found in self.score(texts, pll, names, batch_tokens)]
+
+        def words(
+            befores: Sequence[str], forms: Sequence[str], afters: Sequence[str], names: Sequence[str]
+        ) -> list[Weighed]:
+            return self.weigh_words(befores, forms, afters, names, pll, batch_tokens)
+
+        def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[Continued]:
+            return self.continuations(contexts, more, batch_tokens)
+
+        ask: Any = {"sentences": sentences, "words": words, "continuations": going_on}[asks]
+        told = DEFINITIONS[kind] if asks == "sentences" else OF_WORDS[kind]
+        result = measure(read(Path(data)), ask)
+        if not items:
+            del result["items"]
+        seconds = round(time.monotonic() - started, 3)
+        return {"suite": suite, "definition": told} | result | {"parameters": self.learner.size(), "seconds": seconds}
+
+    def lacks(self, suite: str) -> str | None:
+        """Why it has no figure in a suite; None: it has one."""
+        return self.no_next_word if find_suite(suite).asks == "continuations" else None
+
+    # ---- gaps
+
+    def fill(self, text: str, *, top: int = 5, joint: bool = False, beam: int = 64) -> list[list[Filled]]:
+        """The likeliest words for every [MASK] (or <mask>) of a text: a list for each of them. joint: one list, of
+        combinations for all of them, found by a beam over p(m1) · p(m2 | m1) · …"""
+        learner = self.learner
+        if not isinstance(learner, MaskedLM):
+            raise UsageError(
+                f"{self.folder} reads from left to right and does not see what comes after a gap: let it go on from what "
+                f"comes before, with 'seqloom generate {self.folder} --prompt TEXT'"
+            )
+        if not 1 <= top <= 10_000 or not 1 <= beam <= 10_000:
+            raise UsageError(f"top = {top}, beam = {beam}: each is between 1 and 10,000")
+        ids, gaps = read_gaps(text, self.tokenizer)
+        if not gaps:
+            raise UsageError(f"no gap in {text[:60]!r}: write [MASK] (or <mask>) where a word is to be found")
+        row = self.enclose([ids], ["the text"]).flat.tolist()
+        places = [gap + 1 for gap in gaps]
+        if joint:
+            found = fill_jointly(learner, row, places, top, beam, self.device)
+            return [[Filled(tokens, share, self.filled(ids, gaps, tokens)) for tokens, share in found]]
+        return [
+            [Filled(tokens, share, self.filled(ids, [gap], tokens)) for tokens, share in some]
+            for gap, some in zip(gaps, fill_each(learner, row, places, top, self.device), strict=True)
+        ]
+
+    def filled(self, ids: list[int], gaps: list[int], tokens: list[int]) -> str:
+        put = dict(zip(gaps, tokens, strict=True))
+        return self.tokenizer.decode([put.get(i, token) for i, token in enumerate(ids)], specials=True)
+
+    # ---- vectors
+
+    def encode(
+        self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
+    ) -> np.ndarray | list[np.ndarray]:
+        """A vector for each text, (N, D), in their order, an empty text being zeros; with pool "none" a list of (tokens, D).
+
+        layers: "embedding", "last", "second-to-last", "sum", "sum4", "concat4", "mix", a number, or "all" for (N, layers, D).
+        pool: "mean", "max" and "last" over a text's own tokens; "first": [CLS] where the model has it.
+        """
+        self.check_language()
+        table = self._spellings if self.characters else None
+        return self.encoder.read(texts, self.tokenizer, layers, pool, names, table, self.backward)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        tokenizer, backbone = self.tokenizer, self.learner.backbone
+        around: tuple[list[int], list[int]] = ([tokenizer.end_id], [])  # as left-to-right models read
+        if not backbone.causal:
+            around = ([tokenizer.first_id], [tokenizer.separator_id])
+        return Encoder(backbone, *around, self.device)
+
+    # ---- characters
+
+    def spell(self, ids: npt.ArrayLike, unknown: list[str]) -> Characters | None:
+        """(T, C) the characters of a text, if the model reads those of unknown words."""
+        if not self.characters:
+            return None
+        return spelt(ids, unknown, self.tokenizer, self._spellings)
+
+    @cached_property
+    def _spellings(self) -> Characters:
+        return spelling_table(self.tokenizer, self.characters)

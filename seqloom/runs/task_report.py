@@ -1,0 +1,142 @@
+"""report.html of a run that tells something about texts: how well, how sure that is, and what it gets wrong.
+
+Texts and labels are strangers': whatever of them stands on the page is escaped by `charts`, or here.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqloom.charts import COLOURS, Curve, bars, chart, escaped, matrix, page, table
+from seqloom.evaluate.items import Item, Judged, Score, judged
+from seqloom.files import write_bytes
+from seqloom.metrics.intervals import Interval, bootstrap
+from seqloom.runs.card import SCORES
+from seqloom.runs.predictor import Predictor
+from seqloom.training.log import read_log
+
+MISTAKES = 25  # that are shown
+CLASSES = 30  # that a matrix or a table shows
+LONGEST_NAME = 16  # characters of a class in a picture
+LONGEST_TEXT = 600  # characters of a text that was got wrong
+
+
+def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]]) -> Path:
+    """files: by their split; those of `train` are left out. From the weights of the run folder, which are the best ones."""
+    name = run.config["recipe"]["name"]
+    parts = [f"<h1>{escaped(name)}</h1>", f'<p class="note">{escaped(about(run))}</p>']
+    for split, paths in files.items():
+        if split != "train":
+            parts += of_split(run, split, paths)
+    parts += learning_curve(run.folder)
+    if run.learner.mix is not None:
+        shares = run.learner.mix.shares.tolist()
+        names = ["embedding", *(f"layer {i}" for i in range(1, len(shares)))]
+        note = f"as the scalar mix has learnt it, times {run.learner.mix.gamma.item():.3f}"
+        parts.append(f'<h2>How much each layer counts</h2><p class="note">{note}</p>{bars(names, shares, "shares")}')
+    path = run.folder / "report.html"
+    write_bytes(path, page(name, parts).encode())
+    return path
+
+
+def about(run: Predictor) -> str:
+    start = run.config.get("from", {}).get("run")
+    begun = "trained from scratch" if start is None else f"begun with the backbone of {start}"
+    return (
+        f"The task {run.task}, {begun}, seed {run.config['seed']}. Intervals (95%) say what other examples would have given, "
+        f"by drawing these again 2,000 times; what another seed would have given is seen with --seeds alone."
+    )
+
+
+def of_split(run: Predictor, split: str, paths: Sequence[Path]) -> list[str]:
+    examples = list(run.learner.read(list(paths)))
+    run.learner.check(examples)
+    answers = run.told(examples)
+    scores, found = run.learner.scores(examples, answers), judged(run.learner, run.task, examples, answers)
+    header = ["", "score", "95% interval", "always the most frequent", ""]
+    rows = [score_row(SCORES.get(key, key), each) for key, each in found.scores.items()]
+    parts = [f"<h2>{escaped(split)}: {len(examples):,} examples</h2>", table(header, rows)]
+    if "confusion" in scores:
+        parts.append(confusion(scores["confusion"]["labels"], scores["confusion"]["counts"]))
+    each = scores.get("per_class") or scores.get("per_kind")
+    if each:
+        parts.append(per_class(each, "class" if "per_class" in scores else "entity"))
+    return parts + mistakes(found)
+
+
+def score_row(name: str, score: Score) -> list[str]:
+    interval = bootstrap(score.rows, score.of)
+    baseline = "–" if score.baseline is None else f"{score.baseline:.4f}"
+    return [
+        name,
+        f"{interval.value:.4f}",
+        f"{interval.low:.4f} – {interval.high:.4f}",
+        baseline,
+        verdict(interval, score),
+    ]
+
+
+def verdict(interval: Interval, score: Score) -> str:
+    if score.baseline is None or interval.low > score.baseline:
+        return ""
+    return "at chance" if interval.holds(score.baseline) else "worse than that"
+
+
+def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """Rows are what is right, each in shares of its own."""
+    size = [sum(row) for row in counts]
+    largest = sorted(sorted(range(len(labels)), key=lambda i: -size[i])[:CLASSES])
+    names = [shortened(labels[i], LONGEST_NAME) for i in largest]
+    shares = [[counts[i][j] / max(size[i], 1) for j in largest] for i in largest]
+    shown = "" if len(labels) <= CLASSES else f", the {CLASSES} largest of {len(labels):,} classes"
+    return f"<h3>What was told (columns) for what is right (rows){shown}</h3>" + matrix(
+        names, names, shares, "confusion"
+    )
+
+
+def per_class(each: Mapping[str, Mapping[str, Any]], kind: str) -> str:
+    largest = sorted(each.items(), key=lambda part: -part[1]["count"])[:CLASSES]
+    figures = ("precision", "recall", "f1")
+    rows = [
+        [shortened(name, 80), *(f"{part[key]:.4f}" for key in figures), f"{part['count']:,}"] for name, part in largest
+    ]
+    shown = "" if len(each) <= CLASSES else f", the {CLASSES} largest of {len(each):,}"
+    return f"<h3>By {kind}{shown}</h3>" + table([kind, "precision", "recall", "F1", "count"], rows)
+
+
+def mistakes(found: Judged) -> list[str]:
+    """Those of which it was most sure."""
+    wrong = sorted((item for item in found.items if item.wrong), key=lambda item: -item.sure)
+    if not wrong:
+        return ["<p>Mistakes: none</p>"] if found.items else []
+    most = "the largest" if found.measure == "error" else "the most confident"
+    heading = f"Mistakes: {most} {min(len(wrong), MISTAKES)} of {len(wrong):,}"
+    shown = [mistake(item, found.measure) for item in wrong[:MISTAKES]]
+    return [f"<details><summary>{heading}</summary>", *shown, "</details>"]  # folded: they are long
+
+
+def mistake(item: Item, measure: str) -> str:
+    facts = [f"right: {item.right}", f"told: {item.told}", f"{measure}: {item.sure:.4f}"]
+    return f"<pre>{escaped(shortened(item.text, LONGEST_TEXT))}\n{escaped(chr(10).join(facts))}</pre>"
+
+
+def learning_curve(folder: Path) -> list[str]:
+    """Of the run: loss and score by step."""
+    lines = read_log(folder)
+    curves = [
+        Curve("training", [(line["step"], line["loss"]) for line in lines if "loss" in line]),
+        Curve("validation", [(line["step"], line["valid"]) for line in lines if "valid" in line]),
+    ]
+    score = Curve("score on valid", [(line["step"], line["score"]) for line in lines if "score" in line])
+    parts = []
+    for heading, name, group in (("Loss", "loss", curves), ("Score", "score", [score])):
+        drawn = [curve for curve in group if curve.points]
+        colour = {curve.name: COLOURS[i] for i, curve in enumerate(drawn)}
+        if drawn:
+            last = table(["", "last"], [[curve.name, f"{curve.points[-1][1]:.4f}"] for curve in drawn], colour)
+            parts.append(f"<h2>{heading}</h2>{last}{chart('step', name, drawn, colour)}")
+    return parts
+
+
+def shortened(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,0 +1,208 @@
+"""A trained translator: lines in, lines out, in their order, by one beam search for every model."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from seqloom.batch import Backbone, pack, to_device
+from seqloom.batches.pairs import encode_pairs, rounded
+from seqloom.config import build
+from seqloom.decode.rules import BeamConfig
+from seqloom.decode.search import Hypothesis, Search
+from seqloom.decode.step import Ensemble, Stepper
+from seqloom.errors import DataError, UsageError
+from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.translation import pair_loss
+from seqloom.metrics.translation import bleu_by_length, translation_scores
+from seqloom.progress import Progress
+from seqloom.runs.language import Speaking
+from seqloom.tasks.translate import Translate
+from seqloom.text.pairs import TextPair
+from seqloom.tokens.tokenizer import Tokenizer
+
+CELLS = {"cpu": 4096, "cuda": 65536}  # hypotheses × source places in a batch
+MOST_TOKENS = 2  # for each of the source's, and
+SPARE_TOKENS = 16  # more: a translation may become so long, unless another limit is given
+LONGEST = 100_000
+
+
+class Translation(NamedTuple):
+    text: str
+    tokens: list[int]
+    log_prob: float  # of the tokens and the end
+    score: float  # by which hypotheses are ranked
+    finished: bool  # False: cut at the limit
+    alignment: np.ndarray | None  # (tokens, source places), the last place being the end
+
+
+class Translator(Speaking):
+    def __init__(
+        self, folder: Path, config: dict[str, Any], learner: Translate, tokenizer: Tokenizer, device: torch.device
+    ):
+        self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        self.steppers: dict[bool, Stepper] = {}  # kept, as is a search: what they set up serves the next call, too
+        self.last: tuple[Any, Search] | None = None
+
+    @property
+    def start_id(self) -> int:
+        return self.tokenizer.end_id if self.learner.start_id is None else self.learner.start_id
+
+    def stepper(self, align: bool) -> Stepper:
+        """Its steps, with where it looks if that is asked for. They may hold copies of the weights: a translator is of
+        weights as they are, and one of a model that learns on is made anew."""
+        if align not in self.steppers:
+            self.steppers[align] = Stepper(self.learner.backbone.decoder, self.learner.softmax, align=align)
+        return self.steppers[align]
+
+    def search(self, models: list["Translator"], config: BeamConfig, align: bool, keep_unknown: bool) -> Search:
+        key = ([id(model) for model in models], config, align, keep_unknown)
+        if self.last is None or self.last[0] != key:
+            steppers = [each.stepper(align) for each in models]
+            never = {*self.tokenizer.special_ids.values(), self.start_id} - {self.tokenizer.end_id}
+            never |= set() if keep_unknown or self.tokenizer.unk_id is None else {self.tokenizer.unk_id}
+            stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
+            self.last = key, Search(stepper, config, self.tokenizer.end_id, sorted(never))
+        return self.last[1]
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        *,
+        others: Sequence["Translator"] = (),
+        align: bool = False,
+        copy_unknown: bool = False,
+        prefixes: Sequence[str] | None = None,
+        max_new: int | None = None,
+        show: bool = True,
+        **options: Any,
+    ) -> list[list[Translation]]:
+        """The n best translations of each text, in the order of the texts; an empty text has an empty one.
+
+        options: those of BeamConfig. others: runs with the same tokenizer, for an ensemble. prefixes: what each translation
+        must begin with. copy_unknown: where a translation has an unknown word, the source word that it looks at most.
+        max_new: the most tokens of a translation; else twice its source's and some.
+        """
+        most = LONGEST if max_new is None else max_new
+        config = build(BeamConfig, options | {"max_new": most}, source="translate")
+        self.check_others(others)
+        needs_alignment = align or copy_unknown or config.coverage_penalty > 0
+        models = [self, *others]
+        if needs_alignment and not all(each.learner.backbone.aligned for each in models):
+            what = "--align" if align else "--copy-unknown" if copy_unknown else "--coverage-penalty"
+            raise UsageError(
+                f"{what}: {self.config['recipe']['model']['name']} has no attention that tells where it looks"
+            )
+        if copy_unknown and self.tokenizer.unk_id is None:
+            raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")
+        search = self.search(models, config, needs_alignment, copy_unknown)
+        encoded = self.tokenizer.encode_batch(list(texts))
+        begun = (
+            [[] for _ in texts] if prefixes is None else [ids.tolist() for ids in self.tokenizer.encode_batch(prefixes)]
+        )
+        self.check_lengths(encoded, texts)
+        found: list[list[Translation]] = [[] for _ in texts]
+        with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
+            for index in self.batches(encoded, config.beam):
+                rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
+                prompts = [[self.start_id, *begun[i]] for i in index]
+                hypotheses = search.run(prompts, self.contexts(models, [encoded[i] for i in index]), rooms)
+                for i, best in zip(index, hypotheses, strict=True):
+                    found[i] = [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
+                if bar is not None:
+                    bar.advance(len(index))
+        empty = Translation("", [], 0.0, 0.0, True, np.zeros((0, 1), np.float32) if align else None)
+        return [each or [empty] for each in found]
+
+    def check_others(self, others: Sequence["Translator"]) -> None:
+        for other in others:
+            if other.tokenizer.hash != self.tokenizer.hash:
+                raise UsageError(
+                    f"{self.folder} and {other.folder} have different tokenizers: an ensemble needs one; train them with "
+                    f"--from-tokenizer {self.folder / 'tokenizer.json'}"
+                )
+            if other.start_id != self.start_id:
+                raise UsageError(f"{self.folder} and {other.folder} begin their targets with different tokens")
+
+    def check_lengths(self, encoded: Sequence[np.ndarray], texts: Sequence[str]) -> None:
+        limit = self.learner.backbone.max_len
+        for number, ids in enumerate(encoded, 1):
+            if limit is not None and len(ids) >= limit:
+                raise DataError(
+                    f"line {number} has {len(ids):,} tokens and the model reads {limit - 1:,} at most: split it into "
+                    f"sentences ({texts[number - 1][:40]!r}…)"
+                )
+
+    def batches(self, encoded: Sequence[np.ndarray], beam: int) -> Iterator[list[int]]:
+        """Lines of about one length, the longest first: what does not fit into memory shows at once."""
+        order = sorted((i for i, ids in enumerate(encoded) if len(ids)), key=lambda i: -len(encoded[i]))
+        while order:
+            many = max(CELLS[self.device.type] // ((len(encoded[order[0]]) + 1) * beam), 1)
+            yield order[:many]
+            order = order[many:]
+
+    @torch.inference_mode()
+    def contexts(self, models: list["Translator"], sources: list[np.ndarray]) -> Any:
+        source = pack([[*ids.tolist(), self.tokenizer.end_id] for ids in sources])
+        source = to_device(source._replace(max_len=rounded(source.max_len)), self.device)
+        found = [each.learner.backbone.encode(source) for each in models]
+        return found[0] if len(found) == 1 else found
+
+    def finished(
+        self, hypothesis: Hypothesis, source: np.ndarray, text: str, begun: list[int], copy_unknown: bool
+    ) -> Translation:
+        tokens = [*begun, *hypothesis.tokens]
+        alignment = None
+        if hypothesis.alignment is not None:
+            alignment = hypothesis.alignment[: len(hypothesis.tokens), : len(source) + 1].float().cpu().numpy()
+        copied = self.copied(tokens, len(begun), source, text, alignment) if copy_unknown else None
+        words = self.tokenizer.decode(tokens) if copied is None else copied
+        return Translation(words, tokens, hypothesis.log_prob, hypothesis.score, hypothesis.finished, alignment)
+
+    def copied(self, tokens: list[int], begun: int, source: np.ndarray, text: str, alignment: Any) -> str:
+        """Unknown words replaced by the source word that they look at most (Luong et al., 2015, arXiv 1410.8206)."""
+        _, offsets = self.tokenizer.encode_with_offsets(text)
+        parts, run = [], []
+        for place, token in enumerate(tokens):
+            if token != self.tokenizer.unk_id or place < begun:
+                run.append(token)
+                continue
+            at = int(np.argmax(alignment[place - begun][: len(source)]))
+            parts += [self.tokenizer.decode(run)] if run else []
+            parts.append(text[slice(*offsets[at])])
+            run = []
+        parts += [self.tokenizer.decode(run)] if run else []
+        return " ".join(parts)
+
+    def encode(
+        self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
+    ) -> np.ndarray | list[np.ndarray]:
+        """What the encoder makes of each source, as `Run.encode`."""
+        encoder = self.learner.backbone.encoder
+        if not isinstance(encoder, Backbone):
+            raise UsageError(f"{self.folder}: vectors are of the encoder of a transformer, or of a language model")
+        reads = Encoder(encoder, [], [self.tokenizer.end_id], self.device)
+        return reads.read(texts, self.tokenizer, layers, pool, names)
+
+    def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
+        """BLEU and chrF of the translation of the sources, and the loss of the true targets."""
+        started = time.monotonic()
+        sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        found = [best[0].text for best in self.translate(sources, show=False, **options)]
+        result = translation_scores(found, references, tokenize)
+        buckets = bleu_by_length(sources, found, references, tokenize)
+        return result | {
+            "by_length": [bucket._asdict() for bucket in buckets],
+            "parameters": self.learner.size(),
+            "seconds": round(time.monotonic() - started, 3),
+        }
+
+    def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
+        limit = self.learner.backbone.max_len
+        result = pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)
+        assert result is not None
+        return result
