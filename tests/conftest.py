@@ -83,6 +83,8 @@ SLOW = (
     "test_cost_objectives.py",
     "test_cost_pairs.py",
     "runs/test_training.py",
+    "test_golden.py",
+    "test_release_folders.py",
     "test_overwrite.py",
     "test_plugins.py",
     "runs/test_corpus.py",

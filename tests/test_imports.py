@@ -14,6 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "seqloom"
 ORDER = [
     "errors",
     "files",
+    "migrations",
     "progress",
     "charts",
     "config",

@@ -23,6 +23,7 @@ from seqloom.comparison.plan import PARTS
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import digest_of, read_record, sha256, write_json
+from seqloom.migrations import RESULT
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.recipes.schema import build_recipe
@@ -71,6 +72,7 @@ def work(out: Path, place: str, seed: int) -> None:
     )
     items: dict[str, np.ndarray] = {}
     found: dict[str, Any] = {
+        **RESULT.stamp(),
         "metrics": read_record(folder / "metrics.json", REDO),
         "held_out": run.evaluate(out / row["data"], items=True),
         "definition": run.definition(),

@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from seqloom import migrations
 from seqloom.batches.store import MANIFEST, Store
 from seqloom.comparison.job import result_of, run_of
 from seqloom.comparison.plan import PARTS
@@ -61,6 +62,11 @@ def check_same(folder: Path, plan: dict[str, Any]) -> None:
             config, result = run_of(folder, row["place"], seed) / "config.json", result_of(folder, row["place"], seed)
             if config.exists():
                 run = read_record(config, "restore it, or remove the folder that it is in")
+                try:
+                    run = migrations.RUN.migrate(run, config)
+                except (LookupError, TypeError, ValueError, AttributeError) as error:
+                    remedy = "restore it, or remove the folder that it is in"
+                    raise ModelError(f"{config} is damaged ({error}): {remedy}") from error
                 if not isinstance(run.get("recipe"), dict) or not isinstance(run.get("data"), dict):
                     raise ModelError(f"{config} is damaged: restore it, or remove the folder that it is in")
                 before = {"name": row["name"], "recipe": run["recipe"], "text": run["data"].get("fingerprint")}
@@ -89,13 +95,15 @@ def plan_before(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return nothing
     try:
-        plan = read_record(path, "it is written anew")
+        plan = migrations.COMPARISON.migrate(read_record(path, "it is written anew"), path)
         together = plan.get("widths_together") is True
         found = {"tasks": plan["tasks"], "questions": plan.get("questions", []), "widths_together": together}
         for task in found["tasks"]:
             (folder / "tasks" / task["place"], flat(task), {task["name"]})
         for question in found["questions"]:
             (frozenset(question["rows"]), bool(question["late"]))
+    except migrations.NewerFormat:
+        raise
     except (ModelError, LookupError, TypeError, ValueError, AttributeError) as error:
         say(
             f"warning: {path} is damaged ({type(error).__name__}: {str(error)[:200]}); it is written anew from the plan"
@@ -108,17 +116,21 @@ def result_before(path: Path) -> dict[str, Any] | None:
     """What a result says it was measured by; None, and it is measured anew, if it or its items are damaged."""
     try:
         found = read_record(path, "")
-        by = found.get("by", NOTHING)
-        asked(by), [flat(each) for kind in ("suites", "tasks") for each in by[kind]]
-        if not found.keys() >= RESULT:
-            raise KeyError(f"no {min(RESULT - found.keys())}")
+        migrations.RESULT.number_of(found, path)
         if "whole" in found or "items" in found:  # older ones have no hashes
             whole, items = found.pop("whole"), found["items"]
             if whole != digest_of(found) or items != sha256(path.with_suffix(".npz")):
                 raise ValueError("its SHA-256 is not the recorded one")
+        found = migrations.RESULT.migrate(found, path)
+        by = found.get("by", NOTHING)
+        asked(by), [flat(each) for kind in ("suites", "tasks") for each in by[kind]]
+        if not found.keys() >= RESULT:
+            raise KeyError(f"no {min(RESULT - found.keys())}")
         with np.load(path.with_suffix(".npz")) as items:
             dict(items)
         return dict(by)
+    except migrations.NewerFormat:
+        raise
     except (
         ModelError,
         LookupError,

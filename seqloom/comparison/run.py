@@ -43,6 +43,7 @@ from seqloom.files import (
     sole_owner,
     write_json,
 )
+from seqloom.migrations import COMPARISON
 from seqloom.progress import Progress, clock, say
 from seqloom.runs.folder import RUN_FILES, git_commit, plain
 from seqloom.text.built_in import write_built_in_text
@@ -145,8 +146,8 @@ def is_begun(folder: Path) -> bool:
 
 def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> dict[str, Any]:
     """plan.json: rows with whole recipes, and where everything is. A plan that was begun goes on as it was."""
-    folders = prepared(plan, folder)
     together = plan_before(folder)["widths_together"]
+    folders = prepared(plan, folder)
     rows = resolve(plan, folders, together)
     suites = [
         {"name": name, "suite": name, "data": located(folder, data), "content": content(Path(data))}
@@ -157,6 +158,7 @@ def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) ->
         suites.append({"name": "pairs", "suite": "blimp", "data": pairs.name, "content": f"{plan.pairs} of each kind"})
     text = plan.text.model_dump(mode="json") | {"files": [located(folder, name) for name in plan.text.files]}
     record: dict[str, Any] = {
+        **COMPARISON.stamp(),
         "name": plan.name,
         "text": text | {"prepared": plan.text.prepared and located(folder, plan.text.prepared)},
         "rows": [row._asdict() | {"place": row.place, "data": located(folder, row.data)} for row in rows],

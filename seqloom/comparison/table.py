@@ -21,11 +21,12 @@ from seqloom.files import read_json
 from seqloom.metrics.differences import Difference, difference, difference_of_seeds, holm, leaders
 from seqloom.metrics.intervals import Interval, Sample, by_set, nested, ratio_items, student
 from seqloom.metrics.variances import Pool, pool
+from seqloom.migrations import RESULT
 from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.recipes.schema import BatchesConfig
-from seqloom.runs.folder import decisive
+from seqloom.runs.folder import decisive, read_config
 from seqloom.training.log import read_log
 
 Failures = Mapping[str, tuple[int, str]]
@@ -208,12 +209,12 @@ def put_together(folder: Path, record: dict[str, Any], failures: Failures) -> Co
     for row in record["rows"]:
         paths = {seed: result_of(folder, row["place"], seed) for seed in record["seeds"]}
         there = {seed: path for seed, path in paths.items() if path.exists()}
-        results[row["name"]] = {seed: read_json(path) for seed, path in there.items()}
+        results[row["name"]] = {seed: RESULT.migrate(read_json(path), path) for seed, path in there.items()}
         items[row["name"]] = {seed: dict(np.load(path.with_suffix(".npz"))) for seed, path in there.items()}
     rows = [row for row in record["rows"] if results[row["name"]]]
     names = [row["name"] for row in rows]
     runs = {row["name"]: [run_of(folder, row["place"], seed) for seed in results[row["name"]]] for row in rows}
-    configs = {name: read_json(places[0] / "config.json") for name, places in runs.items()}
+    configs = {name: read_config(places[0] / "config.json") for name, places in runs.items()}
     figures = [
         bits_figure(rows, results, items),
         *masked_figures(rows, results, configs),

@@ -18,12 +18,12 @@ from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.evaluate.evaluators import HeldOutText, evaluator_of
 from seqloom.evaluate.perplexity import Stop
-from seqloom.files import read_json
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.plugins import Plugin
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
+from seqloom.runs.folder import read_config
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import shapes_only
 
@@ -161,7 +161,7 @@ class Corpus:
         """Counts as a run did when it was begun, by its config.json: older ones took the ends of documents for tokens that every
         objective reads."""
         try:
-            before = read_json(path)["data"]
+            before = read_config(path)["data"]
             self.num_tokens = before.get("epoch_tokens", sum(train.num_tokens for train in self.train))
         except (SeqloomError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             pass  # there is none yet, or it is damaged: said when the run is resumed

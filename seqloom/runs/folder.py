@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from seqloom import __version__, cost
+from seqloom import __version__, cost, migrations
 from seqloom.batch import Learner
 from seqloom.errors import DataError, FileError, ModelError, UsageError
 from seqloom.files import (
@@ -33,7 +33,6 @@ from seqloom.training import checkpoint as checkpoints
 from seqloom.training.loop import Milestone, Progressed
 from seqloom.weights import save_tensors, unique
 
-FORMAT = 1
 RATE_PAGE = "find-lr.html"  # may be there before a run begins
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
 BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
@@ -43,7 +42,7 @@ def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, An
     """config.json: enough to rebuild the learner, and to say where it comes from. data: its folder or files, and their
     fingerprint; tokenizer: its hash."""
     return {
-        "format": FORMAT,
+        **migrations.RUN.stamp(),
         "recipe": recipe.model_dump(),
         "vocab_size": vocab_size,
         "tokenizer": tokenizer,
@@ -56,6 +55,11 @@ def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, An
             "python": platform.python_version(),
         },
     }
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.json of a run of any version, as today's are."""
+    return migrations.RUN.migrate(read_json(path), path)
 
 
 def git_commit() -> str | None:
@@ -73,7 +77,7 @@ def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, res
     path = folder / "config.json"
     if resume and path.exists():
         try:
-            check_same(folder, read_json(path), config)
+            check_same(folder, read_config(path), config)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
         remove_leftovers(folder, RUN)

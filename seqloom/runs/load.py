@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from seqloom import migrations
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import build_recipe
-from seqloom.runs.folder import FORMAT, WEIGHTS, check_weights
+from seqloom.runs.folder import WEIGHTS, check_weights
 from seqloom.runs.language import spoken_in
 from seqloom.runs.language_model import Run
 from seqloom.runs.predictor import Predictor
@@ -40,8 +41,7 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
             raise FolderOfOthers(
                 f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
             )
-        if config.get("format") != FORMAT:
-            raise ModelError(f"{path} has format {config.get('format')!r}, this version reads {FORMAT}")
+        config = migrations.RUN.migrate(config, path)
         recipe = build_recipe(config["recipe"], str(path))
         vocab_size = config["vocab_size"]
     except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:

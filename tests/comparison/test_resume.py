@@ -27,7 +27,9 @@ def there(folder, by, recipe=ROW["recipe"], text="abc"):
     """A finished row with one seed."""
     for path in (run_of(folder, "LSTM", 0), result_of(folder, "LSTM", 0).parent):
         path.mkdir(parents=True)
-    write_json(run_of(folder, "LSTM", 0) / "config.json", {"recipe": recipe, "data": {"fingerprint": text}})
+    write_json(
+        run_of(folder, "LSTM", 0) / "config.json", {"format": 1, "recipe": recipe, "data": {"fingerprint": text}}
+    )
     found = dict.fromkeys(RESULT)
     write_json(result_of(folder, "LSTM", 0), found | ({"by": by} if by is not None else {}))
     write_arrays(result_of(folder, "LSTM", 0).with_suffix(".npz"), {})

@@ -10,7 +10,7 @@ import torch
 
 from seqloom.cli import run as main
 from seqloom.errors import DataError, UsageError
-from seqloom.runs.folder import FORMAT
+from seqloom.migrations import RUN
 from seqloom.runs.load import load, load_language_model, load_predictor
 from seqloom.runs.training import finetune, pretrain, train
 from seqloom.training import checkpoint as checkpoints
@@ -77,7 +77,7 @@ def test_any_backbone_serves_any_task(place, tmp_path, model, task):
     again = load_predictor(tmp_path / "run", "cpu").evaluate(files(place, task)["test"])
     assert again["score"] == pytest.approx(metrics["test_scores"]["score"], abs=1e-6)
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert config["format"] == FORMAT and config["from"]["run"] == str(place / model)
+    assert config["format"] == RUN.number and config["from"]["run"] == str(place / model)
     rows = (
         [json.loads(line) for line in files(place, task)["test"][0].read_text().splitlines()] if task != "span" else []
     )
