@@ -43,7 +43,9 @@ class Ragged(NamedTuple):
     segments: Tensor | None = None  # (T,)
     chars: Tensor | None = None  # (T, C)
     order: Tensor | None = None  # (T,)   factorisation order
-    reach: int | None = None  # no position is larger, if the host knows: what a cache holds behind it need not be read
+    max_position: int | None = (
+        None  # no position is larger, if the host knows: what a cache holds behind it need not be read
+    )
 
     @property
     def num_sequences(self) -> int:
@@ -82,11 +84,11 @@ class Excerpt(NamedTuple):
     """What the loader cuts out of a corpus: the tokens, and the one that follows each of them there."""
 
     batch: Ragged
-    following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+    targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
     joints: Joints | None = None  # none: every sequence goes on with the state of its own number
 
     def sizes(self) -> Sizes:
-        lengths = torch.bincount(self.batch.owner[self.following != IGNORE])
+        lengths = torch.bincount(self.batch.owner[self.targets != IGNORE])
         tokens = int(lengths.sum())
         return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths.tolist()))
 
@@ -96,7 +98,7 @@ class Pair(NamedTuple):
 
     source: Ragged
     target: Ragged
-    following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+    targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
 
     @property
     def batch(self) -> Ragged:
@@ -105,7 +107,7 @@ class Pair(NamedTuple):
 
     def sizes(self) -> Sizes:
         n = self.source.num_sequences
-        lengths = torch.bincount(self.target.owner[self.following != IGNORE], minlength=n)
+        lengths = torch.bincount(self.target.owner[self.targets != IGNORE], minlength=n)
         sources = self.source.offsets.diff().long() * (lengths > 0)
         tokens = int(lengths.sum())
         return Sizes(
@@ -284,7 +286,7 @@ class Backbone(nn.Module):
     parted: bool = False  # its segments tell the first text of a pair from the second
     # the activation of a layer between its body and what tells labels of whole texts; none: there is no such layer
     summarised: str = ""
-    told_language: bool = False  # True: a segment is a language
+    language_embeddings: bool = False  # True: a segment is a language
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
 
     @property
@@ -316,11 +318,11 @@ class Backbone(nn.Module):
         """Fills the values; `__init__` only builds shapes."""
         raise NotImplementedError
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Told before training what the words are; few models ask."""
 
-    def settle(self) -> None:
-        """As Learner.settle."""
+    def validate_loaded(self) -> None:
+        """As Learner.validate_loaded."""
 
 
 class EncoderDecoder(nn.Module):
@@ -394,7 +396,7 @@ class Learner(nn.Module):
         resumed run is told the same."""
 
     @property
-    def rehearsals(self) -> int:
+    def extra_forwards(self) -> int:
         """Forward passes without a gradient in a training step, beside the one that is learnt from: they cost, too."""
         return 0
 
@@ -405,13 +407,13 @@ class Learner(nn.Module):
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Refuses, before anything is written, a vocabulary that it cannot learn with."""
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Told before training what the words are. What it keeps of that are buffers, stored with the weights."""
 
-    def adopt(self, tensors: dict[str, Tensor]) -> None:
+    def resize_to(self, tensors: dict[str, Tensor]) -> None:
         """Takes over stored tensors whose sizes the config does not tell; few learners have such."""
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         """After its tensors were filled from a file: checks what shapes alone do not tell. ValueError if it is wrong."""
 
 

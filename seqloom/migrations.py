@@ -89,6 +89,19 @@ def unchanged(record: Record) -> Record:
     return record
 
 
+RENAMED_TENSORS = {"verdict.": "discriminator_head."}  # by the beginnings of their names, since 0.2
+
+
+def rename_tensors(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Stored tensors under the names that they have today."""
+
+    def renamed(name: str) -> str:
+        old = next((old for old in RENAMED_TENSORS if name.startswith(old)), None)
+        return name if old is None else RENAMED_TENSORS[old] + name.removeprefix(old)
+
+    return {renamed(name): tensor for name, tensor in tensors.items()}
+
+
 RELEASES = ("0.1.0", "0.2.0")
 RUN = Format(RELEASES, (run_2,))  # config.json of a run
 CHECKPOINT = Format(RELEASES, (unchanged,), unstamped=1)  # state.json of a checkpoint

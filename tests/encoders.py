@@ -38,7 +38,7 @@ def run_of(model: str, objective: str, tokenizer: Tokenizer, dtype: torch.dtype 
     sizes |= {"embedding_dim": 8} if model in ("albert", "electra") else {}
     learns = {"tie": False} if model in ("awd-lstm", "big-lstm") else {}
     learner = kind(cls(cls.Config(vocab_size=tokenizer.vocab_size, **(sizes | changes))), kind.Config(**learns))
-    learner.introduce(PreparedVocabulary(tokenizer))  # type: ignore[arg-type]
+    learner.set_vocabulary(PreparedVocabulary(tokenizer))  # type: ignore[arg-type]
     with torch.no_grad():  # nearly equal probabilities would hide much
         for parameter in learner.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))

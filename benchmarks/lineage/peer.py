@@ -36,7 +36,7 @@ def padded(example: Any) -> tuple[torch.Tensor, torch.Tensor]:
     ids = batch.ids.new_zeros(n, longest)
     targets = batch.ids.new_full((n, longest), IGNORE)
     column = torch.arange(len(batch.owner)) - batch.offsets[:-1].long()[batch.owner]
-    ids[batch.owner, column], targets[batch.owner, column] = batch.ids, example.following
+    ids[batch.owner, column], targets[batch.owner, column] = batch.ids, example.targets
     return ids, targets
 
 

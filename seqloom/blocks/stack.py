@@ -22,7 +22,7 @@ class Stack(nn.Module):
         self.repeat = repeat
 
     @property
-    def course(self) -> list[nn.Module]:
+    def unrolled_layers(self) -> list[nn.Module]:
         """The layers in the order in which they run."""
         return list(self.layers) * self.repeat
 
@@ -36,7 +36,7 @@ class Stack(nn.Module):
         maps: bool = False,
         edit: Edit | None = None,
     ) -> Output:
-        course = self.course
+        course = self.unrolled_layers
         if edit is not None:
             self.check(edit)
         before = state.own if state is not None else [None] * len(course)
@@ -64,7 +64,7 @@ class Stack(nn.Module):
         )
 
     def check(self, edit: Edit) -> None:
-        depth = len(self.course)
+        depth = len(self.unrolled_layers)
         if edit.layers is not None and edit.layers.shape[0] != depth:
             raise ValueError(f"gates for {edit.layers.shape[0]} layers were given, and there are {depth}")
         for i in edit.heads:
@@ -72,11 +72,11 @@ class Stack(nn.Module):
                 raise ValueError(
                     f"there is no layer {i} whose heads could be gated: layers are numbered 0 to {depth - 1}"
                 )
-            if not hasattr(self.course[i], "mixer"):
+            if not hasattr(self.unrolled_layers[i], "mixer"):
                 raise ValueError(f"layer {i} has no attention heads: only whole layers of this model can be gated")
 
     def start(self, n: int, max_len: int) -> State:
-        return State(tuple(layer.start(n, max_len) for layer in self.course))  # type: ignore[operator]
+        return State(tuple(layer.start(n, max_len) for layer in self.unrolled_layers))  # type: ignore[operator]
 
 
 class StackedBackbone(Backbone):
@@ -93,7 +93,7 @@ class StackedBackbone(Backbone):
 
     @property
     def gates(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
-        return tuple(getattr(layer, "gates", ()) for layer in self.stack.course)
+        return tuple(getattr(layer, "gates", ()) for layer in self.stack.unrolled_layers)
 
     @property
     def table(self) -> nn.Embedding | None:

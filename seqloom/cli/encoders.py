@@ -100,10 +100,10 @@ def embed(
     from seqloom.cli.using import named
     from seqloom.evaluate.vectors import write_vectors
     from seqloom.progress import say
-    from seqloom.runs.language import spoken_in
+    from seqloom.runs.language import in_language
     from seqloom.runs.load import load
 
-    loaded = spoken_in(load(run, device, plugin), language)
+    loaded = in_language(load(run, device, plugin), language)
     written = write_vectors(
         lambda texts, names: loaded.encode(texts, layers, pool, names),
         loaded.tokenizer,

@@ -23,7 +23,7 @@ from seqloom.cli.options import (
     Seed,
     Seeds,
     Settings,
-    refuse_idle,
+    reject_unused,
     with_budget,
 )
 from seqloom.cli.training import show
@@ -283,5 +283,5 @@ def metric(
         "--tokenize": (tokenize, ["translate"]), "--lowercase": (lowercase, ["translate"]),
         "--strict": (strict, ["tag"]), "--threshold": (threshold, ["span"]),
     }  # fmt: skip
-    refuse_idle(task, options)
+    reject_unused(task, options)
     show(scores[task](), as_json)

@@ -20,7 +20,7 @@ from seqloom.cli.options import (
     Resume,
     Seed,
     Settings,
-    refuse_idle,
+    reject_unused,
     with_budget,
 )
 
@@ -223,7 +223,7 @@ def evaluate(
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; suites."""
     from seqloom.errors import UsageError
-    from seqloom.runs.language import spoken_in
+    from seqloom.runs.language import in_language
     from seqloom.runs.load import load, load_language_model
     from seqloom.runs.translator import Translator
 
@@ -233,7 +233,7 @@ def evaluate(
         )
     if (suite is None) != (suite_data is None):
         raise UsageError("--suite and --suite-data belong together: --suite blimp --suite-data PATH")
-    refuse_idle(
+    reject_unused(
         "--suite" if suite is not None else "--test" if test else "--data",
         {
             "--pll": (pll, ["--suite"]), "--items": (items, ["--suite"]),
@@ -261,9 +261,9 @@ def evaluate(
     if test:
         from seqloom.runs.training import evaluate_files
 
-        found = spoken_in(load(run, device, plugin), language)
+        found = in_language(load(run, device, plugin), language)
         who = "translators" if isinstance(found, Translator) else str(run)
-        refuse_idle(who, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
+        reject_unused(who, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
         show(evaluate_files(found, test, "13a" if tokenize is None else tokenize, 4 if beam is None else beam), as_json)
         return
     assert data is not None
@@ -273,7 +273,7 @@ def evaluate(
         raise UsageError("--cache and --mix are two mixtures: choose one of them")
     if cache is not None:  # it reads the text once, from its start to its end
         windows = {"--stride": stride, "--max-len": max_len, "--batch-tokens": batch_tokens}
-        refuse_idle("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
+        reject_unused("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
     if carry and (cache is not None or mix is not None):
         raise UsageError("--carry goes neither with --cache nor with --mix: leave one of them out")
     loaded = load_language_model(run, device, plugin)

@@ -26,7 +26,7 @@ from seqloom.objectives import objective_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.recipes.schema import BatchesConfig
-from seqloom.runs.folder import decisive, read_config
+from seqloom.runs.folder import numeric_settings, read_config
 from seqloom.training.log import read_log
 
 Failures = Mapping[str, tuple[int, str]]
@@ -484,7 +484,7 @@ def settings_of(row: dict[str, Any]) -> dict[str, Any]:
     """What decides a training beside the model and what it learns by; of models that count nothing does."""
     if counted(row):
         return {}
-    batches, train = BatchesConfig(**row["recipe"]["batches"]), decisive(row["recipe"])["train"]
+    batches, train = BatchesConfig(**row["recipe"]["batches"]), numeric_settings(row["recipe"])["train"]
     found: dict[str, Any] = {"batches.kind": batches.kind, "batches.length": batches.length}
     found["tokens a step"] = batches.tokens * train["accumulate"]
     if batches.short:

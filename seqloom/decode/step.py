@@ -102,7 +102,7 @@ class Stepper(GraphedSteps):
     def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
         rows = torch.arange(tokens.shape[0] + 1, device=self.device)
         reach = None if self.device.type == "cuda" else int(positions.max())
-        batch = Ragged(tokens, positions, rows[:-1], rows.int(), max_len=1, reach=reach)
+        batch = Ragged(tokens, positions, rows[:-1], rows.int(), max_len=1, max_position=reach)
         output = self.body(batch, state=state, maps=self.shows(state))
         return Next(self.head(output.hidden).float(), output.state, alignment(output))
 

@@ -146,4 +146,4 @@ def states(
             fresh = pytree.tree_map(lambda new, old: torch.cat((old.to(new.dtype), new[1:])), fresh, state)
         output = backbone(part.batch, state=fresh)
         state = select(output.state, torch.tensor([len(starts) - 1], device=device))
-        yield output.hidden, part.following
+        yield output.hidden, part.targets

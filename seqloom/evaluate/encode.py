@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import Backbone, Ragged, pack, to_device, wide
-from seqloom.batches.enclosed import Enclosed
 from seqloom.batches.plan import portions
+from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.blocks import pooling
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
@@ -79,7 +79,7 @@ class Encoder:
         if pool not in POOLS:
             raise UsageError(unknown_name("pooling", pool, pool, list(POOLS)))
         shape = self.shape(layers)  # which layers there are is known before anything is computed
-        found = Enclosed(texts, self.before, self.after)
+        found = SpecialTokenTexts(texts, self.before, self.after)
         found.check(self.backbone.max_len, names)
         found.characters = spell(found.flat)
         borders = np.concatenate(([0], np.cumsum(found.sizes)))

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from seqloom.batch import Objective
-from seqloom.batches.enclosed import Enclosed
 from seqloom.batches.languages import Told
 from seqloom.batches.passages import Passages
+from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.batches.store import Split
 from seqloom.config import named_object, unknown_name
 from seqloom.errors import UsageError
@@ -37,7 +37,7 @@ class EncodedTexts(NamedTuple):
     """Texts as tokens, for models of every kind."""
 
     ids: Sequence[Sequence[int] | np.ndarray]
-    enclose: Callable[[], Enclosed]  # with their special tokens; DataError where one is too long
+    add_special_tokens: Callable[[], SpecialTokenTexts]  # with their special tokens; DataError where one is too long
     spell: Callable[[np.ndarray], np.ndarray | None]  # the characters of all of them end to end, if they are read
     end_id: int
     backward: bool = False  # they are read from their end
@@ -164,7 +164,7 @@ class MaskedEvaluator(Evaluator):
     def score(
         self, texts: EncodedTexts, definition: str, batch_tokens: int, asked: np.ndarray | None = None
     ) -> list[Scored]:
-        rows = pseudo(self.learner, texts.enclose(), self.device, definition, batch_tokens, asked)
+        rows = pseudo(self.learner, texts.add_special_tokens(), self.device, definition, batch_tokens, asked)
         return [Scored(row, None) for row in rows]
 
 
@@ -180,5 +180,6 @@ class ReplacedEvaluator(MaskedEvaluator):
         self, texts: EncodedTexts, definition: str, batch_tokens: int, asked: np.ndarray | None = None
     ) -> list[Scored]:
         return [
-            Scored(row, None) for row in unreplaced_scores(self.learner, texts.enclose(), self.device, batch_tokens)
+            Scored(row, None)
+            for row in unreplaced_scores(self.learner, texts.add_special_tokens(), self.device, batch_tokens)
         ]

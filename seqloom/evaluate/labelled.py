@@ -15,7 +15,7 @@ from seqloom.tasks.transfer import Transfer
 
 
 @torch.inference_mode()
-def tell(
+def predict_examples(
     learner: Transfer,
     examples: Examples,
     asked: Sequence[Any],
@@ -35,17 +35,17 @@ def tell(
             index = order[part]
             rows = [examples.rows[i] for i in index]
             example = to_device(batch_of(rows), device)
-            told = learner.told(learner.features(example.batch)[0], example)
-            loss = learner.judged(told, example)
+            logits = learner.logits(learner.features(example.batch)[0], example)
+            loss = learner.loss(logits, example)
             total, count = total + float(loss.total), count + float(loss.count)
-            found = learner.answers(told, example, [asked[i] for i in index], rows)
+            found = learner.predictions(logits, example, [asked[i] for i in index], rows)
             for i, answer in zip(index, found, strict=True):
                 answers[i] = answer
             bar.advance(len(index))
     return answers, total / count if count else float("nan")
 
 
-def judge(
+def evaluate_examples(
     learner: Transfer,
     examples: Examples,
     asked: Sequence[Any],
@@ -54,6 +54,6 @@ def judge(
     title: str = "validate",
 ) -> dict[str, Any]:
     """Loss and scores; `score` is the one that its task is known by."""
-    answers, loss = tell(learner, examples, asked, device, stop, title)
+    answers, loss = predict_examples(learner, examples, asked, device, stop, title)
     scores = learner.scores(asked, answers)
-    return {"loss": loss, "score": scores[learner.headline], **scores}
+    return {"loss": loss, "score": scores[learner.main_metric], **scores}

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.batch import to_device, wide
-from seqloom.batches.enclosed import Enclosed
 from seqloom.batches.plan import portions
+from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
 
@@ -29,7 +29,7 @@ VARIANTS: tuple[Variant, ...] = get_args(Variant)
 @torch.no_grad()
 def pseudo(
     learner: MaskedLM,
-    texts: Enclosed,
+    texts: SpecialTokenTexts,
     device: torch.device,
     kind: str,
     batch_tokens: int = 16384,
@@ -50,13 +50,13 @@ def pseudo(
     return by_text(found, texts)
 
 
-def own_tokens(texts: Enclosed) -> tuple[np.ndarray, np.ndarray]:
+def own_tokens(texts: SpecialTokenTexts) -> tuple[np.ndarray, np.ndarray]:
     """(T,) of each token that is no special one: its text, and its place there."""
     text = np.repeat(np.arange(len(texts.sizes)), texts.sizes)
     return text, np.arange(len(text)) - np.repeat(np.cumsum(texts.sizes) - texts.sizes, texts.sizes)
 
 
-def by_text(found: np.ndarray, texts: Enclosed) -> list[list[float]]:
+def by_text(found: np.ndarray, texts: SpecialTokenTexts) -> list[list[float]]:
     ends = np.cumsum(texts.sizes)
     return [found[end - size : end].tolist() for end, size in zip(ends.tolist(), texts.sizes.tolist(), strict=True)]
 
@@ -69,7 +69,12 @@ def word_rests(inside: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def guessed(
-    learner: MaskedLM, texts: Enclosed, text: np.ndarray, first: np.ndarray, reach: np.ndarray, device: torch.device
+    learner: MaskedLM,
+    texts: SpecialTokenTexts,
+    text: np.ndarray,
+    first: np.ndarray,
+    reach: np.ndarray,
+    device: torch.device,
 ) -> np.ndarray:
     """(M,) log p of the token at `first` of each text, when `reach` tokens from there on are hidden."""
     batch = texts.batch(text)
@@ -87,7 +92,7 @@ def guessed(
 
 @torch.no_grad()
 def unreplaced_scores(
-    learner: ReplacedToken, texts: Enclosed, device: torch.device, batch_tokens: int = 16384
+    learner: ReplacedToken, texts: SpecialTokenTexts, device: torch.device, batch_tokens: int = 16384
 ) -> list[list[float]]:
     """log(1 − p(replaced)) of every token of every text: one pass, nothing is hidden."""
     found = np.zeros(int(texts.sizes.sum()))
@@ -98,6 +103,6 @@ def unreplaced_scores(
         batch = texts.batch(order[part])
         place, owner = batch.positions.numpy() - texts.before, order[part][batch.owner.numpy()]
         own = (place >= 0) & (place < texts.sizes[owner])
-        odds = wide(learner.judged(learner.backbone(to_device(batch, device)).hidden))
+        odds = wide(learner.discriminate(learner.backbone(to_device(batch, device)).hidden))
         found[(begin[owner] + place)[own]] = F.logsigmoid(-odds).double().cpu().numpy()[own]
     return by_text(found, texts)

@@ -33,7 +33,7 @@ def pair_loss(
             batch = to_device(pair_batch(pairs, order[done : done + many]), device)
             losses = learner.losses(batch)
             total += losses.double().sum().item()
-            count += int((batch.following != IGNORE).sum())
+            count += int((batch.targets != IGNORE).sum())
             done += many
             bar.advance(many)
     loss = total / count

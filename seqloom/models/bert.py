@@ -59,7 +59,7 @@ class Bert(BidirectionalBackbone):
         pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
         super().__init__(self.embed(config), self.layers(config), config.dim, pooler)
         self.max_len, self.activation, self.eps = config.max_len, config.activation, config.norm_eps
-        self.parted = config.num_segments > 1 and not self.told_language
+        self.parted = config.num_segments > 1 and not self.language_embeddings
 
     @staticmethod
     def embed(config: Config, embedding_dim: int | None = None) -> TokenEmbedding:

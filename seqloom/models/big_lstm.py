@@ -92,10 +92,10 @@ class BigLstm(StackedBackbone):
     def init_weights(self) -> None:
         init_lstm(self)
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         if isinstance(self.embedding, CharacterEmbedding):
-            self.embedding.introduce(vocabulary)
+            self.embedding.set_vocabulary(vocabulary)
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         if isinstance(self.embedding, CharacterEmbedding):
-            self.embedding.settle()
+            self.embedding.validate_loaded()

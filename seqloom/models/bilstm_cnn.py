@@ -67,8 +67,8 @@ class BilstmCnn(BidirectionalBackbone):
     def init_weights(self) -> None:
         init_lstm(self)
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
-        self.embedding.spelt.introduce(vocabulary)
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.embedding.spelt.set_vocabulary(vocabulary)
 
-    def settle(self) -> None:
-        self.embedding.spelt.settle()
+    def validate_loaded(self) -> None:
+        self.embedding.spelt.validate_loaded()

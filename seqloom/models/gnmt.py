@@ -25,7 +25,7 @@ from seqloom.blocks.stack import Stack
 
 
 class Upper(Residual):
-    lets_through = False  # two layers lie between it and the embedding
+    identity_path = False  # two layers lie between it and the embedding
 
 
 class RemindedLayer(RecurrentLayer):

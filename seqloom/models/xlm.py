@@ -10,7 +10,7 @@ from seqloom.models.bert import Bert
 
 class Xlm(Bert):
     paper, year = "Lample & Conneau, Cross-lingual language model pretraining", 2019
-    told_language = True
+    language_embeddings = True
 
     class Config(Bert.Config):
         vocab_size: int = Field(95000, gt=0)

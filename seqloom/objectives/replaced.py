@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seqloom.batch import IGNORE, Backbone, Loss, State, wide
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.errors import UsageError
-from seqloom.objectives.masked import Guess, Masked, MaskedLM, counts
+from seqloom.objectives.masked import Masked, MaskedLM, MlmHead, counts
 
 
 class ReplacedToken(MaskedLM):
@@ -42,7 +42,7 @@ class ReplacedToken(MaskedLM):
             raise UsageError("replaced token detection needs a model that can be its own small generator: use electra")
         super().__init__(backbone, config)
         self.weight = config.weight
-        self.dense, self.verdict = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
+        self.dense, self.discriminator_head = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
         self.activation = ACTIVATIONS[backbone.activation]
         self.generator: Backbone | None = None
         if config.generator == 0:  # as published ones are handed on
@@ -52,8 +52,8 @@ class ReplacedToken(MaskedLM):
             assert self.generator is not None
             assert self.generator.table is not None
             width = self.generator.table.embedding_dim
-            self.guess = Guess(self.generator.dim, width, backbone.activation, backbone.eps)
-        for linear in (self.dense, self.verdict):
+            self.guess = MlmHead(self.generator.dim, width, backbone.activation, backbone.eps)
+        for linear in (self.dense, self.discriminator_head):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
         if self.generator is not None:
@@ -68,14 +68,14 @@ class ReplacedToken(MaskedLM):
             )
         return self.generator
 
-    def judged(self, hidden: Tensor) -> Tensor:
+    def discriminate(self, hidden: Tensor) -> Tensor:
         """(T, D) → (T,) the log-odds that a token was replaced."""
-        return self.verdict(self.activation(self.dense(hidden))).squeeze(1)
+        return self.discriminator_head(self.activation(self.dense(hidden))).squeeze(1)
 
     def detected(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
         """The discriminator's loss over all tokens, weighed as above, and how many it judges right. scores: the generator's."""
         ids, wrong = self.filled(scores, example)
-        odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
+        odds = wide(self.discriminate(self.backbone(example.batch._replace(ids=ids)).hidden))
         # special tokens are judged, too
         part = counts(example.text, example.batch) / counts(example.real, example.batch).clamp(min=1)
         weight = (part[example.batch.owner] * example.real).to(odds.dtype)

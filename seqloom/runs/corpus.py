@@ -57,7 +57,7 @@ class Corpus:
             )
         )
         self.names = list(stores) if len(stores) > 1 else []
-        self.told = bool(self.names) and told_languages(recipe) > 0
+        self.told = bool(self.names) and count_languages(recipe) > 0
         self.first = next(iter(stores.values()))  # speaks for what all have in common
         if any(store.backward != self.first.backward for store in stores.values()):
             raise DataError(
@@ -131,9 +131,9 @@ class Corpus:
                     f"{first.folder} and {other.folder}: only one has the spelling of its unknown words: prepare all of them "
                     f"with --keep-spelling, or none"
                 )
-        if self.told and len(self.names) > told_languages(recipe):
+        if self.told and len(self.names) > count_languages(recipe):
             raise UsageError(
-                f"{len(self.names)} languages are more than the {told_languages(recipe)} that the model tells apart: "
+                f"{len(self.names)} languages are more than the {count_languages(recipe)} that the model tells apart: "
                 f"--set model.num_segments={len(self.names)}"
             )
 
@@ -264,9 +264,9 @@ def language_name(folder: Path) -> str:
     return Path(os.path.abspath(folder)).name
 
 
-def told_languages(recipe: Recipe) -> int:
+def count_languages(recipe: Recipe) -> int:
     """How many languages a model can be told; 0: it is told none."""
-    return recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).told_language else 0
+    return recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).language_embeddings else 0
 
 
 def held_out_text(recipe: Recipe, split: Split, tokenizer: Tokenizer, language: int | None) -> HeldOutText:
@@ -280,12 +280,12 @@ def held_out_text(recipe: Recipe, split: Split, tokenizer: Tokenizer, language: 
     return HeldOutText(split, passages, recipe.batches.length, recipe.valid.stride, recipe.valid.warmup)
 
 
-def spoken(recipe: Recipe, data: Any) -> list[str]:
+def languages_of(recipe: Recipe, data: Any) -> list[str]:
     """The languages that a model was told in training, in the order of their numbers; data: as its config.json has it."""
     names = data.get("languages") if isinstance(data, dict) else None
-    if not names or not told_languages(recipe):
+    if not names or not count_languages(recipe):
         return []
-    if not isinstance(names, list) or len(names) > told_languages(recipe):
+    if not isinstance(names, list) or len(names) > count_languages(recipe):
         raise ModelError(f"{recipe.name}: the languages in its config.json are damaged")
     return list(map(str, names))
 

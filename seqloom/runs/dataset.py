@@ -60,5 +60,5 @@ def build_learner(dataset: Dataset, seed: int, plugin: Any = None) -> Learner:
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed))  # the values that the weights start from
         learner: Learner = dataset.recipe.learner(dataset.tokenizer.vocab_size, plugin)
-    learner.introduce(dataset.vocabulary)
+    learner.set_vocabulary(dataset.vocabulary)
     return learner

@@ -15,7 +15,7 @@ from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import named_object
 from seqloom.errors import UsageError
-from seqloom.evaluate.labelled import judge
+from seqloom.evaluate.labelled import evaluate_examples
 from seqloom.evaluate.masked import HeldOut, masked_loss
 from seqloom.evaluate.perplexity import Stop
 from seqloom.progress import say
@@ -237,10 +237,12 @@ class LabelledFiles(ExampleFiles):
         return LabelledBatches(self.splits["train"], self.recipe.batches.examples, fixed=shapes != "free")
 
     def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        return judge(learner, self.splits["valid"], self.examples["valid"], device, stop)
+        return evaluate_examples(learner, self.splits["valid"], self.examples["valid"], device, stop)
 
     def score(self, run: Any, split: str) -> dict[str, Any]:
-        return judge(run.learner, self.splits[split], self.examples[split], run.device, title=f"score {split}")
+        return evaluate_examples(
+            run.learner, self.splits[split], self.examples[split], run.device, title=f"score {split}"
+        )
 
 
 DATASETS: dict[str, Any] = {

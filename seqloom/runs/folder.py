@@ -30,7 +30,7 @@ from seqloom.recipes.schema import Recipe
 from seqloom.runs.card import write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
-from seqloom.training.loop import Milestone, Progressed
+from seqloom.training.loop import Milestone, TrainState
 from seqloom.weights import save_tensors, unique
 
 RATE_PAGE = "find-lr.html"  # may be there before a run begins
@@ -96,7 +96,7 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
             f"that it was started with, or start anew with --overwrite"
         )
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
-    changed = [kind for kind in kinds if decisive(before[kind]) != decisive(plain(now[kind]))]
+    changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(now[kind]))]
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]
     changed += ["--from"] if first[0] != first[1] else []
@@ -111,7 +111,7 @@ def shown(data: dict[str, Any]) -> str:
     return data["folder"] if "folder" in data else ", ".join(data["files"]["train"])
 
 
-def decisive(value: Any) -> Any:
+def numeric_settings(value: Any) -> Any:
     """A recipe without what changes no number: that may differ when a run goes on."""
     if isinstance(value, dict) and isinstance(value.get("train"), dict):
         harmless = ("workers", "save_every", "keep", "milestones")
@@ -166,7 +166,7 @@ def export(learner: Learner, folder: Path) -> None:
     write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
 
 
-def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Progressed) -> None:
+def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: TrainState) -> None:
     """A folder that can be loaded like the run itself; milestone.json comes last."""
     place = folder / "milestones" / str(mark.words)
     place.mkdir(parents=True, exist_ok=True)
@@ -185,7 +185,7 @@ def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Progr
     )
 
 
-def spent(state: Progressed, country: str, device: torch.device) -> dict[str, Any]:
+def spent(state: TrainState, country: str, device: torch.device) -> dict[str, Any]:
     """What the training has cost."""
     kwh = state.joules / 3.6e6
     cuda = device.type == "cuda"
@@ -208,7 +208,7 @@ def spent(state: Progressed, country: str, device: torch.device) -> dict[str, An
 def finish(
     folder: Path,
     config: dict[str, Any],
-    state: Progressed,
+    state: TrainState,
     learner: Learner,
     data: dict[str, Any],
     costs: dict[str, Any],

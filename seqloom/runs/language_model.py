@@ -22,12 +22,12 @@ from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.progress import say
 from seqloom.recipes.schema import build_recipe
-from seqloom.runs.corpus import held_out_text, language_of, spoken
-from seqloom.runs.scoring import Reading
+from seqloom.runs.corpus import held_out_text, language_of, languages_of
+from seqloom.runs.scoring import TextScorer
 from seqloom.tokens.tokenizer import Tokenizer
 
 
-class Run(Reading):
+class Run(TextScorer):
     """A trained model with its tokenizer."""
 
     def __init__(
@@ -42,8 +42,8 @@ class Run(Reading):
         self.backward = isinstance(data, dict) and data.get("backward") is True
         if learner.languages:
             self.languages = list(learner.languages)
-        elif learner.backbone.told_language:
-            self.languages = spoken(build_recipe(config["recipe"], str(folder)), data)
+        elif learner.backbone.language_embeddings:
+            self.languages = languages_of(build_recipe(config["recipe"], str(folder)), data)
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer. Options are those of `perplexity`;

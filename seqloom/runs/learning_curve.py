@@ -83,7 +83,7 @@ def learning_curve(
                 place = folder / "curve" / kind / str(size) / f"seed-{seed}"
                 run: Any = train_run(dataset, place, options, transfer_from(before, weights=kind == "pretrained"))
                 scores = read_json(place / "metrics.json")[f"{split}_scores"]
-                score, baseline = run.learner.headline, scores.get("majority")
+                score, baseline = run.learner.main_metric, scores.get("majority")
                 values[kind, size].append(scores["score"])
         found = [size_of(values["pretrained", size], values["scratch", size], size) for size in kept]
         record = {

@@ -11,7 +11,7 @@ from seqloom.files import read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.folder import WEIGHTS, check_weights
-from seqloom.runs.language import spoken_in
+from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.translator import Translator
@@ -55,20 +55,20 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
         raise ModelError(f"{path}: vocab_size {vocab_size} does not fit the tokenizer's {tokenizer.vocab_size}")
     check_weights(folder)
     tensors: dict[str, Tensor] = {f"backbone.{name}": t for name, t in load_tensors(folder / WEIGHTS[0]).items()}
-    tensors |= load_tensors(folder / WEIGHTS[1])
+    tensors |= migrations.rename_tensors(load_tensors(folder / WEIGHTS[1]))
     # the sizes in config.json are believed only where the weights bear them out: nothing is allocated before
     if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
         raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
     with shapes_only():
         learner = recipe.learner(vocab_size, own)
-        learner.adopt(tensors)
+        learner.resize_to(tensors)
         check_fit(learner, tensors, folder)
     with torch.random.fork_rng():  # the first values are drawn, and then replaced
         learner = recipe.learner(vocab_size, own)
-    learner.adopt(tensors)
+    learner.resize_to(tensors)
     fill(learner, tensors, folder)
     try:
-        learner.settle()
+        learner.validate_loaded()
     except ValueError as error:
         raise ModelError(f"{folder}: its weights are damaged: {error}") from error
     learner = learner.to(where).eval()
@@ -93,7 +93,7 @@ def load_language_model(
         raise UsageError(
             f"{folder} tells something about texts ({found.task}), it is no language model: use 'seqloom predict'"
         )
-    return spoken_in(found, language)
+    return in_language(found, language)
 
 
 def load_translator(folder: str | Path, device: str = "auto") -> Translator:
@@ -112,4 +112,4 @@ def load_predictor(folder: str | Path, device: str = "auto", language: str | Non
             f"{folder} has learnt no task that tells something about texts: 'seqloom finetune {folder} --task classify …' has it "
             f"learn one"
         )
-    return spoken_in(found, language)
+    return in_language(found, language)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from seqloom.batch import Objective
-from seqloom.batches.enclosed import Enclosed
+from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
 from seqloom.evaluate.continuations import Continued, behind, continued
@@ -20,12 +20,12 @@ from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
 from seqloom.evaluate.score import Scored
 from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
-from seqloom.runs.language import Speaking
+from seqloom.runs.language import LanguageSupport
 from seqloom.tokens.spelling import Characters, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 
 
-class Reading(Speaking):
+class TextScorer(LanguageSupport):
     """A part of every language model that was trained; `Run` is the whole."""
 
     folder: Path
@@ -79,16 +79,18 @@ class Reading(Speaking):
         words = [word for some in unknown for word in some]
         return EncodedTexts(
             ids,
-            lambda: self.enclose(ids, names),
+            lambda: self.add_special_tokens(ids, names),
             lambda flat: self.spell(flat, words),
             self.tokenizer.end_id,
             self.backward,
         )
 
-    def enclose(self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None) -> Enclosed:
+    def add_special_tokens(
+        self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None
+    ) -> SpecialTokenTexts:
         """As passages were in training, and no longer than they may be."""
         self.check_language()
-        found = Enclosed(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
+        found = SpecialTokenTexts(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
         found.check(self.learner.backbone.max_len, names)
         return found
 
@@ -211,7 +213,7 @@ class Reading(Speaking):
         ids, gaps = read_gaps(text, self.tokenizer)
         if not gaps:
             raise UsageError(f"no gap in {text[:60]!r}: write [MASK] (or <mask>) where a word is to be found")
-        row = self.enclose([ids], ["the text"]).flat.tolist()
+        row = self.add_special_tokens([ids], ["the text"]).flat.tolist()
         places = [gap + 1 for gap in gaps]
         if joint:
             found = fill_jointly(learner, row, places, top, beam, self.device)

@@ -14,7 +14,7 @@ from seqloom.files import read_json
 from seqloom.plugins import Plugin
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
-from seqloom.runs.language import hear
+from seqloom.runs.language import set_default_language
 from seqloom.runs.load import Trained, load_language_model
 from seqloom.text.vectors import read_vectors
 from seqloom.tokens.tokenizer import Tokenizer
@@ -68,9 +68,9 @@ def transfer_from(before: Trained, weights: bool = True) -> Start:
     def fill(learner: Any) -> None:
         if weights:
             take_over(learner, before)
-        hear(learner, before.speech)
+        set_default_language(learner, before.language_record)
 
-    return Start(fill, origin_of(before.folder) if weights else {}, before.speech)
+    return Start(fill, origin_of(before.folder) if weights else {}, before.language_record)
 
 
 def take_over(learner: Any, before: Trained) -> None:

@@ -25,7 +25,7 @@ from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
 from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, spent
-from seqloom.runs.language import spoken_in
+from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
 from seqloom.runs.options import RunKeywords, RunOptions
@@ -257,7 +257,7 @@ def opened(
     source = Path(start).resolve()
     if Path(out).resolve() in (source, *source.parents):
         raise UsageError(f"--out {out} is the run itself, or holds it: choose another folder")
-    found = spoken_in(load(Path(start), "cpu", plugin), language)
+    found = in_language(load(Path(start), "cpu", plugin), language)
     found.check_language()
     return found
 

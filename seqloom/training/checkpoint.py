@@ -18,7 +18,7 @@ from torch import Tensor
 
 from seqloom.errors import ModelError
 from seqloom.files import explained, read_json, sha256, sync, write_bytes, write_json
-from seqloom.migrations import CHECKPOINT, NewerFormat
+from seqloom.migrations import CHECKPOINT, NewerFormat, rename_tensors
 from seqloom.progress import say
 from seqloom.weights import load_tensors, save_tensors
 
@@ -120,7 +120,7 @@ def load(path: Path) -> Checkpoint:
             if not re.fullmatch(r"[a-z]+\.(safetensors|json)", name) or sha256(path / name) != digest:
                 raise ModelError(f"{path / name} is damaged: its SHA-256 is not the one in the manifest")
         tensors = {
-            name.removesuffix(".safetensors"): load_tensors(path / name)
+            name.removesuffix(".safetensors"): rename_tensors(load_tensors(path / name))
             for name in listed
             if name.endswith(".safetensors")
         }

@@ -22,7 +22,7 @@ from seqloom.objectives.counted import FALLBACK, Counted
 from seqloom.progress import Progress, say
 from seqloom.training.interrupt import Interruption
 from seqloom.training.log import MetricsLog
-from seqloom.training.loop import Progressed, Validate
+from seqloom.training.loop import TrainState, Validate
 
 Counts = npt.NDArray[np.int32]
 
@@ -126,7 +126,7 @@ def put(learner: Counted, table: Table) -> None:
         output.discounts[k - 1] = torch.tensor(found or FALLBACK, dtype=torch.float64)
     for k, keys in enumerate(table.keys, 2):
         trie.register_buffer(f"keys{k}", torch.from_numpy(keys).to(device))
-    output.settle()
+    output.validate_loaded()
 
 
 class Count:
@@ -139,23 +139,23 @@ class Count:
         chosen: Selection,
         folder: Path,
         validate: Validate | None,
-        keep: Callable[[Progressed], None],
+        keep: Callable[[TrainState], None],
     ):
         self.learner, self.split, self.chosen, self.folder = learner, split, chosen, folder
         self.validate, self.keep = validate, keep
         self.meter = cost.EnergyMeter(cuda=False)
 
-    def run(self, resume: bool = False) -> Progressed:
+    def run(self, resume: bool = False) -> TrainState:
         if resume and (self.folder / "card.md").exists():  # written last
             say(f"{self.folder} is finished already: give it more text in a new run")
-            return Progressed(finished=True)
+            return TrainState(finished=True)
         started, tokens = time.monotonic(), int(self.chosen.lengths.sum())
         if tokens >= 1 << 31:
             raise UsageError(f"{tokens:,} tokens are more than can be counted: set a budget below {1 << 31:,}")
         say(f"counting {tokens:,} of {self.split.num_tokens:,} training tokens")
         with Interruption() as asked, self.interruptible():
             self.count(tokens, asked)
-            state = Progressed(tokens=tokens, seconds=time.monotonic() - started, energy_method=self.meter.method)
+            state = TrainState(tokens=tokens, seconds=time.monotonic() - started, energy_method=self.meter.method)
             state.joules = self.meter.joules(state.seconds)
             state.device_seconds = self.meter.device_seconds(state.seconds)
             self.keep(state)

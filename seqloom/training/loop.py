@@ -94,7 +94,7 @@ class Budget(NamedTuple):
 
 
 @dataclass
-class Progressed:
+class TrainState:
     """Everything that moves in a run and is no tensor. It is saved as it is."""
 
     step: int = 0
@@ -150,9 +150,9 @@ class Fit:
         device: torch.device,
         seed: int,
         validate: Validate | None = None,
-        keep_best: Callable[[Progressed], None] | None = None,
+        keep_best: Callable[[TrainState], None] | None = None,
         milestones: Sequence[Milestone] = (),
-        keep_milestone: Callable[[Milestone, Progressed], None] | None = None,
+        keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
     ):
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
@@ -168,12 +168,12 @@ class Fit:
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
         self.top = max(group["depth"] for group in self.optimizer.param_groups)
         self.cost = cost.of_training(learner)
-        self.state = Progressed(average_from=0 if config.optim.average == "start" else None)
+        self.state = TrainState(average_from=0 if config.optim.average == "start" else None)
         self.averages: Averages | None = None  # made when they begin: they are as large as the weights
         self.carry: State | None = None
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
 
-    def run(self, resume: bool = False) -> Progressed:
+    def run(self, resume: bool = False) -> TrainState:
         if resume:
             self.restore()
         meter = cost.EnergyMeter(cuda=self.device.type == "cuda")
@@ -449,7 +449,7 @@ class Fit:
             say(f"{self.folder} has no checkpoint yet: starting from the beginning")
             return
         try:
-            self.state = progressed(found)
+            self.state = train_state_of(found)
             fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
             load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
             self.carry = self.rebuild_carry(found.tensors["carry"])
@@ -475,11 +475,11 @@ class Fit:
         return pytree.tree_unflatten([leaves[str(i)].to(self.device) for i in range(len(leaves))], shape)
 
 
-def progressed(found: Checkpoint) -> Progressed:
+def train_state_of(found: Checkpoint) -> TrainState:
     """What a checkpoint says of a run, checked: a hash that fits does not make it one of ours."""
     # checkpoints of earlier versions know of no other jobs on the device
-    state = Progressed(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
-    TypeAdapter(Progressed).validate_json(json.dumps(found.state), strict=True)
+    state = TrainState(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
+    TypeAdapter(TrainState).validate_json(json.dumps(found.state), strict=True)
     counters = (state.step, state.epoch, state.batch, state.tokens, state.flops, state.seconds, state.log_bytes)
     if state.step != found.step or not all(0 <= number < 1 << 62 for number in counters):
         raise ValueError("its counters are impossible")

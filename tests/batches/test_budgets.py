@@ -90,7 +90,7 @@ def words_read(name: str, recipe: Recipe, text: Corpus) -> tuple[float, float]:
     for item in loader.items(Cursor()):
         example = item.example
         if isinstance(example, Excerpt):
-            words += int(((example.following != IGNORE) & (example.following != text.tokenizer.end_id)).sum())
+            words += int(((example.targets != IGNORE) & (example.targets != text.tokenizer.end_id)).sum())
         else:
             words += int(example.text.sum())
         tokens += item.sizes.tokens

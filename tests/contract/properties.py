@@ -95,7 +95,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
         texts = [text for lengths in (LENGTHS, (65,), (50, 41, 33)) for text in sequences(seed, lengths)]
         row, sizes = np.array([i for text in texts for i in [0, *text]]), np.array([1 + len(text) for text in texts])
         put(learner, count_ngrams(row, np.cumsum(sizes) - sizes, model.order, VOCAB))
-    model.introduce(Words())
+    model.set_vocabulary(Words())
     with torch.no_grad():  # zeros and ones would hide a missing bias or norm
         for parameter in model.parameters():
             if parameter.ndim == 1:

@@ -173,7 +173,7 @@ def compare(run, model, asked, task):
     learner = run.learner.eval()
     for each in rows:
         batch = batch_of([each])
-        ours = learner.told(learner.features(batch.batch)[0], batch)
+        ours = learner.logits(learner.features(batch.batch)[0], batch)
         theirs = [logits_of(model, row, task) for row in each]
         if task == "choose":
             expected = torch.cat(theirs).log_softmax(0)

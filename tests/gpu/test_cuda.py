@@ -402,7 +402,7 @@ def test_adaptive_softmax_on_the_gpu_equals_the_one_on_the_cpu():
     torch.manual_seed(0)
     layer = AdaptiveSoftmax(32, p.VOCAB, (10, 30), bias=True).double()
     layer.init_weights(std=0.5)
-    layer.introduce(p.Words())
+    layer.set_vocabulary(p.Words())
     hidden, targets = torch.randn(200, 32).double(), torch.randint(0, p.VOCAB, (200,))
     targets[::7] = -100
     found = []

@@ -153,6 +153,6 @@ def test_interruptions_change_no_bit(tmp_path, monkeypatch):
 
 def test_the_draws_are_paid_for():
     ours = learner("rnn", 0.0, 0.5)
-    assert ours.rehearsals == 0
+    assert ours.extra_forwards == 0
     ours.advance(0.5)
-    assert ours.rehearsals == 1
+    assert ours.extra_forwards == 1

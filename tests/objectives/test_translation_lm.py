@@ -77,7 +77,7 @@ def learner(**config):
     made = TranslationLM(cls(cls.Config(**sizes)), TranslationLM.Config(**config))
     made.mask_id.fill_(1999)
     made.is_special[[END, 1999]] = True
-    made.settle()
+    made.validate_loaded()
     return made
 
 

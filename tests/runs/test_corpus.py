@@ -156,7 +156,7 @@ def test_texts_are_read_in_the_language_that_they_are_in(made, tmp_path, capsys)
     ids = [loaded.tokenizer.first_id, *loaded.tokenizer.encode(text), loaded.tokenizer.separator_id]
     found = {}
     for number, language in enumerate(("en", "xx")):
-        spoken = load(made, "cpu").speak(language)
+        spoken = load(made, "cpu").set_language(language)
         batch = pack([ids])
         told = spoken.learner.backbone.eval()(batch._replace(segments=torch.full_like(batch.ids, number))).hidden
         (vectors,) = spoken.encode([text], pool="none")

@@ -57,7 +57,7 @@ def test_it_is_written_at_the_end(tmp_path, task):
     assert "Loss" in page.text and "Score" in page.text and "Mistakes" in page.text
     assert "script" not in page.tags and "http" not in source.replace("http://www.w3.org", "")
     scores = json.loads((run.folder / "metrics.json").read_text())["test_scores"]
-    assert f"{scores[run.learner.headline]:.4f}" in page.text
+    assert f"{scores[run.learner.main_metric]:.4f}" in page.text
     assert ("What was told (columns)" in page.text) == (task in ("classify", "choose"))
 
 

@@ -199,11 +199,11 @@ def test_rows_that_do_not_fit_are_kept(tmp_path, monkeypatch):
 
 
 def test_a_sentence_that_is_not_read_to_its_end(monkeypatch):
-    from seqloom.runs.scoring import Reading
+    from seqloom.runs.scoring import TextScorer
 
-    right = Reading.weigh_words
+    right = TextScorer.weigh_words
     monkeypatch.setattr(
-        Reading, "weigh_words", lambda run, b, w, a, *rest, **more: right(run, b, w, [""] * len(a), *rest, **more)
+        TextScorer, "weigh_words", lambda run, b, w, a, *rest, **more: right(run, b, w, [""] * len(a), *rest, **more)
     )
     with pytest.raises(AssertionError):
         check_words(run_of("bert", "masked", WORDPIECE))
