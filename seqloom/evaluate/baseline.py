@@ -86,6 +86,7 @@ def baseline(
         "penalty": penalty,
         "seed": seed,
         "main_metric": work.main_metric,
+        "headline": work.main_metric,  # its name before 0.2, kept for one version
         **scores,
     }, told
 

@@ -14,6 +14,7 @@ from tokenizers import models, pre_tokenizers
 from seqloom.batch import IGNORE
 from seqloom.batches.labelled import Examples, Frame, LabelledBatches, Row, batch_of, framed, shortened
 from seqloom.errors import DataError, UsageError
+from seqloom.evaluate.labelled import predict_examples
 from seqloom.tasks.span import best_spans
 from seqloom.training.optim import OptimConfig, build_optimizer, depths, step
 from tests.tasks.labelled import MODELS, VALUES, WORDS, examples, frame, learner
