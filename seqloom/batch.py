@@ -6,7 +6,7 @@ Letters, the same in every file:
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -265,29 +265,51 @@ class Vocabulary(Protocol):
         """The one that stands for a hidden word. ModelError where there is none."""
 
 
+class Lineage(NamedTuple):
+    """Where a model comes from."""
+
+    paper: str
+    year: int
+    kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
+
+
+class HeadStyle(NamedTuple):
+    """How the layers that objectives and tasks put on top of a model are made, so that they fit it."""
+
+    pooling: str = "last"  # where a whole sequence is read: "first", "last", "mean" or "max"
+    # of a layer between the model and the label layer of whole texts; none: there is no such layer
+    hidden_activation: str = ""
+    activation: str = "gelu"
+    eps: float = 1e-5  # of norms
+
+
 class Backbone(nn.Module):
     """Ends at hidden states. What is predicted from them belongs to an objective or a task."""
 
     dim: int
     max_len: int | None = None  # the longest context that it can take in; None: no limit
     causal: bool = True
-    recurrent: bool = False  # True: it carries a state of constant size from batch to batch
-    counted: bool = False  # True: it learns by counting, and has no parameters to follow a gradient
-    pretrains: bool = True  # False: it learns from labelled examples, and not from plain text
-    summary: str = "last"  # where a task reads a whole sequence: "first", "last" or "mean"
+    carries: bool = False  # True: a state of constant size goes from batch to batch
+    recurrent: bool = False  # True: one step after the other, and what it remembers is a hidden state
+    learns_from: Literal["text", "counts", "labels"] = (
+        "text"  # counts of text have no gradient; labels: it is not pre-trained
+    )
+    segment_kind: Literal["", "texts", "languages"] = (
+        ""  # what its segments tell apart, the two texts of a pair or languages
+    )
+    head_style: HeadStyle = HeadStyle()
+    lineage: Lineage
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
-    paper: str
-    year: int
-    gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
-    characters: int = 0  # that it reads of a word; 0: it knows words by their ids
-    pooler: nn.Module | None  # of those that read in both directions: `pooled` of it stands for a whole text
-    activation: str = "gelu"  # and
-    eps: float = 1e-5  # of its norms: what is put on top of it has the same
-    parted: bool = False  # its segments tell the first text of a pair from the second
-    # the activation of a layer between its body and what tells labels of whole texts; none: there is no such layer
-    summarised: str = ""
-    language_embeddings: bool = False  # True: a segment is a language
-    kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
+
+    @property
+    def gates(self) -> tuple[tuple[str, ...], ...]:
+        """Of each layer, the names of what maps=True shows; none: attention weights."""
+        return ()
+
+    @property
+    def characters(self) -> int:
+        """That it reads of a word; 0: it knows words by their ids."""
+        return 0
 
     @property
     def table(self) -> nn.Embedding | None:
@@ -338,13 +360,12 @@ class EncoderDecoder(nn.Module):
     dim: int
     max_len: int | None = None  # of a source and of a target, if there is a limit
     aligned: bool = True  # it tells where it looks: Output.cross
-    kind: str = "encoder–decoder"
     causal = True
-    recurrent = counted = False  # nothing is carried from batch to batch
+    recurrent = carries = False  # nothing is carried from batch to batch
+    learns_from = "labels"
     characters = 0
     presets: ClassVar[dict[str, dict[str, Any]]]
-    paper: str
-    year: int
+    lineage: Lineage
 
     def encode(self, source: Ragged) -> Context:
         raise NotImplementedError
@@ -428,10 +449,10 @@ class Objective(Learner):
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """Whether models of this kind can learn by it."""
-        return issubclass(model, Backbone) and not model.counted and model.pretrains
+        return issubclass(model, Backbone) and model.learns_from == "text"
 
     def start(self, n: int) -> State | None:
-        return self.backbone.start(n, 0) if self.backbone.recurrent else None
+        return self.backbone.start(n, 0) if self.backbone.carries else None
 
 
 class Task(Learner):

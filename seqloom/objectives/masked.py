@@ -101,7 +101,7 @@ class MaskedLM(Objective):
         self.unit: str = config.unit
         self.fixed = config.static
         width = backbone.table.embedding_dim
-        self.guess = MlmHead(backbone.dim, width, backbone.activation, backbone.eps)
+        self.guess = MlmHead(backbone.dim, width, backbone.head_style.activation, backbone.head_style.eps)
         self.softmax = Softmax(width, backbone.vocab_size, backbone.table, bias=True)
         self.guess.init_weights()
         self.softmax.init_weights(std=0.02, tied=True)

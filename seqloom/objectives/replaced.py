@@ -43,7 +43,7 @@ class ReplacedToken(MaskedLM):
         super().__init__(backbone, config)
         self.weight = config.weight
         self.dense, self.discriminator_head = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
-        self.activation = ACTIVATIONS[backbone.activation]
+        self.activation = ACTIVATIONS[backbone.head_style.activation]
         self.generator: Backbone | None = None
         if config.generator == 0:  # as published ones are handed on
             del self.guess, self.softmax
@@ -52,7 +52,7 @@ class ReplacedToken(MaskedLM):
             assert self.generator is not None
             assert self.generator.table is not None
             width = self.generator.table.embedding_dim
-            self.guess = MlmHead(self.generator.dim, width, backbone.activation, backbone.eps)
+            self.guess = MlmHead(self.generator.dim, width, backbone.head_style.activation, backbone.head_style.eps)
         for linear in (self.dense, self.discriminator_head):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)

@@ -199,7 +199,7 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             ]
     if not found:
         recipe = Recipe.model_validate(values)
-        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).recurrent:
+        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).carries:
             found.append(
                 f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
                 f'{recipe.model["name"]} has none: use "packed"'

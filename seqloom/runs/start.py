@@ -90,7 +90,8 @@ def take_over(learner: Any, before: Trained) -> None:
 def vectors_from(path: Path, tokenizer: Tokenizer, recipe: Recipe) -> Start:
     """The vectors of known words."""
     with shapes_only():
-        known = known_words(path, tokenizer, recipe.learner(tokenizer.vocab_size))
+        learner = recipe.learner(tokenizer.vocab_size)
+    known = known_words(path, tokenizer, learner)
 
     def fill(learner: Any) -> None:
         with torch.no_grad():

@@ -51,7 +51,7 @@ class Transfer(Task):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        return issubclass(model, Backbone) and not model.counted
+        return issubclass(model, Backbone) and model.learns_from != "counts"
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
@@ -220,10 +220,12 @@ class Summary(nn.Module):
     def __init__(self, backbone: Backbone, width: int, how: str, top: bool):
         super().__init__()
         own = how == "summary" and top
-        self.how = backbone.summary if how == "summary" else how
+        self.how = backbone.head_style.pooling if how == "summary" else how
         self.pooled: Any = getattr(backbone, "pooled", None) if own and getattr(backbone, "pooler", None) else None
-        self.dense = label_layer(width, width) if own and backbone.summarised and self.pooled is None else None
-        self.activation = ACTIVATIONS[backbone.summarised] if self.dense is not None else None
+        self.dense = (
+            label_layer(width, width) if own and backbone.head_style.hidden_activation and self.pooled is None else None
+        )
+        self.activation = ACTIVATIONS[backbone.head_style.hidden_activation] if self.dense is not None else None
         self.width = 3 * width if how == "concat" else width
 
     def forward(self, states: Tensor, example: Labelled) -> Tensor:

@@ -166,7 +166,7 @@ def test_planted_missing_shift_is_noticed(monkeypatch):
 
     def unshifted(split, pieces, *shape):
         read = original(split, pieces, *shape)
-        return read._replace(following=torch.where(read.targets == IGNORE, IGNORE, read.batch.ids))
+        return read._replace(targets=torch.where(read.targets == IGNORE, IGNORE, read.batch.ids))
 
     monkeypatch.setattr(plans, "excerpt", unshifted)
     split = numbered_corpus(1, 10, 30)
