@@ -90,7 +90,7 @@ class Excerpt(NamedTuple):
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.targets != IGNORE])
         tokens = int(lengths.sum())
-        return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths.tolist()))
+        return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths[lengths > 0].tolist()))
 
 
 class Pair(NamedTuple):
@@ -118,8 +118,8 @@ class Pair(NamedTuple):
             int(sources.sum()),
             int((sources * sources).sum()),
             int((sources * lengths).sum()),
-            tuple(lengths.tolist()),
-            tuple(sources.tolist()),
+            tuple(lengths[lengths > 0].tolist()),
+            tuple(sources[sources > 0].tolist()),
         )
 
 
@@ -171,7 +171,7 @@ class Labelled(NamedTuple):
         lengths = torch.bincount(self.batch.owner[self.real])
         told = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
         pairs = int((lengths * lengths).sum())
-        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths.tolist()))
+        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths[lengths > 0].tolist()))
 
 
 class State(NamedTuple):
