@@ -12,8 +12,9 @@ from seqloom.batch import EncoderDecoder
 from seqloom.cli import lineage, run
 from seqloom.errors import UsageError
 from seqloom.models import MODELS
+from seqloom.models.index import recipe_names as names
 from seqloom.objectives import OBJECTIVES
-from seqloom.recipes.library import built_in, find_recipe, names
+from seqloom.recipes.library import built_in, find_recipe
 from seqloom.recipes.schema import BudgetConfig, Recipe, build_recipe
 from seqloom.training.loop import Budget
 
