@@ -50,7 +50,7 @@ def test_a_built_in_recipe_builds(name: str) -> None:
     kind = (
         "pairs" if isinstance(learner.backbone, EncoderDecoder) else "packed" if learner.backbone.causal else "passages"
     )
-    if not getattr(learner.backbone, "pretrains", True):
+    if learner.backbone.learns_from == "labels" and kind != "pairs":
         kind = "labelled"
     assert recipe.batches.kind == ("streams" if learner.backbone.recurrent else kind)
     assert learner.backbone.max_len is None or recipe.batches.length <= learner.backbone.max_len
