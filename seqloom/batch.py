@@ -98,7 +98,7 @@ class Excerpt(NamedTuple):
 class Pair(NamedTuple):
     """Texts and what they are turned into: N sources, and as many targets with the token that follows each of theirs."""
 
-    source: Ragged
+    source: Any  # Borders: a Ragged of tokens, or whatever else its encoder reads, image regions for one
     target: Ragged
     targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
 
@@ -229,6 +229,10 @@ class Output(NamedTuple):
     # when maps=True, one a layer that looks at a context: how much each token looks at each place of its source, (T, H, S)
     # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
     cross: tuple[Tensor, ...] = ()
+    query: Tensor | None = None  # (T, D) a second stream, which has not seen the token of its own place
+    penalty: Tensor | None = (
+        None  # () a sum that is learnt from beside the objective: of experts, attention, relaxation
+    )
 
 
 class Edit(NamedTuple):
@@ -246,6 +250,15 @@ class Loss(NamedTuple):
     # more sums over the same targets; "penalty": that part of the total which is learnt from, but not reported
     logs: dict[str, Tensor] = {}  # noqa: RUF012
     carry: State | None = None  # handed to the next batch of the same streams
+
+
+def with_penalty(loss: Loss, output: Output) -> Loss:
+    """What a body adds to whatever is learnt from it; it is learnt from and not reported."""
+    if output.penalty is None:
+        return loss
+    before = loss.logs.get("penalty", 0.0)
+    logs = loss.logs | {"penalty": before + output.penalty.detach()}
+    return loss._replace(total=loss.total + output.penalty, logs=logs)
 
 
 class Vocabulary(Protocol):
@@ -483,7 +496,19 @@ def select(state: Tree, index: Tensor) -> Tree:
     return pytree.tree_map_only(Tensor, lambda t: t.index_select(0, index), state)
 
 
-def join(fresh: Tree, carried: Tree, joints: Joints) -> Tree:
+def join(first: Tree, second: Tree) -> Tree:
+    """The sequences of one state, and behind them those of another of the same model. Caches have room for the longer one."""
+
+    def joined(a: Any, b: Any) -> Any:
+        if isinstance(a, Cache):
+            capacity = max(a.kept.shape[1], b.kept.shape[1])
+            return Cache(torch.cat((widen(a, capacity).kept, widen(b, capacity).kept)))
+        return torch.cat((a, b.to(a.dtype)))
+
+    return pytree.tree_map(joined, first, second, is_leaf=lambda part: isinstance(part, Cache))
+
+
+def join_streams(fresh: Tree, carried: Tree, joints: Joints) -> Tree:
     """The state of all sequences of a batch: that of a stream for those that go on with one, a fresh one for the others."""
 
     def joined(new: Tensor, old: Tensor) -> Tensor:

@@ -20,7 +20,20 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Loss, Objective, Passage, Ragged, Sizes, State, Vocabulary, wide
+from seqloom.batch import (
+    IGNORE,
+    Backbone,
+    Loss,
+    Objective,
+    Output,
+    Passage,
+    Ragged,
+    Sizes,
+    State,
+    Vocabulary,
+    wide,
+    with_penalty,
+)
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
@@ -208,8 +221,9 @@ class MaskedLM(Objective):
         return self.backbone
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        hidden = self.backbone(example.batch).hidden
-        return Loss(self.guessed(hidden, example), (example.targets != IGNORE).sum())
+        output: Output = self.backbone(example.batch)
+        loss = Loss(self.guessed(output.hidden, example), (example.targets != IGNORE).sum())
+        return with_penalty(loss, output)
 
     def guessed(self, hidden: Tensor, example: Masked) -> Tensor:
         """The summed loss of the hidden tokens; only they meet the vocabulary."""
