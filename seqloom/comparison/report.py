@@ -83,7 +83,7 @@ def shown(figure: Figure, row: str, best: list[str]) -> str:
         return "–"
     interval = figure.interval(row)
     mark = "" if row not in best else WINNER if len(best) == 1 else AMONG
-    if not interval.bounded:
+    if not interval.is_bounded:
         return f"{interval.value:.4f}"
     ends = [interval, figure.interval(row, by_item=True)] if figure.sampled_sets else [interval]
     half = " / ".join(f"{(each.high - each.low) / 2:.4f}" for each in ends)
@@ -179,7 +179,7 @@ def higher_over_lower(a: str, b: str, each: Difference) -> tuple[str, str]:
     value, low, high = each.interval
     if value < 0:
         a, b, value, low, high = b, a, -value, -high, -low
-    return f"{a} over {b}", f"{value:.4f} [{low:.4f}, {high:.4f}]" if each.interval.bounded else f"{value:.4f}"
+    return f"{a} over {b}", f"{value:.4f} [{low:.4f}, {high:.4f}]" if each.interval.is_bounded else f"{value:.4f}"
 
 
 def answer_cells(found: Comparison) -> list[list[str]]:
@@ -231,7 +231,7 @@ def as_csv(found: Comparison) -> str:
 
 
 def bounds(interval: Interval) -> list[object]:
-    return [interval.low, interval.high] if interval.bounded else ["", ""]
+    return [interval.low, interval.high] if interval.is_bounded else ["", ""]
 
 
 # ---- pictures

@@ -49,7 +49,7 @@ class Figure(NamedTuple):
     outcomes: bool = False  # items are right, wrong or in between
     sets: np.ndarray | None = None  # (n,) of the items: intervals are for other sets of the kind, unless asked by item
     fixed_sets: bool = False  # there are no other sets: all are meant
-    freedom: float | None = None  # of the variance over items that are not of one size
+    df: float | None = None  # of the variance over items that are not of one size
 
     @property
     def sampled_sets(self) -> bool:
@@ -58,7 +58,7 @@ class Figure(NamedTuple):
     def sample(self, row: str, by_item: bool = False) -> Sample:
         """Before seeds are pooled."""
         found = Sample(
-            self.values[row], row in self.deterministic, strata=self.sets, freedom=self.freedom, outcomes=self.outcomes
+            self.values[row], row in self.deterministic, strata=self.sets, df=self.df, outcomes=self.outcomes
         )
         return by_set(found, self.sets) if self.sets is not None and self.sampled_sets and not by_item else found
 
@@ -67,7 +67,7 @@ class Figure(NamedTuple):
 
     def samples(self, by_item: bool = False) -> dict[str, Sample]:
         together = self.pool()
-        part = together and together.part
+        part = together and together.component
         return {row: self.sample(row, by_item)._replace(pooled=part) for row in self.values}
 
     def interval(self, row: str, by_item: bool = False) -> Interval:
@@ -100,7 +100,7 @@ class Figure(NamedTuple):
         together = self.pool()
         if together is not None:
             names = [list(self.values)[i] for i in together.rows]
-            done = "pooled over" if together.part else "not pooled over"
+            done = "pooled over" if together.component else "not pooled over"
             lines.append(
                 f"seed variance {done} {', '.join(names)} (Bartlett's test of equal variances: p = {together.p:.2g})"
             )
@@ -331,9 +331,9 @@ def bits_figure(
     scores: dict[str, np.ndarray] = {}
     for row, bits in values.items():
         totals = np.stack([each[f"{DOCUMENTS}.bits"] for each in items[row].values()])
-        scores[row], freedom = ratio_items(totals, sizes[0].astype(float))
+        scores[row], df = ratio_items(totals, sizes[0].astype(float))
         scores[row] += (bits - scores[row].mean(1))[:, None]  # sums of single precision: the figure is that of the run
-    return figure._replace(values=scores, freedom=freedom)
+    return figure._replace(values=scores, df=df)
 
 
 def masked_figures(

@@ -79,7 +79,7 @@ def score_row(name: str, score: Score) -> list[str]:
 def verdict(interval: Interval, score: Score) -> str:
     if score.baseline is None or interval.low > score.baseline:
         return ""
-    return "at chance" if interval.holds(score.baseline) else "worse than that"
+    return "at chance" if interval.contains(score.baseline) else "worse than that"
 
 
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:

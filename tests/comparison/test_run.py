@@ -122,7 +122,7 @@ def test_results_of_an_earlier_version_are_collected(finished, text, tmp_path):
         path.with_suffix(".json").write_text(json.dumps(kept))
     found = compare(plan_of(text, **WHOLE), folder, device="cpu")
     bits = found.figures[0]
-    assert bits.name == "bits per byte" and bits.values["LSTM"].shape == (2,) and bits.interval("LSTM").bounded
+    assert bits.name == "bits per byte" and bits.values["LSTM"].shape == (2,) and bits.interval("LSTM").is_bounded
     assert any("measured by an earlier version" in line for line in found.caveats)
 
 
@@ -198,7 +198,7 @@ def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path)
         compare(plan_of(text, rows=changed, milestones=True), folder, device="cpu")
     first = compare(plan_of(text, rows=[LSTM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
     assert any("one seed: nothing can be concluded" in line for line in first.caveats)
-    assert not first.figures[0].interval("LSTM").bounded and first.figures[0].leaders() == []
+    assert not first.figures[0].interval("LSTM").is_bounded and first.figures[0].leaders() == []
     asked = [{"name": "One way or both?", "rows": ["BERT", "LSTM"]}]
     more = compare(plan_of(text, rows=[LSTM, BERT], seeds=1, pairs=10, questions=asked), tmp_path / "out", device="cpu")
     assert more.rows == ["LSTM", "BERT"]

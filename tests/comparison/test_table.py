@@ -187,7 +187,7 @@ def check_copies():
     alone = figure.interval("n-gram")
     assert 0.05 < alone.high - alone.low < 0.3, "that of 80 items"
     scores = Figure("score", False, {"a": np.array([0.5, 0.5]), "b": np.array([0.7, 0.7])}, {})
-    assert scores.leaders() == ["a", "b"] and not scores.interval("a").bounded and scores.differences()[0][3] == 1
+    assert scores.leaders() == ["a", "b"] and not scores.interval("a").is_bounded and scores.differences()[0][3] == 1
 
 
 def test_copies_are_no_certainty():
@@ -209,8 +209,8 @@ def test_a_deterministic_row_needs_no_second_seed():
     random = np.random.default_rng(0)
     values = {"n-gram": random.normal(size=(1, 50)), "LSTM": 3 + random.normal(size=(3, 50))}
     figure = Figure("score", False, values, {}, frozenset(["n-gram"]))
-    assert figure.interval("n-gram").bounded and figure.leaders() == ["LSTM"]
-    assert not figure._replace(deterministic=frozenset()).interval("n-gram").bounded
+    assert figure.interval("n-gram").is_bounded and figure.leaders() == ["LSTM"]
+    assert not figure._replace(deterministic=frozenset()).interval("n-gram").is_bounded
     assert "n-gram is deterministic" in figure.method()
 
 
@@ -274,7 +274,7 @@ def bits(with_documents: bool, epochs: float = 1.0) -> tuple[Figure, list[str]]:
 def test_documents_are_the_items_of_bits_per_byte():
     figure, told = bits(with_documents=True)
     assert figure.values["GPT"].shape == (2, 30) and not told
-    assert figure.interval("n-gram").bounded and figure.interval("n-gram").low < figure.interval("n-gram").high
+    assert figure.interval("n-gram").is_bounded and figure.interval("n-gram").low < figure.interval("n-gram").high
     assert figure.deterministic == {"n-gram"}
     assert not bits(with_documents=True, epochs=0.5)[0].deterministic, (
         "which half of the text it counts depends on the seed"
@@ -283,6 +283,6 @@ def test_documents_are_the_items_of_bits_per_byte():
 
 def test_results_without_documents_are_still_collected():
     figure, told = bits(with_documents=False)
-    assert figure.values["GPT"].shape == (2,) and figure.interval("GPT").bounded
-    assert not figure.interval("n-gram").bounded and figure.leaders() == ["n-gram", "GPT"]
+    assert figure.values["GPT"].shape == (2,) and figure.interval("GPT").is_bounded
+    assert not figure.interval("n-gram").is_bounded and figure.leaders() == ["n-gram", "GPT"]
     assert len(told) == 1 and "earlier version" in told[0]
