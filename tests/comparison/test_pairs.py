@@ -8,7 +8,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.comparison import pairs
 from seqloom.comparison.pairs import OTHER_NUMBER, sentences_of, write_pairs
-from seqloom.comparison.run import settled
+from seqloom.comparison.run import settle_plan
 from seqloom.errors import DataError
 from tests.comparison.plans import GPT, LSTM, plan_of, write_text
 
@@ -63,7 +63,7 @@ WORDS = {**LSTM, "name": "words", "tokenizer": "word", "vocab_size": 40}
 
 def pairs_of(folder, corpus, rows, **changes):
     folder.mkdir(parents=True)
-    settled(plan_of(corpus, rows=rows, **changes), folder, "cpu", False)
+    settle_plan(plan_of(corpus, rows=rows, **changes), folder, "cpu", False)
     return (folder / "pairs-20.jsonl").read_bytes()
 
 
