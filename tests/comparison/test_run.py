@@ -314,7 +314,7 @@ def test_a_job_that_is_killed_has_a_reason(tmp_path):
     jobs, job = Jobs(tmp_path, 1), Job("LSTM", "LSTM", 0)
     log = log_path(tmp_path, "LSTM", 0)
     log.write_text("LSTM: 3 parameters\n")
-    assert "memory is short" in jobs.reason(job, -signal.SIGKILL)
+    assert "memory was short" in jobs.reason(job, -signal.SIGKILL)
     assert jobs.reason(job, -signal.SIGSEGV) == "it ended without a message (SIGSEGV)"
     log.write_text("failed: no such thing\na warning that comes later\n")
     assert jobs.reason(job, 3) == "no such thing"
