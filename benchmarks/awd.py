@@ -16,7 +16,9 @@ from pathlib import Path
 
 from seqloom.batches.prepare import prepare
 from seqloom.errors import SeqloomError
-from seqloom.runs.language_model import Run, load, pretrain
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 
 PUBLISHED = {"dropout": 0.4, "layer_dropout": 0.25, "input_dropout": 0.5, "embedding_dropout": 0.1, "weight_drop": 0.5}
 

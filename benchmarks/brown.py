@@ -20,7 +20,9 @@ from typing import Any
 
 from seqloom.batches.prepare import prepare
 from seqloom.errors import SeqloomError
-from seqloom.runs.language_model import Run, load, pretrain
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 
 SEARCH: dict[str, list[str]] = {
     "h50-direct": ["model.dim=50", "model.direct=true", "train.optim.weight_decay=0.1"],

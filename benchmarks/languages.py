@@ -94,7 +94,7 @@ def one(name: str, seed: int, multi30k: Path, out: Path, settings: list[str], de
     import torch
 
     from seqloom.recipes.schema import build_recipe
-    from seqloom.runs.examples import Tagged
+    from seqloom.runs.examples import TaggedFiles
     from seqloom.runs.training import evaluate_files, train
 
     torch.set_num_threads(1)
@@ -109,7 +109,7 @@ def one(name: str, seed: int, multi30k: Path, out: Path, settings: list[str], de
     metrics = json.loads((folder / "metrics.json").read_text())
     row = {"name": name, "seed": seed, "recipe": recipe, "task": task, "settings": chosen}
     if task == "entity-lm":
-        text = Tagged(build_recipe(run.config["recipe"], name), {"test": test}, run.tokenizer)
+        text = TaggedFiles(build_recipe(run.config["recipe"], name), {"test": test}, run.tokenizer)
         for measure, unit in (("whole", "entity"), ("single", "token")):
             row[measure], row[f"{measure}, names"] = hidden_losses(run, text, unit)
     else:
@@ -149,17 +149,17 @@ def tables(rows: list[dict[str, Any]]) -> str:
 
 def prepare(rows: list[str], msra: Path, multi30k: Path, out: Path) -> None:
     """The split of the sentences, and one tokenizer a task: characters of the Chinese, 8,000 pieces of en and de."""
-    from seqloom.runs.examples import Pairs, Tagged
-    from seqloom.runs.training import learnt_tokenizer
+    from seqloom.runs.examples import PairFiles, TaggedFiles
+    from seqloom.runs.training import learn_tokenizer
 
     for task in {ROWS[name][1] for name in rows}:
         if (out / f"{task}.json").exists():
             continue
         if task == "entity-lm":
             split_sentences(msra, out)
-        texts = (Tagged if task == "entity-lm" else Pairs).texts(files(task, "train", multi30k, out), task)
+        texts = (TaggedFiles if task == "entity-lm" else PairFiles).texts(files(task, "train", multi30k, out), task)
         kind, size = ("char", None) if task == "entity-lm" else ("bpe", 8000)
-        learnt_tokenizer(texts, kind, size, False, None).save(out / f"{task}.json")
+        learn_tokenizer(texts, kind, size, False, None).save(out / f"{task}.json")
 
 
 def main() -> None:

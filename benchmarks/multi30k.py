@@ -153,13 +153,13 @@ def main() -> None:
     if arguments.one:
         one(arguments.one, arguments.seed, folders, out, arguments.extra, arguments.device)
         return
-    from seqloom.runs.examples import Pairs
-    from seqloom.runs.training import learnt_tokenizer
+    from seqloom.runs.examples import PairFiles
+    from seqloom.runs.training import learn_tokenizer
 
     for direction in {ROWS[name][2] for name in arguments.rows}:
         if not (out / f"{direction}.json").exists():
             texts = files(folders, direction, "train")
-            learnt_tokenizer(Pairs.texts(texts, "translate"), "bpe", arguments.vocab_size, False, None).save(
+            learn_tokenizer(PairFiles.texts(texts, "translate"), "bpe", arguments.vocab_size, False, None).save(
                 out / f"{direction}.json"
             )
     jobs = [(name, 0) for name in arguments.rows]

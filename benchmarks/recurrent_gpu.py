@@ -18,8 +18,8 @@ import torch
 from seqloom.batches.prepare import prepare
 from seqloom.blocks import recurrent
 from seqloom.evaluate.perplexity import perplexity
-from seqloom.runs.language_model import load, pretrain
-from seqloom.runs.training import train
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain, train
 
 ASKED = recurrent.kernel_dtype
 

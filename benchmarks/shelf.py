@@ -24,7 +24,8 @@ import torch
 
 from seqloom.batches.prepare import prepare
 from seqloom.errors import Interrupted, SeqloomError
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 
 STREAMS = ["batches.streams=64", "batches.length=128", "train.schedule.warmup=200"]
 # about 20M parameters with 16,384 words; rates from the recipes, smaller where a model has diverged

@@ -203,9 +203,9 @@ class WithGates(NextToken):
 
     def forward(self, example: Excerpt, carry: Any = None) -> Loss:
         output = self.backbone(example.batch, state=carry, maps=True)
-        total = self.softmax(output.hidden, example.following)
+        total = self.softmax(output.hidden, example.targets)
         gates = {str(i): part for i, part in enumerate(output.maps)}
-        return Loss(total, (example.following != IGNORE).sum(), gates, detach(output.state))
+        return Loss(total, (example.targets != IGNORE).sum(), gates, detach(output.state))
 
 
 def ours(row: str) -> Train:

@@ -144,7 +144,7 @@ def prepare_texts(tasks: Path, sources: list[Path], out: Path) -> None:
 
 
 def pretrained(name: str, out: Path, tokens: float, device: str) -> None:
-    from seqloom.runs.language_model import pretrain
+    from seqloom.runs.training import pretrain
 
     folder = out / "pre" / name
     if (folder / "card.md").exists():
@@ -183,7 +183,7 @@ def tuned_texts(tasks: Path, out: Path) -> None:
 def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str, Any]:
     import torch
 
-    from seqloom.runs.language_model import load
+    from seqloom.runs.load import load
     from seqloom.runs.training import Options, files_of, learn, recipe_after
 
     folder, data, task = out / "runs" / work["name"], work["data"], task_of(work["data"])
@@ -269,7 +269,7 @@ def partner(work: dict[str, Any]) -> str:
     return work["name"].replace("lstm-back-on-trec", "lstm-on-trec")
 
 
-def headline(result: dict[str, Any], split: str = "test") -> float:
+def main_metric(result: dict[str, Any], split: str = "test") -> float:
     return 100 * result[split]["score"]
 
 
@@ -283,7 +283,7 @@ def tables(results: dict[str, dict[str, Any]], groups: list[str]) -> str:
         for data, model in dict.fromkeys((result["data"], result["model"]) for result in some):
             cells = []
             for column in columns:
-                values = [headline(r) for r in some if (r["data"], r["model"], r["row"]) == (data, model, column)]
+                values = [main_metric(r) for r in some if (r["data"], r["model"], r["row"]) == (data, model, column)]
                 spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
                 cells.append(f"{statistics.mean(values):.1f}{spread} ({len(values)})" if values else "–")
             text.append(f"| {data} | {model} | {' | '.join(cells)} |")

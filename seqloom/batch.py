@@ -6,7 +6,7 @@ Letters, the same in every file:
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,9 @@ class Ragged(NamedTuple):
     segments: Tensor | None = None  # (T,)
     chars: Tensor | None = None  # (T, C)
     order: Tensor | None = None  # (T,)   factorisation order
-    reach: int | None = None  # no position is larger, if the host knows: what a cache holds behind it need not be read
+    max_position: int | None = (
+        None  # no position is larger, if the host knows: what a cache holds behind it need not be read
+    )
 
     @property
     def num_sequences(self) -> int:
@@ -82,11 +84,11 @@ class Excerpt(NamedTuple):
     """What the loader cuts out of a corpus: the tokens, and the one that follows each of them there."""
 
     batch: Ragged
-    following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+    targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
     joints: Joints | None = None  # none: every sequence goes on with the state of its own number
 
     def sizes(self) -> Sizes:
-        lengths = torch.bincount(self.batch.owner[self.following != IGNORE])
+        lengths = torch.bincount(self.batch.owner[self.targets != IGNORE])
         tokens = int(lengths.sum())
         return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths.tolist()))
 
@@ -96,7 +98,7 @@ class Pair(NamedTuple):
 
     source: Ragged
     target: Ragged
-    following: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
+    targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
 
     @property
     def batch(self) -> Ragged:
@@ -105,7 +107,7 @@ class Pair(NamedTuple):
 
     def sizes(self) -> Sizes:
         n = self.source.num_sequences
-        lengths = torch.bincount(self.target.owner[self.following != IGNORE], minlength=n)
+        lengths = torch.bincount(self.target.owner[self.targets != IGNORE], minlength=n)
         sources = self.source.offsets.diff().long() * (lengths > 0)
         tokens = int(lengths.sum())
         return Sizes(
@@ -263,29 +265,51 @@ class Vocabulary(Protocol):
         """The one that stands for a hidden word. ModelError where there is none."""
 
 
+class Lineage(NamedTuple):
+    """Where a model comes from."""
+
+    paper: str
+    year: int
+    kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
+
+
+class HeadStyle(NamedTuple):
+    """How the layers that objectives and tasks put on top of a model are made, so that they fit it."""
+
+    pooling: str = "last"  # where a whole sequence is read: "first", "last", "mean" or "max"
+    # of a layer between the model and the label layer of whole texts; none: there is no such layer
+    hidden_activation: str = ""
+    activation: str = "gelu"
+    eps: float = 1e-5  # of norms
+
+
 class Backbone(nn.Module):
     """Ends at hidden states. What is predicted from them belongs to an objective or a task."""
 
     dim: int
     max_len: int | None = None  # the longest context that it can take in; None: no limit
     causal: bool = True
-    recurrent: bool = False  # True: it carries a state of constant size from batch to batch
-    counted: bool = False  # True: it learns by counting, and has no parameters to follow a gradient
-    pretrains: bool = True  # False: it learns from labelled examples, and not from plain text
-    summary: str = "last"  # where a task reads a whole sequence: "first", "last" or "mean"
+    carries: bool = False  # True: a state of constant size goes from batch to batch
+    recurrent: bool = False  # True: one step after the other, and what it remembers is a hidden state
+    learns_from: Literal["text", "counts", "labels"] = (
+        "text"  # counts of text have no gradient; labels: it is not pre-trained
+    )
+    segment_kind: Literal["", "texts", "languages"] = (
+        ""  # what its segments tell apart, the two texts of a pair or languages
+    )
+    head_style: HeadStyle = HeadStyle()
+    lineage: Lineage
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
-    paper: str
-    year: int
-    gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
-    characters: int = 0  # that it reads of a word; 0: it knows words by their ids
-    pooler: nn.Module | None  # of those that read in both directions: `pooled` of it stands for a whole text
-    activation: str = "gelu"  # and
-    eps: float = 1e-5  # of its norms: what is put on top of it has the same
-    parted: bool = False  # its segments tell the first text of a pair from the second
-    # the activation of a layer between its body and what tells labels of whole texts; none: there is no such layer
-    summarised: str = ""
-    told_language: bool = False  # True: a segment is a language
-    kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
+
+    @property
+    def gates(self) -> tuple[tuple[str, ...], ...]:
+        """Of each layer, the names of what maps=True shows; none: attention weights."""
+        return ()
+
+    @property
+    def characters(self) -> int:
+        """That it reads of a word; 0: it knows words by their ids."""
+        return 0
 
     @property
     def table(self) -> nn.Embedding | None:
@@ -316,11 +340,11 @@ class Backbone(nn.Module):
         """Fills the values; `__init__` only builds shapes."""
         raise NotImplementedError
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Told before training what the words are; few models ask."""
 
-    def settle(self) -> None:
-        """As Learner.settle."""
+    def validate_loaded(self) -> None:
+        """As Learner.validate_loaded."""
 
 
 class EncoderDecoder(nn.Module):
@@ -336,13 +360,12 @@ class EncoderDecoder(nn.Module):
     dim: int
     max_len: int | None = None  # of a source and of a target, if there is a limit
     aligned: bool = True  # it tells where it looks: Output.cross
-    kind: str = "encoder–decoder"
     causal = True
-    recurrent = counted = False  # nothing is carried from batch to batch
+    recurrent = carries = False  # nothing is carried from batch to batch
+    learns_from = "labels"
     characters = 0
     presets: ClassVar[dict[str, dict[str, Any]]]
-    paper: str
-    year: int
+    lineage: Lineage
 
     def encode(self, source: Ragged) -> Context:
         raise NotImplementedError
@@ -370,6 +393,12 @@ class Learner(nn.Module):
     # what the loader cuts out for it: excerpts, passages, pairs, tagged passages or labelled texts
     reads: str = "excerpts"
     parted_by: str = "punctuation"  # what parts words, where a vocabulary of words is learnt for it
+    count_based: bool = False  # True: it learns by counting, and no gradient is followed
+    languages: tuple[str, ...] = ()  # that it names itself, where texts of it have a language
+    # what measures it, as "module:name": on held-out text an Evaluator (evaluate/evaluators.py); on held-out pairs a function of
+    # the learner, the pairs and the device
+    evaluator: str = ""
+    pair_evaluator: str = ""
 
     def forward(self, example: Any, carry: State | None = None) -> Loss:
         raise NotImplementedError
@@ -388,7 +417,7 @@ class Learner(nn.Module):
         resumed run is told the same."""
 
     @property
-    def rehearsals(self) -> int:
+    def extra_forwards(self) -> int:
         """Forward passes without a gradient in a training step, beside the one that is learnt from: they cost, too."""
         return 0
 
@@ -396,13 +425,16 @@ class Learner(nn.Module):
         """How many numbers it learns."""
         return sum(parameter.numel() for parameter in self.parameters())
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """Refuses, before anything is written, a vocabulary that it cannot learn with."""
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Told before training what the words are. What it keeps of that are buffers, stored with the weights."""
 
-    def adopt(self, tensors: dict[str, Tensor]) -> None:
+    def resize_to(self, tensors: dict[str, Tensor]) -> None:
         """Takes over stored tensors whose sizes the config does not tell; few learners have such."""
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         """After its tensors were filled from a file: checks what shapes alone do not tell. ValueError if it is wrong."""
 
 
@@ -411,14 +443,16 @@ class Objective(Learner):
 
     backbone: Backbone
     form: str = ""  # of the passages that it learns from
+    has_next_word: bool = False  # it gives the probability of the next word: it can be generated from, mixed and cached
+    fills_gaps: bool = False  # it gives the probability of a word that the mask token stands for
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """Whether models of this kind can learn by it."""
-        return issubclass(model, Backbone) and not model.counted and model.pretrains
+        return issubclass(model, Backbone) and model.learns_from == "text"
 
     def start(self, n: int) -> State | None:
-        return self.backbone.start(n, 0) if self.backbone.recurrent else None
+        return self.backbone.start(n, 0) if self.backbone.carries else None
 
 
 class Task(Learner):

@@ -75,6 +75,12 @@ def named_class(kind: str, name: str, table: Mapping[str, str], package: str) ->
     return getattr(importlib.import_module(module if "." in module else f"{package}.{module}"), cls)
 
 
+def named_object(path: str) -> Any:
+    """What a full name as "module:name" means; imported with its first use."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 def _keys_at(cls: type[Config], path: list[str]) -> list[str]:
     """The names in the section at a path, in which places in lists and keys of tables may stand: they have one kind of items."""
     for part in path:

@@ -63,8 +63,8 @@ class Flops(NamedTuple):
             + over_windows(self.source_near, sizes.source_lengths)
         )
 
-    def training(self, sizes: Sizes, rehearsals: int = 0) -> int:
-        return (3 + rehearsals) * self.forward(sizes)
+    def training(self, sizes: Sizes, extra_forwards: int = 0) -> int:
+        return (3 + extra_forwards) * self.forward(sizes)
 
     def over_source(self) -> "Flops":
         """The same, run over the source."""
@@ -147,7 +147,7 @@ def of_training(learner: Learner) -> Callable[[Sizes], int]:
     """What a step costs that learns from a batch of these sizes. A frozen backbone has no backward pass."""
     whole = total(learner)
     frozen = total(learner.backbone) if getattr(learner, "frozen", False) else Flops()  # type: ignore[arg-type]
-    return lambda sizes: whole.training(sizes, learner.rehearsals) - 2 * frozen.forward(sizes)
+    return lambda sizes: whole.training(sizes, learner.extra_forwards) - 2 * frozen.forward(sizes)
 
 
 # dense bf16 operations a second, from the makers' data sheets

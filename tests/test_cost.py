@@ -46,7 +46,7 @@ class Told(Words):
     """The frequencies are those of the very targets: what is expected of them is what happens."""
 
     def __init__(self, example):
-        self.targets = example.following[example.following != IGNORE]
+        self.targets = example.targets[example.targets != IGNORE]
 
     def counts(self):
         return torch.bincount(self.targets, minlength=VOCAB)
@@ -57,7 +57,7 @@ def ratio(name: str, monkeypatch, training: bool, model=None, **config) -> float
     learner = learner_of(build(name, dtype=torch.float32, **model or {}), **config).train()
     texts = sequences(0, (32, 32, 32))  # equal lengths: the counter would count the empty cells of a grid
     example = Excerpt(pack(texts), following(texts))
-    learner.introduce(Told(example))
+    learner.set_vocabulary(Told(example))
     with FlopCounterMode(display=False) as counter:
         if training:
             learner(example).total.backward()

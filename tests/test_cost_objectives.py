@@ -68,12 +68,12 @@ def learner_and_example(name, objective, **larger):
         example = Excerpt(
             pack(texts), targets.where(targets != IGNORE, 1)
         )  # all are predicted: the plain path skips none
-        learner.introduce(Told(example))
+        learner.set_vocabulary(Told(example))
         learner.advance(0.5)
         return learner, example
     sizes = ENCODER | EXTRA.get(name, {}) | ({"pooler": True} if kind.form != "single" else {}) | larger
     learner = kind(model(model.Config(**sizes)), kind.Config()).train()
-    learner.introduce(ManyWords() if larger else Words())
+    learner.set_vocabulary(ManyWords() if larger else Words())
     return learner, encoder_example(learner)
 
 

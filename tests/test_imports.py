@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "seqloom"
 # each may import what stands before it
 ORDER = [
-    "threads",
     "errors",
     "files",
+    "migrations",
     "progress",
     "charts",
     "config",

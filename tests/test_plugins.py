@@ -12,7 +12,8 @@ from seqloom.cli import run
 from seqloom.errors import ModelError, UsageError
 from seqloom.models.own_cell import OwnCell
 from seqloom.plugins import Plugin
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from tests.contract import properties as p
 from tests.training.material import prepared
 

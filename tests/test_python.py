@@ -14,8 +14,8 @@ import seqloom
 from seqloom.cli import run as command
 from seqloom.errors import DataError, ModelError
 from tests.convert.material import save
-from tests.tasks.labelled import examples, write
 from tests.runs.test_training import QUICK, SIZES
+from tests.tasks.labelled import examples, write
 from tests.training.material import prepared
 
 

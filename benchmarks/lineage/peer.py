@@ -21,8 +21,10 @@ from seqloom.batches.loader import Cursor, Loader
 from seqloom.convert.decoders import GPT2
 from seqloom.convert.read import read_model
 from seqloom.recipes.schema import build_recipe
-from seqloom.runs.corpus import Prepared
-from seqloom.runs.language_model import Run, begin_learner, language_model
+from seqloom.runs.corpus import Corpus
+from seqloom.runs.dataset import build_learner
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load_language_model
 from seqloom.training.precision import choose_device
 from seqloom.training.schedule import rate_factor
 
@@ -34,13 +36,13 @@ def padded(example: Any) -> tuple[torch.Tensor, torch.Tensor]:
     ids = batch.ids.new_zeros(n, longest)
     targets = batch.ids.new_full((n, longest), IGNORE)
     column = torch.arange(len(batch.owner)) - batch.offsets[:-1].long()[batch.owner]
-    ids[batch.owner, column], targets[batch.owner, column] = batch.ids, example.following
+    ids[batch.owner, column], targets[batch.owner, column] = batch.ids, example.targets
     return ids, targets
 
 
 def train(ours: Run, out: Path, device: torch.device) -> None:
     recipe, seed = build_recipe(ours.config["recipe"], "row"), ours.config["seed"]
-    text = Prepared.open(recipe, ours.config["data"]["folder"])
+    text = Corpus.open(recipe, ours.config["data"]["folder"])
     budget, sizes, optim = recipe.budget.resolve(text), recipe.model_config_of(text.vocab_size), recipe.train.optim
     torch.manual_seed(seed)
     config = GPT2Config(
@@ -53,7 +55,7 @@ def train(ours: Run, out: Path, device: torch.device) -> None:
     others = [p for p in model.parameters() if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.beta1, optim.beta2), eps=optim.eps)
-    loader = Loader(text.batches(budget.tokens / text.num_tokens), begin_learner(text, None, seed), seed, workers=2)
+    loader = Loader(text.batches(budget.tokens / text.num_tokens), build_learner(text, seed), seed, workers=2)
     read = step = 0
     for item in loader.items(Cursor()):
         for group in optimizer.param_groups:
@@ -81,7 +83,7 @@ def read_peer(ours: Run, folder: Path) -> Any:
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     found, _ = read_model(GPT2, config, shapes, str(folder)).take(tensors)
     recipe = build_recipe(ours.config["recipe"], "row")
-    learner = begin_learner(Prepared.open(recipe, ours.config["data"]["folder"]), None, 0)
+    learner = build_learner(Corpus.open(recipe, ours.config["data"]["folder"]), 0)
     known = learner.state_dict()
     named = {f"backbone.{name}" if f"backbone.{name}" in known else name: tensor for name, tensor in found.items()}
     missing, unexpected = learner.load_state_dict(named, strict=False)
@@ -97,7 +99,7 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     device = choose_device(arguments.device)
-    ours = language_model(arguments.run, str(device))
+    ours = load_language_model(arguments.run, str(device))
     if not (arguments.out / "config.json").exists():
         train(ours, arguments.out, device)
     theirs = Run(arguments.run, ours.config, read_peer(ours, arguments.out).to(device).eval(), ours.tokenizer, device)

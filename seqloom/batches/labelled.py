@@ -52,8 +52,9 @@ class Frame(NamedTuple):
         if backbone.causal:
             extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
             return cls((end,), (separator,), (extract,), False, limit, table, backward)
-        between = (separator,) if backbone.parted else (separator, separator)
-        return cls((first,), between, (separator,), backbone.parted, limit, table)
+        pairs = backbone.segment_kind == "texts"
+        between = (separator,) if pairs else (separator, separator)
+        return cls((first,), between, (separator,), pairs, limit, table)
 
     def room(self, texts: int) -> int | None:
         """Tokens that are left for so many texts together."""

@@ -225,7 +225,7 @@ class StreamPlan:
             max_len=length,
             chars=read.batch.chars,
         )
-        return Excerpt(batch, read.following)
+        return Excerpt(batch, read.targets)
 
     def _parted(self, pieces: Pieces, counts: np.ndarray, length: int) -> Excerpt:
         """Each document a sequence; counts: how many there are in each stream. Shapes are rounded up to quarters of the

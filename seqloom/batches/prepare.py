@@ -41,6 +41,7 @@ from seqloom.files import (
     write_bytes,
     write_json,
 )
+from seqloom.migrations import PREPARED as FORMAT
 from seqloom.progress import Progress, say
 from seqloom.text.survey import SPLITS, Corpus, Plan, Request, Survey, survey
 from seqloom.tokens.chunks import pieces
@@ -333,7 +334,7 @@ class _Preparation:
         if Surface.needed(tokenizer) and not Surface.possible(tokenizer):
             reason = "no: this tokenizer does not give back every byte, and the cost of what it loses is not known"
         manifest = Manifest(
-            format=1,
+            **FORMAT.stamp(),
             dtype="uint16" if storage_type(tokenizer.vocab_size).itemsize == 2 else "uint32",
             tokenizer=tokenizer.hash,
             vocab_size=tokenizer.vocab_size,
@@ -417,7 +418,7 @@ PREPARED = FolderKind("prepared text", re.compile(PREPARED_FILES), (), is_prepar
 
 def as_report(manifest: Manifest) -> dict[str, Any]:
     """What `seqloom prepare --json` prints."""
-    values = manifest.model_dump(exclude={"splits"})
+    values = manifest.model_dump(exclude={"splits", "needs"})
     values["splits"] = {
         name: entry.model_dump(exclude={"shards"}) | {"shards": len(entry.shards)}
         for name, entry in manifest.splits.items()

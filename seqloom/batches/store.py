@@ -23,6 +23,7 @@ from seqloom.batches.spelt import UnknownWords
 from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
 from seqloom.files import explained, parse_json
+from seqloom.migrations import PREPARED
 from seqloom.tokens.spelling import Characters, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -78,7 +79,8 @@ class Source(Config):
 
 
 class Manifest(Config):
-    format: Literal[1]
+    format: int
+    needs: str  # the first seqloom that reads it
     dtype: Literal["uint16", "uint32"]
     tokenizer: str
     vocab_size: Count
@@ -335,6 +337,7 @@ def read_manifest(path: Path) -> Manifest:
         data = path.read_bytes()
     try:
         values = parse_json(data)
+        values = PREPARED.migrate(values, path)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}): prepare the data again") from error
     found = problems(Manifest, values)

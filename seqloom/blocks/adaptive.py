@@ -64,15 +64,15 @@ class AdaptiveSoftmax(nn.Module):
             nn.init.normal_(cluster.down, std=cluster.down.shape[1] ** -0.5)
             nn.init.constant_(self.head.bias.data[self.borders[0] + i], math.log(cluster.weight.shape[0]))
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         counts = vocabulary.counts().double()
-        self.ranks.introduce(counts)
+        self.ranks.set_vocabulary(counts)
         ordered = counts.sort(descending=True).values / counts.sum().clamp(min=1)
         for cluster, begin, end in zip(self.clusters, self.borders, self.borders[1:], strict=False):
             cluster.share = float(ordered[begin:end].sum())
 
-    def settle(self) -> None:
-        self.ranks.settle()
+    def validate_loaded(self) -> None:
+        self.ranks.validate_loaded()
 
     def forward(self, hidden: Tensor, targets: Tensor | None = None, each: bool = False) -> Tensor:
         """Without targets log p (T, V); with targets the summed loss; with each=True the loss of every target (T,)."""

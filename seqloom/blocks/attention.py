@@ -102,7 +102,7 @@ class CrossAttention(nn.Module):
         """(T, D), and the weights (T, H, S) with maps=True."""
         q = self.query(x).view(-1, self.num_heads, self.head_dim)
         if isinstance(context, Memory):
-            mixed, weights = kernels.looked_up(q, batch, *context, maps)
+            mixed, weights = kernels.cross_attend_cached(q, batch, *context, maps)
         else:
             k, v = self.kv(context.hidden).view(-1, 2, self.num_heads, self.head_dim).unbind(1)
             dropout = self.dropout if self.training else 0.0

@@ -81,13 +81,13 @@ class CharacterEmbedding(nn.Module):
 
     def __init__(self, vocab_size: int, cnn: CharacterCnn):
         super().__init__()
-        self.cnn = cnn
+        self.cnn, self.characters = cnn, cnn.max_chars
         self.register_buffer("spelling", torch.full((vocab_size, cnn.max_chars), PAD, dtype=torch.int16))
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         self.spelling.copy_(vocabulary.spellings(self.spelling.shape[1]))
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         if int(self.spelling.min()) < 0 or int(self.spelling.max()) >= CHARACTERS:
             raise ValueError(f"a character in the spelling of a word is none of the {CHARACTERS}")
 

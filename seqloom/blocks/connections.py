@@ -22,7 +22,7 @@ Connection = Literal["none", "residual", "highway", "dense"]
 class Residual(nn.Module):
     """Around a layer that gives as many numbers as it reads."""
 
-    lets_through = True  # what is read is part of what comes out
+    identity_path = True  # what is read is part of what comes out
 
     def __init__(self, layer: nn.Module, dim: int):
         super().__init__()
@@ -60,7 +60,7 @@ class Highway(Residual):
 
 
 class Dense(Residual):
-    lets_through = False  # beside, and the top layer gives its own alone
+    identity_path = False  # beside, and the top layer gives its own alone
 
     def join(self, x: Tensor, y: Tensor) -> Tensor:
         return torch.cat((x, y), dim=1)

@@ -7,9 +7,9 @@ from seqloom.batch import Ragged
 
 class TokenEmbedding(nn.Module):
     """(T, dim), or as wide as `project` makes it. segments: one vector for each kind of token (first or second text of a
-    pair, a language); a batch without them is all of kind `usual`. norm: over the sum, before dropout."""
+    pair, a language); a batch without them is all of kind `default_segment`. norm: over the sum, before dropout."""
 
-    usual = 0
+    default_segment = 0
 
     def __init__(
         self,
@@ -35,7 +35,9 @@ class TokenEmbedding(nn.Module):
         if self.positions is not None:
             x = x + self.positions(batch)
         if self.segments is not None:
-            x = x + (self.segments.weight[self.usual] if batch.segments is None else self.segments(batch.segments))
+            x = x + (
+                self.segments.weight[self.default_segment] if batch.segments is None else self.segments(batch.segments)
+            )
         if self.norm is not None:
             x = self.norm(x)
         x = self.dropout(x)

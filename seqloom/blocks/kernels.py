@@ -4,7 +4,7 @@ reference   plain matmuls on the grid; gives the attention weights
 padded      the grid and PyTorch's fused attention; any device, attention dropout, a bias, any visibility
 varlen      straight on the ragged row; CUDA in half precision; all tokens or a window of them
 cached      new tokens against the keys and values of what was read before; on CUDA a single one by a kernel of our own
-looked_up   new tokens of several hypotheses against the keys and values of the source that they share
+cross_attend_cached   new tokens of several hypotheses against the keys and values of the source that they share
 
 Queries may look at another batch than their own: `keys` has its borders then, k and v are (S, H, E).
 """
@@ -201,10 +201,12 @@ def cached(
     one = batch.max_len == 1 and qkv.is_cuda and qkv.dtype == past.dtype != torch.float64 and HAS_TRITON
     if one and not maps:
         return one_token_kernel()(qkv, past, batch.positions), None
-    read = past if batch.reach is None or maps else past[:, : batch.reach + 1]
+    read = past if batch.max_position is None or maps else past[:, : batch.max_position + 1]
     seen = None
-    if batch.reach is not None and batch.ids.shape[0] == 1 and not maps:  # one token of one sequence sees all there is
-        past[:, batch.reach] = qkv[:, 1:]
+    if (
+        batch.max_position is not None and batch.ids.shape[0] == 1 and not maps
+    ):  # one token of one sequence sees all there is
+        past[:, batch.max_position] = qkv[:, 1:]
     else:
         past[batch.owner, batch.positions] = qkv[:, 1:].to(past.dtype)
         place = torch.arange(read.shape[1], device=qkv.device)
@@ -224,7 +226,7 @@ def ringed(qkv: Tensor, batch: Ragged, past: Tensor, window: int, maps: bool) ->
     own = first + torch.arange(batch.max_len, device=device)  # (N, L) positions of new tokens, of empty cells too
     if batch.max_len == 1:
         past[batch.owner, position % window] = qkv[:, 1:].to(past.dtype)
-        read = past if batch.reach is None else past[:, : batch.reach + 1]
+        read = past if batch.max_position is None else past[:, : batch.max_position + 1]
         held = (own - (own - place) % window)[:, : read.shape[1]]
     else:
         read = torch.cat((past, to_grid(qkv[:, 1:], batch).to(past.dtype)), 1)
@@ -254,7 +256,7 @@ def over_kept(query: Tensor, read: Tensor, seen: Tensor | None, maps: bool) -> t
     return (weights @ value).transpose(1, 2), weights.transpose(1, 2)
 
 
-def looked_up(
+def cross_attend_cached(
     q: Tensor, batch: Ragged, kept: Tensor, sizes: Tensor, maps: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Attention of new tokens (T, H, E) to the sources of their sequences, and the weights (T, H, S) with maps=True.

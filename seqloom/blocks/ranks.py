@@ -19,13 +19,13 @@ class Ranks(nn.Module):
         super().__init__()
         self.register_buffer("rank", torch.arange(vocab_size))
 
-    def introduce(self, counts: Tensor) -> None:
+    def set_vocabulary(self, counts: Tensor) -> None:
         by_count = torch.sort(counts.cpu(), descending=True, stable=True).indices
         rank = torch.empty_like(by_count)
         rank[by_count] = torch.arange(len(by_count))
         self.rank.copy_(rank)
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         if not torch.equal(self.rank.sort().values, torch.arange(len(self.rank), device=self.rank.device)):
             raise ValueError("the ranks of the words are no order")
 

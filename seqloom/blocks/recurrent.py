@@ -378,7 +378,7 @@ def init_recurrent(model: nn.Module, spread: float = 0.5) -> None:
     thousands of steps (an LSTM of a million parameters after 1.2M tokens: 4.70 nats with ±0.1, 4.14 with ±0.5).
     Where the embedding itself reaches the top, a tied output layer would see every word in its own place: ±0.1 it is.
     """
-    if any(getattr(module, "lets_through", False) for module in model.modules()):
+    if any(getattr(module, "identity_path", False) for module in model.modules()):
         spread = min(spread, 0.1)
     for module in model.modules():
         if isinstance(module, nn.Embedding):

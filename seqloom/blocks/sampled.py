@@ -33,11 +33,11 @@ class SampledSoftmax(Softmax):
     def multiplied(self) -> int:
         return self.samples * self.weight.shape[1]
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
-        self.ranks.introduce(vocabulary.counts())
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.ranks.set_vocabulary(vocabulary.counts())
 
-    def settle(self) -> None:
-        self.ranks.settle()
+    def validate_loaded(self) -> None:
+        self.ranks.validate_loaded()
 
     def forward(
         self,

@@ -42,10 +42,10 @@ class Softmax(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """All words are alike to it."""
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         """Any numbers will do."""
 
     def forward(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, Edit, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Edit, HeadStyle, Output, Ragged, State
 
 
 class Stack(nn.Module):
@@ -22,7 +22,7 @@ class Stack(nn.Module):
         self.repeat = repeat
 
     @property
-    def course(self) -> list[nn.Module]:
+    def unrolled_layers(self) -> list[nn.Module]:
         """The layers in the order in which they run."""
         return list(self.layers) * self.repeat
 
@@ -36,7 +36,7 @@ class Stack(nn.Module):
         maps: bool = False,
         edit: Edit | None = None,
     ) -> Output:
-        course = self.course
+        course = self.unrolled_layers
         if edit is not None:
             self.check(edit)
         before = state.own if state is not None else [None] * len(course)
@@ -64,7 +64,7 @@ class Stack(nn.Module):
         )
 
     def check(self, edit: Edit) -> None:
-        depth = len(self.course)
+        depth = len(self.unrolled_layers)
         if edit.layers is not None and edit.layers.shape[0] != depth:
             raise ValueError(f"gates for {edit.layers.shape[0]} layers were given, and there are {depth}")
         for i in edit.heads:
@@ -72,11 +72,11 @@ class Stack(nn.Module):
                 raise ValueError(
                     f"there is no layer {i} whose heads could be gated: layers are numbered 0 to {depth - 1}"
                 )
-            if not hasattr(self.course[i], "mixer"):
+            if not hasattr(self.unrolled_layers[i], "mixer"):
                 raise ValueError(f"layer {i} has no attention heads: only whole layers of this model can be gated")
 
     def start(self, n: int, max_len: int) -> State:
-        return State(tuple(layer.start(n, max_len) for layer in self.course))  # type: ignore[operator]
+        return State(tuple(layer.start(n, max_len) for layer in self.unrolled_layers))  # type: ignore[operator]
 
 
 class StackedBackbone(Backbone):
@@ -84,7 +84,7 @@ class StackedBackbone(Backbone):
 
     embedding: Any  # batch → (T, D): a TokenEmbedding, nearly always
     stack: Stack
-    pooler: nn.Module | None  # of some that read in both directions: what stands for a whole text is made by it
+    pooler: nn.Module | None  # of some that read in both directions: `pooled` of it stands for a whole text
 
     def __init__(self, embedding: nn.Module, stack: Stack, dim: int, pooler: nn.Module | None = None):
         super().__init__()
@@ -92,8 +92,12 @@ class StackedBackbone(Backbone):
         self.init_weights()
 
     @property
-    def gates(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
-        return tuple(getattr(layer, "gates", ()) for layer in self.stack.course)
+    def gates(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(getattr(layer, "gates", ()) for layer in self.stack.unrolled_layers)
+
+    @property
+    def characters(self) -> int:
+        return getattr(self.embedding, "characters", 0)
 
     @property
     def table(self) -> nn.Embedding | None:
@@ -120,7 +124,7 @@ class StackedBackbone(Backbone):
 class BidirectionalBackbone(StackedBackbone):
     """Reads whole texts: every token sees all others, so there is nothing to carry from one to the next."""
 
-    causal, summary = False, "first"
+    causal, head_style = False, HeadStyle(pooling="first")
     once = ("pooler",)
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from seqloom import __version__, errors, progress
-from seqloom.threads import wait_briefly
+from seqloom.training.threads import wait_briefly
 
 app = typer.Typer(
     name="seqloom",

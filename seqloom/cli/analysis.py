@@ -30,13 +30,13 @@ def inspect(
     from seqloom.analyse.flow import cut_windows, gradient_flow, report
     from seqloom.cli.using import read_lines
     from seqloom.files import new_file, write_bytes
-    from seqloom.runs.language_model import language_model
+    from seqloom.runs.load import load_language_model
 
     new_file(out, "--out")
     names = [str(run) for run in runs] if len({run.name for run in runs}) < len(runs) else [run.name for run in runs]
     flows = []
     for name, folder in zip(names, runs, strict=True):
-        run = language_model(folder, device, plugin)
+        run = load_language_model(folder, device, plugin)
         tokens = (run.tokenizer.encode(line) for line in read_lines(text))
         chosen = cut_windows(tokens, run.tokenizer.end_id, back + 2, windows).to(run.device)
         clip = run.config["recipe"]["train"]["optim"]["clip"]

@@ -42,9 +42,9 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """Fill [MASK] in a text: the likeliest words with their probabilities. Of ELECTRA it is the generator that fills."""
-    from seqloom.runs.language_model import language_model
+    from seqloom.runs.load import load_language_model
 
-    loaded = language_model(run, device, language=language)
+    loaded = load_language_model(run, device, language=language)
     found = loaded.fill(text, top=top, joint=joint, beam=beam)
 
     def words(tokens: list[int]) -> list[str]:
@@ -100,10 +100,10 @@ def embed(
     from seqloom.cli.using import named
     from seqloom.evaluate.vectors import write_vectors
     from seqloom.progress import say
-    from seqloom.runs.language import spoken_in
-    from seqloom.runs.language_model import load
+    from seqloom.runs.language import in_language
+    from seqloom.runs.load import load
 
-    loaded = spoken_in(load(run, device, plugin), language)
+    loaded = in_language(load(run, device, plugin), language)
     written = write_vectors(
         lambda texts, names: loaded.encode(texts, layers, pool, names),
         loaded.tokenizer,

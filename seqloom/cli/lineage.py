@@ -32,6 +32,7 @@ def models(
 
 
 def describe(name: str) -> dict[str, Any]:
+    from seqloom.batch import EncoderDecoder
     from seqloom.models import model_class
     from seqloom.objectives import fitting_objectives
     from seqloom.recipes.library import find_recipe
@@ -44,13 +45,13 @@ def describe(name: str) -> dict[str, Any]:
         for preset, values in cls.presets.items():
             recipe, vocabulary = find_recipe(f"{name}-{preset}"), values.get("vocab_size", 8192)
             # what stands above a model that learns from labels alone depends on how many there are
-            whole = getattr(cls, "pretrains", True)
+            whole = issubclass(cls, EncoderDecoder) or cls.learns_from != "labels"
             built = recipe.learner(vocabulary) if whole else cls(recipe.model_config_of(vocabulary))
             counts[preset] = sum(p.numel() for p in built.parameters())
     return {
-        "paper": cls.paper,
-        "year": cls.year,
-        "kind": cls.kind or ("recurrent" if cls.recurrent else "transformer"),
+        "paper": cls.lineage.paper,
+        "year": cls.lineage.year,
+        "kind": cls.lineage.kind or ("recurrent" if cls.recurrent else "transformer"),
         "causal": cls.causal,
         "objectives": fitting_objectives(cls),
         "tasks": fitting_tasks(cls),

@@ -34,7 +34,7 @@ Language = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def refuse_idle(asked: str, options: Mapping[str, tuple[object, Sequence[str]]]) -> None:
+def reject_unused(asked: str, options: Mapping[str, tuple[object, Sequence[str]]]) -> None:
     """UsageError where an option was given that what is asked for would leave aside. options: the value of each (None or False:
     not given), and what it belongs to."""
     from seqloom.errors import UsageError

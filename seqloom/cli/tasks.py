@@ -23,7 +23,7 @@ from seqloom.cli.options import (
     Seed,
     Seeds,
     Settings,
-    refuse_idle,
+    reject_unused,
     with_budget,
 )
 from seqloom.cli.training import show
@@ -183,10 +183,10 @@ def translate(
     """Translate lines, from a file or from standard input."""
     from seqloom.cli.using import batches, read_lines
     from seqloom.errors import DataError
-    from seqloom.runs.language_model import translator
+    from seqloom.runs.load import load_translator
 
     *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
-    models = [translator(folder, device) for folder in folders if folder is not None]
+    models = [load_translator(folder, device) for folder in folders if folder is not None]
     options: dict[str, Any] = {
         "beam": beam, "length_penalty": length_penalty, "length_form": length_form, "n_best": n_best,
         "coverage_penalty": coverage_penalty, "groups": groups, "diversity": diversity, "min_new": min_new,
@@ -283,5 +283,5 @@ def metric(
         "--tokenize": (tokenize, ["translate"]), "--lowercase": (lowercase, ["translate"]),
         "--strict": (strict, ["tag"]), "--threshold": (threshold, ["span"]),
     }  # fmt: skip
-    refuse_idle(task, options)
+    reject_unused(task, options)
     show(scores[task](), as_json)

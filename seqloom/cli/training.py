@@ -20,7 +20,7 @@ from seqloom.cli.options import (
     Resume,
     Seed,
     Settings,
-    refuse_idle,
+    reject_unused,
     with_budget,
 )
 
@@ -86,7 +86,7 @@ def pretrain(
     if find_lr:
         show_rate(recipe, data, out, settings, seed, device, plugin)
         return
-    from seqloom.runs.language_model import pretrain as run_pretrain
+    from seqloom.runs.training import pretrain as run_pretrain
 
     overrides = with_budget(settings, words=words, tokens=tokens, flops=flops, minutes=minutes)
     run = run_pretrain(
@@ -114,8 +114,8 @@ def show_rate(
 ) -> None:
     from seqloom.files import make_folder, write_bytes
     from seqloom.runs.folder import RATE_PAGE
-    from seqloom.runs.language_model import find_lr
     from seqloom.runs.report import rate_page
+    from seqloom.runs.training import find_lr
 
     found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
     make_folder(out)
@@ -223,8 +223,8 @@ def evaluate(
 ) -> None:
     """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; suites."""
     from seqloom.errors import UsageError
-    from seqloom.runs.language import spoken_in
-    from seqloom.runs.language_model import language_model, load
+    from seqloom.runs.language import in_language
+    from seqloom.runs.load import load, load_language_model
     from seqloom.runs.translator import Translator
 
     if (data is not None) + bool(test) + (suite is not None) != 1:
@@ -233,7 +233,7 @@ def evaluate(
         )
     if (suite is None) != (suite_data is None):
         raise UsageError("--suite and --suite-data belong together: --suite blimp --suite-data PATH")
-    refuse_idle(
+    reject_unused(
         "--suite" if suite is not None else "--test" if test else "--data",
         {
             "--pll": (pll, ["--suite"]), "--items": (items, ["--suite"]),
@@ -251,7 +251,7 @@ def evaluate(
 
         find_suite(suite)
         items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
-        loaded = language_model(run, device, plugin, language)
+        loaded = load_language_model(run, device, plugin, language)
         result = loaded.evaluate_suite(suite, suite_data, pll, at_once, items=True)
         counted = result.pop("items")
         if items is not None:
@@ -261,9 +261,9 @@ def evaluate(
     if test:
         from seqloom.runs.training import evaluate_files
 
-        found = spoken_in(load(run, device, plugin), language)
+        found = in_language(load(run, device, plugin), language)
         who = "translators" if isinstance(found, Translator) else str(run)
-        refuse_idle(who, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
+        reject_unused(who, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
         show(evaluate_files(found, test, "13a" if tokenize is None else tokenize, 4 if beam is None else beam), as_json)
         return
     assert data is not None
@@ -273,16 +273,16 @@ def evaluate(
         raise UsageError("--cache and --mix are two mixtures: choose one of them")
     if cache is not None:  # it reads the text once, from its start to its end
         windows = {"--stride": stride, "--max-len": max_len, "--batch-tokens": batch_tokens}
-        refuse_idle("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
+        reject_unused("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
     if carry and (cache is not None or mix is not None):
         raise UsageError("--carry goes neither with --cache nor with --mix: leave one of them out")
-    loaded = language_model(run, device, plugin)
+    loaded = load_language_model(run, device, plugin)
     if cache is not None:
         show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
         return
     if mix is not None:
         options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once}
-        show(loaded.mix(language_model(mix, device, plugin), data, split, **options), as_json)
+        show(loaded.mix(load_language_model(mix, device, plugin), data, split, **options), as_json)
         return
     options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once, "carry": carry}
     show(loaded.evaluate(data, split, **options), as_json)

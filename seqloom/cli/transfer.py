@@ -154,12 +154,12 @@ def predict(
     """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
     from seqloom.errors import DataError
     from seqloom.files import new_file, write_bytes
-    from seqloom.runs.language_model import predictor
+    from seqloom.runs.load import load_predictor
     from seqloom.text.labelled import objects_of
 
     if out is not None:
         new_file(out, "--out")
-    loaded, *others = [predictor(each, device, language) for each in (run, *(beside or ()))]
+    loaded, *others = [load_predictor(each, device, language) for each in (run, *(beside or ()))]
     rows = (
         loaded.examples_of(objects_of(((line, None) for line in sys.stdin), "line "))
         if file is None

@@ -52,7 +52,7 @@ def generate(
 ) -> None:
     """Continue a text."""
     from seqloom.errors import UsageError
-    from seqloom.runs.language_model import language_model
+    from seqloom.runs.load import load_language_model
 
     options: dict[str, Any] = {
         "max_new": max_new,
@@ -65,7 +65,7 @@ def generate(
         if drawing != {"temperature": 1.0, "top_k": None, "top_p": None}:
             raise UsageError("--beam searches, --temperature, --top-k and --top-p draw: use one or the other")
         options |= {"beam": beam, "length_penalty": 1.0 if length_penalty is None else length_penalty}
-        found = language_model(run, device, plugin).search(prompt, n=n, **options)
+        found = load_language_model(run, device, plugin).search(prompt, n=n, **options)
         if as_json:
             print(json.dumps({"samples": [each._asdict() for each in found], **options}))
         else:
@@ -74,7 +74,7 @@ def generate(
     if length_penalty is not None:
         raise UsageError("--length-penalty belongs to --beam: give that, too")
     options |= drawing
-    loaded = language_model(run, device, plugin)
+    loaded = load_language_model(run, device, plugin)
     live = n == 1 and not as_json
     if live:
         write(prompt)
@@ -138,9 +138,9 @@ def score(
 
     Of masked models it is the pseudo-log-likelihood, of ELECTRA the sum of log(1 − p(replaced)): --json says which.
     """
-    from seqloom.runs.language_model import language_model
+    from seqloom.runs.load import load_language_model
 
-    loaded = language_model(run, device, plugin, language)
+    loaded = load_language_model(run, device, plugin, language)
     definition = loaded.definition(pll)
     if cells is not None:
         dump_cells(loaded, file, cells)

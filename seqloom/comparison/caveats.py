@@ -12,7 +12,7 @@ from seqloom.comparison.measured import MeasuredRow
 from seqloom.comparison.metric import Metric
 from seqloom.comparison.records import ResolvedPlan, Row, flatten
 from seqloom.evaluate.suites import SUITES
-from seqloom.runs.folder import decisive, plain
+from seqloom.runs.folder import numeric_settings, plain
 
 BITS = "bits per byte"
 UNEQUAL = 1.05  # costs whose ratio is larger are not equal
@@ -162,7 +162,7 @@ def training_settings(row: Row) -> dict[str, object]:
     """What decides a training beside the model and its objective; nothing for count-based models."""
     if row.is_count_based:
         return {}
-    batches, train = row.recipe.batches, decisive(plain(row.recipe.model_dump()))["train"]
+    batches, train = row.recipe.batches, numeric_settings(plain(row.recipe.model_dump()))["train"]
     found: dict[str, object] = {"batches.kind": batches.kind, "batches.length": batches.length}
     found["tokens a step"] = batches.tokens * train["accumulate"]
     if batches.short:

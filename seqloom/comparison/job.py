@@ -40,11 +40,13 @@ from seqloom.comparison.records import (
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import digest_of, read_record, sha256, write_json
+from seqloom.migrations import RESULT
 from seqloom.models import model_class
 from seqloom.objectives.masked import MaskedLM
 from seqloom.runs.folder import plain
-from seqloom.runs.language_model import Run, language_model, pretrain
-from seqloom.runs.training import finetune
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load_language_model
+from seqloom.runs.training import finetune, pretrain
 from seqloom.tasks import task_class
 from seqloom.training.precision import choose_device
 
@@ -84,7 +86,7 @@ def run_job(out: Path, place: str, seed: int) -> None:
     path = result_path(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_arrays(items_path(path), items)
-    record = result.record() | {"items": sha256(items_path(path))}
+    record = RESULT.stamp() | result.record() | {"items": sha256(items_path(path))}
     write_json(path, record | {"whole": digest_of(record)})
 
 
@@ -104,7 +106,7 @@ def measure_milestones(folder: Path, plan: ResolvedPlan, out: Path) -> tuple[Mil
     suites = [suite for suite in plan.suites if suite.name in plan.milestones]
     found = []
     for path in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
-        run = language_model(path.parent, plan.device)
+        run = load_language_model(path.parent, plan.device)
         scores = {suite.name: measure_suite(run, suite, out).accuracy for suite in suites}
         found.append(parse(MilestoneScores, read_record(path, f"remove {path.parent}") | {"suites": scores}))
     return tuple(found)

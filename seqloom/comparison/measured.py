@@ -8,7 +8,7 @@ import numpy as np
 
 from seqloom.comparison.folder import result_path, run_path
 from seqloom.comparison.records import JobResult, ResolvedPlan, Row, RunRecord, parse, read_items, read_result
-from seqloom.files import read_json
+from seqloom.runs.folder import read_config
 
 
 class MeasuredRow(NamedTuple):
@@ -45,6 +45,6 @@ def read_rows(folder: Path, plan: ResolvedPlan) -> list[MeasuredRow]:
         results = {seed: read_result(path) for seed, path in paths.items()}
         items = {seed: read_items(path) for seed, path in paths.items()}
         runs = {seed: run_path(folder, row.place, seed) for seed in paths}
-        run = parse(RunRecord, read_json(next(iter(runs.values())) / "config.json"))
+        run = parse(RunRecord, read_config(next(iter(runs.values())) / "config.json"))
         found.append(MeasuredRow(row, results, items, run, runs))
     return found

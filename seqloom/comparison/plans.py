@@ -23,7 +23,7 @@ CLASSROOM: dict[str, tuple[str, list[str]]] = {
 QUESTIONS = {
     "Do gates help?": ("RNN", "LSTM"),
     "Recurrence or attention?": ("LSTM", "GPT"),
-    "Guess hidden words, or tell replaced ones?": ("BERT", "ELECTRA"),
+    "Predict masked words, or detect replaced ones?": ("BERT", "ELECTRA"),
 }
 WORDS_PER_MINUTE = 110_000  # of each of the four, on two cores
 

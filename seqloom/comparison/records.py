@@ -15,6 +15,7 @@ from seqloom.comparison.plan import PARTS, PriceConfig, QuestionConfig, TaskConf
 from seqloom.config import Config, problems
 from seqloom.errors import ModelError
 from seqloom.files import read_json, read_record
+from seqloom.migrations import COMPARISON, RESULT
 from seqloom.objectives import objective_class
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.folder import plain
@@ -72,7 +73,7 @@ class Row(Config):
 
     @property
     def is_count_based(self) -> bool:
-        return self.recipe.learns == "counts"
+        return self.recipe.count_based
 
 
 class SuiteRecord(Config):
@@ -95,6 +96,8 @@ class QuestionRecord(QuestionConfig):
 class ResolvedPlan(Config):
     """plan.json: rows with complete recipes, and where everything is. It is all that a job needs."""
 
+    format: int = COMPARISON.number
+    needs: str = COMPARISON.since[-1]
     name: str
     text: TextConfig
     rows: tuple[Row, ...]
@@ -247,7 +250,7 @@ class JobResult(Open):
 
 
 def read_result(path: Path) -> JobResult:
-    return parse(JobResult, read_json(path))
+    return parse(JobResult, RESULT.migrate(read_json(path), path))
 
 
 def read_items(result: Path) -> dict[str, np.ndarray]:

@@ -12,8 +12,8 @@ from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.recipes.library import find_recipe
 from seqloom.recipes.schema import Recipe, build_recipe
-from seqloom.runs.corpus import Prepared, held_out_passages
-from seqloom.runs.examples import LabelledTexts, watched
+from seqloom.runs.corpus import Corpus, held_out_text
+from seqloom.runs.examples import LabelledFiles, watched
 from seqloom.runs.training import files_of, recipe_with
 from seqloom.tasks import task_class
 from seqloom.weights import shapes_only
@@ -42,9 +42,9 @@ def resolve_row(plan: PlanConfig, row: RowConfig, data: Path, read: Examples, to
     values = recipe.model_dump() | {"budget": budget_of(plan).model_dump()}
     values["train"]["milestones"] = bool(plan.milestones)
     recipe = build_recipe(values, row.recipe)
-    text = Prepared.open(recipe, data)
+    text = Corpus.open(recipe, data)
     budget = recipe.budget.resolve(text)
-    least = 1 if recipe.learns == "counts" else recipe.batches.tokens
+    least = 1 if recipe.count_based else recipe.batches.tokens
     if budget.tokens < least:
         raise UsageError(
             f"the budget of {budget.tokens:,.0f} tokens is smaller than one batch of {least:,}: raise it, or lower "
@@ -76,7 +76,7 @@ def resolve_row(plan: PlanConfig, row: RowConfig, data: Path, read: Examples, to
     )
 
 
-def check_held_out(text: Prepared) -> None:
+def check_held_out(text: Corpus) -> None:
     """Objectives over pairs of sentences reject held-out text that has none, as they do training text."""
     if text.recipe.batches.kind != "passages":
         return
@@ -86,12 +86,13 @@ def check_held_out(text: Prepared) -> None:
         if name == "train" or not split.num_documents:
             continue
         try:
-            held_out_passages(text.recipe, form, split, text.tokenizer, None)
+            for each in {form, "single"}:
+                held_out_text(text.recipe, split, text.tokenizer, None).passages(each)
         except DataError as error:
             raise DataError(f"{text.first.folder}, its {name} split: {error}") from error
 
 
-def check_task(task: TaskConfig, row: Recipe, text: Prepared, read: Examples) -> None:
+def check_task(task: TaskConfig, row: Recipe, text: Corpus, read: Examples) -> None:
     """Find what is wrong with a task before any row is trained. A model that does not fit the task has no score for it. read: the
     examples that were read for earlier rows, which are shared by rows with one tokenizer."""
     cls: Any = task_class(task.task)
@@ -103,7 +104,7 @@ def check_task(task: TaskConfig, row: Recipe, text: Prepared, read: Examples) ->
     key = task_name(task), text.tokenizer.hash
     if key not in read:
         files = files_of(train=task.train, valid=task.valid, test=task.test)
-        read[key] = LabelledTexts(recipe, files, text.tokenizer).examples["train"]
+        read[key] = LabelledFiles(recipe, files, text.tokenizer).examples["train"]
     with shapes_only():
         whole = cls.survey(read[key]) | recipe.task
         recipe.model_copy(update={"task": whole}).learner(text.vocab_size)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from zipfile import BadZipFile
 
+from seqloom import migrations
 from seqloom.batches.store import Store
 from seqloom.comparison.folder import items_path, plan_path, prepared_paths, result_path, run_path, task_path
 from seqloom.comparison.records import (
@@ -84,9 +85,13 @@ def changes_of_run(folder: Path, row: Row) -> list[str]:
     config = folder / "config.json"
     if not config.exists():
         return []
-    run = read_record(config, "restore it, or remove the folder that it is in")
+    remedy = "restore it, or remove the folder that it is in"
+    try:
+        run = migrations.RUN.migrate(read_record(config, remedy), config)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{config} is damaged ({error}): {remedy}") from error
     if not isinstance(run.get("recipe"), dict) or not isinstance(run.get("data"), dict):
-        raise ModelError(f"{config} is damaged: restore it, or remove the folder that it is in")
+        raise ModelError(f"{config} is damaged: {remedy}")
     before = Described.model_validate(
         {"name": row.name, "recipe": run["recipe"], "text": run["data"].get("fingerprint")}
     )
@@ -101,8 +106,10 @@ def read_earlier_plan(out: Path) -> EarlierPlan:
     if not path.exists():
         return NO_EARLIER_PLAN
     try:
-        return parse(EarlierPlan, read_record(path, "it is written again"))
-    except (ModelError, ValueError) as error:
+        return parse(EarlierPlan, migrations.COMPARISON.migrate(read_record(path, "it is written again"), path))
+    except migrations.NewerFormat:
+        raise
+    except (ModelError, LookupError, TypeError, ValueError, AttributeError) as error:
         say(f"warning: {path} is damaged ({shorten(error)}); it is written again from the plan")
         return NO_EARLIER_PLAN
 
@@ -111,13 +118,15 @@ def measured_by(path: Path) -> MeasuredBy | None:
     """The suites and tasks of a result; None if it or its items are damaged: then the run is measured again."""
     try:
         values = read_record(path, "")
-        result = parse(JobResult, values)
+        migrations.RESULT.number_of(values, path)
         if "whole" in values or "items" in values:  # older ones have no hashes
             whole = values.pop("whole")
             if whole != digest_of(values) or values["items"] != sha256(items_path(path)):
                 raise ValueError("its SHA-256 is not the recorded one")
         read_items(path)
-        return result.by
+        return parse(JobResult, migrations.RESULT.migrate(values, path)).by
+    except migrations.NewerFormat:
+        raise
     except (ModelError, LookupError, TypeError, ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         say(f"warning: {path} or its .npz is damaged ({shorten(error)}): its run is measured again")
         return None

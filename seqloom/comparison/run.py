@@ -49,9 +49,9 @@ from seqloom.progress import Progress, clock, say
 from seqloom.runs.folder import git_commit
 from seqloom.text.built_in import write_built_in_text
 from seqloom.text.survey import Request
-from seqloom.threads import wait_briefly
 from seqloom.training.interrupt import Interruption
 from seqloom.training.precision import choose_device
+from seqloom.training.threads import wait_briefly
 
 BUSY = 8  # the exit code of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
@@ -268,7 +268,7 @@ class Jobs:
                         bar.advance(1, note=f"{done} of {len(left)} jobs, the last: {job}")
                     else:
                         say(f"{done} of {len(left)} jobs done")
-                if asked() or time.monotonic() > until:
+                if asked.asked or time.monotonic() > until:
                     self.stop()
                     raise Interrupted(f"stopped, {done} of {len(left)} jobs done: rerun the same command to resume")
         return self.failed

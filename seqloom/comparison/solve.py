@@ -13,8 +13,8 @@ from seqloom.batch import Sizes
 from seqloom.batches.loader import Cursor, Loader
 from seqloom.errors import UsageError
 from seqloom.recipes.schema import LARGEST, Recipe, build_recipe
-from seqloom.runs.corpus import Prepared
-from seqloom.runs.language_model import begin_learner
+from seqloom.runs.corpus import Corpus
+from seqloom.runs.dataset import build_learner
 from seqloom.weights import shapes_only
 
 MOST_LAYERS = 1024  # layers are objects, and counting the parameters of many more would fill the memory
@@ -28,7 +28,7 @@ ROUND = 8  # GPUs are several times faster with multiples of this: taken where s
 
 def solve_size(
     recipe: Recipe,
-    text: Prepared,
+    text: Corpus,
     field: str,
     tolerance: float,
     *,
@@ -152,10 +152,9 @@ def nearest(measure: Callable[[int], float], wanted: float, step: int, most: int
     return step * min((low, high), key=lambda count: abs(measure(step * count) - wanted))
 
 
-def sample_sizes(text: Prepared) -> Sizes:
+def sample_sizes(text: Corpus) -> Sizes:
     """The sum over some batches as they will be read, from everywhere in an epoch, as its first ones may be shorter."""
-    learner = begin_learner(text, None, 0)
-    text.spell(learner.backbone.characters)
+    learner = build_learner(text, 0)
     loader = Loader(text.batches(1.0), learner, 0, workers=0)
     plan = loader.plan(0)
     places = sorted({i * len(plan) // BATCHES for i in range(BATCHES)})

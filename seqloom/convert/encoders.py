@@ -18,7 +18,7 @@ ENCODER_VALUES = {
     "attention_dropout": "attention_probs_dropout_prob",
     "norm_eps": "layer_norm_eps",
 }
-ENCODER_USUAL = {
+ENCODER_DEFAULTS = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
@@ -106,7 +106,7 @@ def electra_heads() -> tuple[Head, ...]:
         f"{at}dense_prediction.weight",
         "ElectraForPreTraining",
         {"objective": {"name": "replaced-token", "generator": 0.0}},
-        {"dense": kept(f"{at}dense"), "verdict": kept(f"{at}dense_prediction")},
+        {"dense": kept(f"{at}dense"), "discriminator_head": kept(f"{at}dense_prediction")},
         left_out=("generator.", "guess.", "softmax."),
     )
     bias = "generator_lm_head.bias"
@@ -122,7 +122,7 @@ BERT = Family(
     "bert",
     "bert.",
     ENCODER_VALUES,
-    ENCODER_USUAL,
+    ENCODER_DEFAULTS,
     ENCODER_NEEDED,
     encoder("bert."),
     bert_heads("Bert", "bert."),
@@ -132,7 +132,7 @@ BERT = Family(
 ERNIE = BERT._replace(
     model="ernie",
     prefix="ernie.",
-    usual=ENCODER_USUAL | {"use_task_id": False},
+    defaults=ENCODER_DEFAULTS | {"use_task_id": False},
     needed=ENCODER_NEEDED | {"use_task_id": False},
     table=encoder("ernie."),
     heads=bert_heads("Ernie", "ernie."),
@@ -142,7 +142,7 @@ ROBERTA = BERT._replace(
     model="roberta",
     prefix="roberta.",
     # positions are counted from behind the number of the padding token, 1 unless a folder has another (`counted_from`)
-    usual=ENCODER_USUAL | {"pad_token_id": 1},
+    defaults=ENCODER_DEFAULTS | {"pad_token_id": 1},
     needed=ENCODER_NEEDED | {"pad_token_id": 1},
     table=encoder("roberta.") | {"embedding.positions": kept("roberta.embeddings.position_embeddings", skip=2)},
     heads=roberta_heads("Roberta"),
@@ -155,7 +155,7 @@ ELECTRA = BERT._replace(
     model="electra",
     prefix="electra.",
     values=ENCODER_VALUES | {"embedding_dim": "embedding_size"},
-    usual=ENCODER_USUAL | {"embedding_size": 128},
+    defaults=ENCODER_DEFAULTS | {"embedding_size": 128},
     table=encoder("electra.") | {"embedding.project": kept("electra.embeddings_project")},
     heads=electra_heads(),
     activations={"gelu": "gelu"},
@@ -166,7 +166,7 @@ ALBERT = BERT._replace(
     model="albert",
     prefix="albert.",
     values=ENCODER_VALUES | {"embedding_dim": "embedding_size"},
-    usual=ENCODER_USUAL
+    defaults=ENCODER_DEFAULTS
     | {
         "hidden_act": "gelu_new",
         "hidden_dropout_prob": 0.0,

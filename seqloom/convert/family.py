@@ -27,7 +27,7 @@ class Family(NamedTuple):
     model: str  # ours
     prefix: str  # of the body's tensors
     values: dict[str, str]  # ours ← theirs
-    usual: dict[str, Any]  # what is meant where a config.json leaves it out
+    defaults: dict[str, Any]  # what is meant where a config.json leaves it out
     needed: dict[str, Any]  # what ours cannot do otherwise
     table: Table  # of the body
     heads: tuple[Head, ...]

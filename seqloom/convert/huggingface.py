@@ -43,8 +43,9 @@ from seqloom.recipes.library import labelled
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.card import made_by
 from seqloom.runs.folder import BOUND, RUN, WEIGHTS, clear, describe
-from seqloom.runs.language_model import FolderOfOthers, Run
-from seqloom.runs.language_model import load as load_run
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import FolderOfOthers
+from seqloom.runs.load import load as load_run
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class

@@ -16,7 +16,7 @@ from seqloom.errors import ModelError
 
 LONGEST = 1 << 16  # positions are computed, so no weights bear them out
 SAME = ("layers", "attention_heads", "ffn_dim")  # of encoder and decoder
-USUAL = {
+DEFAULTS = {
     "share_encoder_decoder_embeddings": True,
     "tie_word_embeddings": True,
     "normalize_before": False,
@@ -25,7 +25,7 @@ USUAL = {
     "static_position_embeddings": True,
     "attention_dropout": 0.0,
 }
-NEEDED = {name: value for name, value in USUAL.items() if name != "attention_dropout"} | {"scale_embedding": True}
+NEEDED = {name: value for name, value in DEFAULTS.items() if name != "attention_dropout"} | {"scale_embedding": True}
 TABLE = "model.shared.weight"
 REPEATED = dict.fromkeys(
     ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"), TABLE
@@ -89,7 +89,7 @@ MARIAN = Family(
         "dropout": "dropout",
         "attention_dropout": "attention_dropout",
     },
-    USUAL,
+    DEFAULTS,
     NEEDED,
     {"encoder.embedding.token": kept("model.shared")} | side("encoder") | side("decoder"),
     (

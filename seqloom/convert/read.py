@@ -50,7 +50,7 @@ def told(learner: Learner, vocabulary: Vocabulary) -> dict[str, Tensor]:
     for module in learner.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):
             setattr(module, name, torch.zeros(buffer.shape, dtype=buffer.dtype))
-    learner.introduce(vocabulary)
+    learner.set_vocabulary(vocabulary)
     parameters = dict(learner.named_parameters(remove_duplicate=False))
     return {name: tensor for name, tensor in learner.state_dict().items() if name not in parameters}
 

@@ -36,7 +36,7 @@ def family_of(config: dict[str, Any], where: str) -> Family:
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ModelError(f"{where}: model_type {shown(kind)} is none of those that can be read: {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
-    padding = (family.usual | config).get("pad_token_id")
+    padding = (family.defaults | config).get("pad_token_id")
     if family.skip and (type(padding) is not int or not 0 <= padding < LARGEST):
         raise ModelError(
             f"{where}: pad_token_id = {shown(padding)} must be the number of a token: positions begin behind it"
@@ -46,7 +46,7 @@ def family_of(config: dict[str, Any], where: str) -> Family:
 
 def read_values(family: Family, config: dict[str, Any], names: set[str], where: str) -> dict[str, Any]:
     """Of our Config. names: those of the tensors, with the prefix of the family."""
-    full = family.usual | config
+    full = family.defaults | config
     keys = [*family.values.values(), *family.needed, *([family.activation] if family.activation else [])]
     missing = [key for key in keys if key not in full]
     if missing:
@@ -58,7 +58,7 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
             )
     values: dict[str, Any] = {}
     for ours, theirs in family.values.items():
-        value, usual = full[theirs], family.usual.get(theirs, 0)
+        value, usual = full[theirs], family.defaults.get(theirs, 0)
         if ours in NUMBERS:
             right, kind = type(value) in (int, float) and 0 <= value < 1, "a number from 0 to 1"
         else:

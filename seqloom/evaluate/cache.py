@@ -66,7 +66,7 @@ def cached(
 
 def check(learner: LeftToRight, size: int, theta: float | None, share: float | None) -> None:
     backbone = learner.backbone
-    if not backbone.recurrent or backbone.counted:
+    if not backbone.recurrent:
         raise UsageError(
             "--cache is for recurrent networks, whose hidden states it compares: leave it out for this model"
         )
@@ -146,4 +146,4 @@ def states(
             fresh = pytree.tree_map(lambda new, old: torch.cat((old.to(new.dtype), new[1:])), fresh, state)
         output = backbone(part.batch, state=fresh)
         state = select(output.state, torch.tensor([len(starts) - 1], device=device))
-        yield output.hidden, part.following
+        yield output.hidden, part.targets

@@ -69,7 +69,7 @@ def continued(
             owner = text[index][example.batch.owner.numpy()[where]]
             example = to_device(example, device)
             chosen = torch.from_numpy(where).to(device)
-            hidden, targets = learner.backbone(example.batch).hidden[chosen], example.following[chosen]
+            hidden, targets = learner.backbone(example.batch).hidden[chosen], example.targets[chosen]
             rows, sums, best = chunk_rows(hidden, learner.backbone.vocab_size), [], []
             for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
                 scores = wide(learner.softmax(h)).log_softmax(1)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import Backbone, Ragged, pack, to_device, wide
-from seqloom.batches.enclosed import Enclosed
 from seqloom.batches.plan import portions
+from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.blocks import pooling
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
@@ -33,7 +33,7 @@ class Encoder:
     """before, after: the tokens around a text as this backbone is used to them."""
 
     def __init__(self, backbone: Backbone, before: Sequence[int], after: Sequence[int], device: torch.device):
-        if backbone.counted:
+        if backbone.learns_from == "counts":
             raise UsageError("this model counts words and has no vectors: use one that has, from lstm to bert")
         self.backbone, self.before, self.after, self.device = backbone, before, after, device
 
@@ -79,7 +79,7 @@ class Encoder:
         if pool not in POOLS:
             raise UsageError(unknown_name("pooling", pool, pool, list(POOLS)))
         shape = self.shape(layers)  # which layers there are is known before anything is computed
-        found = Enclosed(texts, self.before, self.after)
+        found = SpecialTokenTexts(texts, self.before, self.after)
         found.check(self.backbone.max_len, names)
         found.characters = spell(found.flat)
         borders = np.concatenate(([0], np.cumsum(found.sizes)))
@@ -114,5 +114,5 @@ class Encoder:
     def pooled(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
         if pool == "none":
             return states[own]
-        special = pool == "first" and self.backbone.summary == "first"
+        special = pool == "first" and self.backbone.head_style.pooling == "first"
         return pooling.pool(states, batch, pool, None if special else own)

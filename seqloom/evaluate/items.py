@@ -45,9 +45,9 @@ def judged(learner: Transfer, task: str, examples: Sequence[Any], answers: Answe
     every = np.arange(len(examples))
 
     def score(index: np.ndarray) -> float:
-        return learner.scores([examples[i] for i in index], [answers[i] for i in index])[learner.headline]
+        return learner.scores([examples[i] for i in index], [answers[i] for i in index])[learner.main_metric]
 
-    return Judged({learner.headline: Score(every, score)}, [])
+    return Judged({learner.main_metric: Score(every, score)}, [])
 
 
 # ---- classes

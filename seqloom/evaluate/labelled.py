@@ -1,6 +1,6 @@
 """What a task tells about texts, and how well: loss, answers and scores over any number of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,54 +9,51 @@ import torch
 from seqloom.batch import to_device
 from seqloom.batches.labelled import Examples, batch_of
 from seqloom.batches.plan import portions
-from seqloom.evaluate.perplexity import never
+from seqloom.evaluate.perplexity import Stop, never
 from seqloom.progress import Progress
 from seqloom.tasks.transfer import Transfer
 
 
 @torch.inference_mode()
-def tell(
+def predict_examples(
     learner: Transfer,
     examples: Examples,
     asked: Sequence[Any],
     device: torch.device,
-    stop: Callable[[], bool] = never,
+    stop: Stop = never,
     title: str = "predict",
     batch_tokens: int = 16384,
-) -> tuple[list[dict[str, Any]], float] | None:
-    """An answer for each example in its place, and the mean loss (NaN where no label is known); None if asked to stop."""
+) -> tuple[list[dict[str, Any]], float]:
+    """An answer for each example in its place, and the mean loss (NaN where no label is known)."""
     answers: list[dict[str, Any]] = [{}] * len(asked)
     sizes = np.array([sum(len(row.ids) for row in rows) for rows in examples.rows])
     order = np.argsort(sizes, kind="stable")  # lengths that are alike together
     total = count = 0.0
     with Progress(title, total=len(order), unit="examples") as bar:
         for part in portions([sizes[order]], [batch_tokens]) if len(order) else ():
-            if stop():
-                return None
+            stop()
             index = order[part]
             rows = [examples.rows[i] for i in index]
             example = to_device(batch_of(rows), device)
-            told = learner.told(learner.features(example.batch)[0], example)
-            loss = learner.judged(told, example)
+            logits = learner.logits(learner.features(example.batch)[0], example)
+            loss = learner.loss(logits, example)
             total, count = total + float(loss.total), count + float(loss.count)
-            found = learner.answers(told, example, [asked[i] for i in index], rows)
+            found = learner.predictions(logits, example, [asked[i] for i in index], rows)
             for i, answer in zip(index, found, strict=True):
                 answers[i] = answer
             bar.advance(len(index))
     return answers, total / count if count else float("nan")
 
 
-def judge(
+def evaluate_examples(
     learner: Transfer,
     examples: Examples,
     asked: Sequence[Any],
     device: torch.device,
-    stop: Callable[[], bool] = never,
+    stop: Stop = never,
     title: str = "validate",
-) -> dict[str, Any] | None:
-    """Loss and scores; `score` is the one that its task is known by. None if asked to stop."""
-    found = tell(learner, examples, asked, device, stop, title)
-    if found is None:
-        return None
-    scores = learner.scores(asked, found[0])
-    return {"loss": found[1], "score": scores[learner.headline], **scores}
+) -> dict[str, Any]:
+    """Loss and scores; `score` is the one that its task is known by."""
+    answers, loss = predict_examples(learner, examples, asked, device, stop, title)
+    scores = learner.scores(asked, answers)
+    return {"loss": loss, "score": scores[learner.main_metric], **scores}

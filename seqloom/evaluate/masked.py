@@ -9,7 +9,6 @@ are asked for the same words in the same places. What else an objective tells is
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ import torch
 from seqloom.batch import IGNORE, to_device
 from seqloom.batches.languages import Told
 from seqloom.batches.passages import Passages
-from seqloom.evaluate.perplexity import never
+from seqloom.evaluate.perplexity import Stop, never
 from seqloom.objectives.masked import MaskedLM
 from seqloom.progress import Progress
 from seqloom.randomness import derive_seed
@@ -45,16 +44,12 @@ def masked_loss(
     device: torch.device,
     *,
     limit: int | None = None,
-    stop: Callable[[], bool] = never,
+    stop: Stop = never,
     title: str = "evaluate",
-) -> dict[str, Any] | None:
-    """The metrics of one split, or of about `limit` tokens of it; None if `stop` said so on the way."""
-    own = gone_through(learner, held_out.own, device, limit, stop, title)
-    if own is None:
-        return None
-    alone = own if held_out.alone is None else gone_through(learner, held_out.alone, device, limit, stop, title)
-    if alone is None:
-        return None
+) -> dict[str, Any]:
+    """The metrics of one split, or of about `limit` tokens of it."""
+    own = sum_losses(learner, held_out.own, device, limit, stop, title)
+    alone = own if held_out.alone is None else sum_losses(learner, held_out.alone, device, limit, stop, title)
     more, masked = own.more, int(alone.more["hidden"])
     loss = alone.more["hidden_nats"] / max(masked, 1)
     # what is learnt by, and what the hidden words alone cost
@@ -69,14 +64,14 @@ def masked_loss(
     return result
 
 
-def gone_through(
+def sum_losses(
     learner: MaskedLM,
     passages: Passages | Told,
     device: torch.device,
     limit: int | None,
-    stop: Callable[[], bool],
+    stop: Stop,
     title: str,
-) -> Sums | None:
+) -> Sums:
     plan = passages.plan(SEED, 0)
     sums: dict[str, float] = {}
     nats, targets, tokens = 0.0, 0, 0
@@ -85,8 +80,7 @@ def gone_through(
     try:
         with Progress(title, total=float(limit or passages.split.num_tokens), unit="tokens") as bar, torch.no_grad():
             for i in range(len(plan)):
-                if stop():
-                    return None
+                stop()
                 rng = torch.Generator().manual_seed(derive_seed(SEED, i))
                 example = learner.corrupt(plan.batch(i), rng)  # type: ignore[arg-type]
                 sizes = example.sizes()

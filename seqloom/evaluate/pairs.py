@@ -1,6 +1,5 @@
 """Sentences and their translations in one space: which of all is the nearest to each, and how well hidden words are guessed."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from seqloom.batch import IGNORE, Backbone, to_device
 from seqloom.batches.pairs import EncodedPairs, pair_batch
-from seqloom.evaluate.perplexity import never
+from seqloom.evaluate.perplexity import Stop, never
 from seqloom.objectives.translation_lm import TranslationLM, apart
 from seqloom.randomness import derive_seed
 
@@ -46,15 +45,14 @@ def retrieval(source: Tensor, target: Tensor) -> dict[str, float]:
 
 
 def parallel_loss(
-    learner: TranslationLM, pairs: EncodedPairs, device: torch.device, stop: Callable[[], bool] = never
-) -> dict[str, Any] | None:
-    """The loss of words hidden in either side alone, and retrieval; None if asked to stop."""
+    learner: TranslationLM, pairs: EncodedPairs, device: torch.device, stop: Stop = never
+) -> dict[str, Any]:
+    """The loss of words hidden in either side alone, and retrieval."""
     nats, targets = 0.0, 0
     hidden_nats = hidden_count = right = 0.0
     with torch.inference_mode():
         for start in range(0, len(pairs), PAIRS):
-            if stop():
-                return None
+            stop()
             index = np.arange(start, min(start + PAIRS, len(pairs)))
             example = super(TranslationLM, learner).corrupt(
                 apart(pair_batch(pairs, index)), torch.Generator().manual_seed(derive_seed(0, start))

@@ -30,8 +30,11 @@ CHUNK = 256  # tokens a carried model reads at once
 PART = 8  # parts of long documents are so many times as long as their warm-up
 
 
-def never() -> bool:
-    return False
+Stop = Callable[[], None]  # called now and then: raises Interrupted where somebody has asked the run to stop
+
+
+def never() -> None:
+    """Nobody asks to stop."""
 
 
 def perplexity(
@@ -46,10 +49,10 @@ def perplexity(
     warmup: int | None = None,
     limit: int | None = None,
     items: bool = False,
-    stop: Callable[[], bool] = never,
+    stop: Stop = never,
     title: str = "",
-) -> dict[str, Any] | None:
-    """The metrics of one split, or of its first `limit` tokens; None if `stop` said so on the way.
+) -> dict[str, Any]:
+    """The metrics of one split, or of its first `limit` tokens.
 
     warmup: of recurrent models, read long documents in parts side by side, each begun with so many tokens that are not counted;
     None reads every document from its start to its end, which is exact and slow where there are few of them.
@@ -58,7 +61,7 @@ def perplexity(
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
     borders = split.offsets if limit is None else clipped(split.offsets, limit)
     if carry:
-        if not learner.backbone.recurrent:
+        if not learner.backbone.carries:
             raise UsageError("--carry is for recurrent models: leave it out for this model, which carries no state")
         borders = borders[[0, -1]]
     losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens, warmup)
@@ -75,8 +78,7 @@ def perplexity(
                     documents += np.bincount(owner, part.double().cpu().numpy(), split.num_documents)
                 tokens += part.shape[0]
                 bar.advance(part.shape[0])
-                if stop():
-                    return None
+                stop()
     finally:
         learner.train(was_training)
     assert tokens == int(borders[-1])
@@ -110,7 +112,7 @@ def token_losses(
 ) -> tuple["Losses", str]:
     """−log p of every token within the borders, in batches, and a name for the context they were given."""
     backbone = learner.backbone
-    if backbone.recurrent:
+    if backbone.carries:
         how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
         return carried(learner, split, borders, device, batch_tokens, warmup), how
     longest = backbone.max_len if max_len is None else max_len

@@ -1,14 +1,13 @@
 """How well a translator knows held-out pairs, and how well it translates held-out sources."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from seqloom.batch import IGNORE, to_device
 from seqloom.batches.pairs import EncodedPairs, pair_batch
-from seqloom.evaluate.perplexity import never
+from seqloom.evaluate.perplexity import Stop, never
 from seqloom.progress import Progress
 from seqloom.tasks.translate import Translate
 
@@ -19,23 +18,22 @@ def pair_loss(
     pairs: EncodedPairs,
     device: torch.device,
     budget: int = 8192,
-    stop: Callable[[], bool] = never,
-) -> dict[str, float] | None:
-    """The loss of the true translations, in nats a token, the end of each included; None if asked to stop."""
+    stop: Stop = never,
+) -> dict[str, float]:
+    """The loss of the true translations, in nats a token, the end of each included."""
     order = np.lexsort((pairs.source.lengths, pairs.target.lengths))  # lengths that are alike together
     total, count, done = 0.0, 0, 0
     widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + 1
     with Progress("validate", total=len(order), unit="pairs") as bar:
         while done < len(order):
-            if stop():
-                return None
+            stop()
             # as many as their grid has room for
             room = np.maximum.accumulate(widest[done:]) * np.arange(1, len(order) - done + 1)
             many = max(int(np.searchsorted(room, budget, side="right")), 1)
             batch = to_device(pair_batch(pairs, order[done : done + many]), device)
             losses = learner.losses(batch)
             total += losses.double().sum().item()
-            count += int((batch.following != IGNORE).sum())
+            count += int((batch.targets != IGNORE).sum())
             done += many
             bar.advance(many)
     loss = total / count

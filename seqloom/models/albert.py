@@ -5,12 +5,13 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.stack import Stack
 from seqloom.models.bert import Bert
 
 
 class Albert(Bert):
-    paper, year = "Lan et al., ALBERT: A lite BERT for self-supervised learning", 2020
+    lineage = Lineage("Lan et al., ALBERT: A lite BERT for self-supervised learning", 2020)
 
     class Config(Bert.Config):
         vocab_size: int = Field(30000, gt=0)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from pydantic import Field
 
-from seqloom.batch import Context, Edit, Output, Ragged, State
+from seqloom.batch import Context, Edit, Lineage, Output, Ragged, State
 from seqloom.blocks.dropout import DroppedEmbedding, LockedDropout, LockedLayer, WeightDroppedLstm
 from seqloom.blocks.recurrent import RecurrentStack, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
@@ -33,8 +33,8 @@ PUBLISHED = {
 class AwdLstm(StackedBackbone):
     """num_layers of `dim` units; the last one gives as many numbers as a word has, so that the output layer may be tied."""
 
-    paper, year = "Merity et al., Regularizing and optimizing LSTM language models", 2017
-    recurrent = True
+    lineage = Lineage("Merity et al., Regularizing and optimizing LSTM language models", 2017)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

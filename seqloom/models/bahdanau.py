@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged
+from seqloom.batch import Context, Lineage, Ragged
 from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
@@ -59,7 +59,11 @@ class Decoder(AlignedDecoder):
 class Bahdanau(RecurrentEncoderDecoder):
     """A bidirectional encoder, additive scores, a gated unit that reads what it sees."""
 
-    paper, year = "Bahdanau et al., Neural machine translation by jointly learning to align and translate", 2015
+    lineage = Lineage(
+        "Bahdanau et al., Neural machine translation by jointly learning to align and translate",
+        2015,
+        "encoder–decoder",
+    )
 
     class Config(AlignedConfig):
         vocab_size: int = Field(30000, gt=0)

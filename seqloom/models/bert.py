@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from torch import nn
 
+from seqloom.batch import HeadStyle, Lineage
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -21,8 +22,8 @@ from seqloom.config import Config as BaseConfig
 class Bert(BidirectionalBackbone):
     """Tokens + learned positions + segments, normalised; post-norm layers, GELU; a pooler on the first token."""
 
-    paper, year = "Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018
-    summarised = "tanh"
+    lineage = Lineage("Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018)
+    head_style = HeadStyle(pooling="first", hidden_activation="tanh")
 
     class Config(BaseConfig):
         vocab_size: int = Field(30522, gt=0)
@@ -58,8 +59,10 @@ class Bert(BidirectionalBackbone):
     def __init__(self, config: Config):
         pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
         super().__init__(self.embed(config), self.layers(config), config.dim, pooler)
-        self.max_len, self.activation, self.eps = config.max_len, config.activation, config.norm_eps
-        self.parted = config.num_segments > 1 and not self.told_language
+        self.max_len = config.max_len
+        self.head_style = self.head_style._replace(activation=config.activation, eps=config.norm_eps)
+        if self.segment_kind != "languages":
+            self.segment_kind = "texts" if config.num_segments > 1 else ""
 
     @staticmethod
     def embed(config: Config, embedding_dim: int | None = None) -> TokenEmbedding:

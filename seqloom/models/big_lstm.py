@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from seqloom.batch import Vocabulary
+from seqloom.batch import Lineage, Vocabulary
 from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
@@ -26,8 +26,8 @@ class BigLstm(StackedBackbone):
     With inputs = "words" it has a table of word vectors in place of the characters, and is the paper's other large model.
     """
 
-    paper, year = "Józefowicz et al., Exploring the limits of language modeling", 2016
-    recurrent = True
+    lineage = Lineage("Józefowicz et al., Exploring the limits of language modeling", 2016)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -82,7 +82,6 @@ class BigLstm(StackedBackbone):
             "none",
         )
         super().__init__(embedding, stack, width)
-        self.characters = config.max_chars if config.inputs == "characters" else 0
 
     @property
     def vocab_size(self) -> int:
@@ -92,10 +91,10 @@ class BigLstm(StackedBackbone):
     def init_weights(self) -> None:
         init_lstm(self)
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         if isinstance(self.embedding, CharacterEmbedding):
-            self.embedding.introduce(vocabulary)
+            self.embedding.set_vocabulary(vocabulary)
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         if isinstance(self.embedding, CharacterEmbedding):
-            self.embedding.settle()
+            self.embedding.validate_loaded()

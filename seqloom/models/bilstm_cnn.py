@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Ragged, Vocabulary
+from seqloom.batch import HeadStyle, Lineage, Ragged, Vocabulary
 from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
@@ -25,6 +25,7 @@ class SpeltEmbedding(nn.Module):
     def __init__(self, vocab_size: int, dim: int, cnn: CharacterCnn):
         super().__init__()
         self.token, self.spelt = nn.Embedding(vocab_size, dim), CharacterEmbedding(vocab_size, cnn)
+        self.characters = cnn.max_chars
 
     def forward(self, batch: Ragged) -> Tensor:
         return torch.cat((self.token(batch.ids), self.spelt(batch)), 1)
@@ -33,10 +34,11 @@ class SpeltEmbedding(nn.Module):
 class BilstmCnn(BidirectionalBackbone):
     """filters: (width, how many) of the convolutions over max_chars characters; dim: of both directions together."""
 
-    paper, year = "Ma & Hovy, End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF", 2016
-    summary = "mean"
-    pretrains = False
-    kind = "bidirectional LSTM"
+    lineage = Lineage(
+        "Ma & Hovy, End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF", 2016, "bidirectional LSTM"
+    )
+    head_style = HeadStyle(pooling="mean")
+    learns_from = "labels"
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -62,13 +64,12 @@ class BilstmCnn(BidirectionalBackbone):
         layers = [Bidirectional(LstmCell(reads, half), LstmCell(reads, half), config.dropout) for reads in widths]
         embedding = SpeltEmbedding(config.vocab_size, config.embedding_dim, cnn)
         super().__init__(embedding, Stack(layers, top=nn.Dropout(config.dropout)), config.dim)
-        self.characters = config.max_chars
 
     def init_weights(self) -> None:
         init_lstm(self)
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
-        self.embedding.spelt.introduce(vocabulary)
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.embedding.spelt.set_vocabulary(vocabulary)
 
-    def settle(self) -> None:
-        self.embedding.spelt.settle()
+    def validate_loaded(self) -> None:
+        self.embedding.spelt.validate_loaded()

@@ -6,12 +6,13 @@ Both of its halves are this body: the discriminator, which is kept, and a narrow
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import HeadStyle, Lineage
 from seqloom.models.bert import Bert
 
 
 class Electra(Bert):
-    paper, year = "Clark et al., ELECTRA: Pre-training text encoders as discriminators", 2020
-    summarised = "gelu"
+    lineage = Lineage("Clark et al., ELECTRA: Pre-training text encoders as discriminators", 2020)
+    head_style = HeadStyle(pooling="first", hidden_activation="gelu")
 
     class Config(Bert.Config):
         embedding_dim: int | None = Field(None, gt=0, description="dim unless given")

@@ -5,11 +5,12 @@ The body is BERT's; what differs is the objective, which masks words, phrases an
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
 
 
 class Ernie(Bert):
-    paper, year = "Sun et al., ERNIE: Enhanced representation through knowledge integration", 2019
+    lineage = Lineage("Sun et al., ERNIE: Enhanced representation through knowledge integration", 2019)
 
     class Config(Bert.Config):
         vocab_size: int = Field(18000, gt=0)

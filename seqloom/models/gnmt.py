@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged, State
+from seqloom.batch import Context, Lineage, Ragged, State
 from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
 from seqloom.blocks.connections import Residual
 from seqloom.blocks.embedding import TokenEmbedding
@@ -25,7 +25,7 @@ from seqloom.blocks.stack import Stack
 
 
 class Upper(Residual):
-    lets_through = False  # two layers lie between it and the embedding
+    identity_path = False  # two layers lie between it and the embedding
 
 
 class RemindedLayer(RecurrentLayer):
@@ -56,7 +56,7 @@ class Decoder(AlignedDecoder):
 class Gnmt(RecurrentEncoderDecoder):
     """Eight LSTM layers on either side."""
 
-    paper, year = "Wu et al., Google's neural machine translation system", 2016
+    lineage = Lineage("Wu et al., Google's neural machine translation system", 2016, "encoder–decoder")
 
     class Config(AlignedConfig):
         vocab_size: int = Field(32000, gt=0)

@@ -7,6 +7,7 @@ transfer inputs (start, delimiter, extract) belong to the tasks.
 from pydantic import Field, model_validator
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -19,7 +20,7 @@ from seqloom.config import Config as BaseConfig
 class Gpt(StackedBackbone):
     """Learned positions, post-norm layers, GELU, tied output embedding."""
 
-    paper, year = "Radford et al., Improving language understanding by generative pre-training", 2018
+    lineage = Lineage("Radford et al., Improving language understanding by generative pre-training", 2018)
 
     class Config(BaseConfig):
         vocab_size: int = Field(40478, gt=0)

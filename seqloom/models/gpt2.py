@@ -6,6 +6,7 @@ Departures from the paper: attention dropout defaults to 0 (a non-zero value lea
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.attention import SelfAttention
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -18,7 +19,7 @@ from seqloom.models.gpt import Gpt
 class Gpt2(StackedBackbone):
     """Pre-norm, and what each layer adds to the residual path starts smaller the more layers there are."""
 
-    paper, year = "Radford et al., Language models are unsupervised multitask learners", 2019
+    lineage = Lineage("Radford et al., Language models are unsupervised multitask learners", 2019)
 
     class Config(Gpt.Config):
         vocab_size: int = Field(50257, gt=0)

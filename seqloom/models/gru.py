@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import GruCell, init_recurrent
@@ -12,8 +13,8 @@ from seqloom.config import Config as BaseConfig
 class Gru(StackedBackbone):
     """Two gates decide how much of the old state is read and how much of it is kept."""
 
-    paper, year = "Cho et al., Learning phrase representations using RNN encoder–decoder", 2014
-    recurrent = True
+    lineage = Lineage("Cho et al., Learning phrase representations using RNN encoder–decoder", 2014)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

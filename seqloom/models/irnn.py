@@ -10,6 +10,7 @@ until the run diverges, at every rate that was tried (3e-4 to 4e-3).
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import ElmanCell, init_recurrent
@@ -20,8 +21,8 @@ from seqloom.config import Config as BaseConfig
 class Irnn(StackedBackbone):
     """h(t) = max(0, W x(t) + U h(t−1) + b) with U = scale · 1 and b = 0 at first: with scale 1 a sum that forgets nothing."""
 
-    paper, year = "Le et al., A simple way to initialize recurrent networks of rectified linear units", 2015
-    recurrent = True
+    lineage = Lineage("Le et al., A simple way to initialize recurrent networks of rectified linear units", 2015)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

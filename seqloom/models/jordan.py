@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged
+from seqloom.batch import Context, Lineage, Ragged
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.layers import Mixed
@@ -57,8 +57,8 @@ class JordanLayer(nn.Module):
 class Jordan(StackedBackbone):
     """alpha: how much of the state is left after a word. 0 makes it a bigram model: the last word is all that it knows."""
 
-    paper, year = "Jordan, Serial order: a parallel distributed processing approach", 1986
-    recurrent = True
+    lineage = Lineage("Jordan, Serial order: a parallel distributed processing approach", 1986)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

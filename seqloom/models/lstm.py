@@ -5,6 +5,7 @@ Departures: the forget gates start open (bias 1; Józefowicz et al., 2015).
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import LstmCell, init_lstm
@@ -15,8 +16,10 @@ from seqloom.config import Config as BaseConfig
 class Lstm(StackedBackbone):
     """A cell that is written, kept and read through gates. proj_dim: h is projected to that width (Sak et al., 2014)."""
 
-    paper, year = "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)", 2014
-    recurrent = True
+    lineage = Lineage(
+        "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)", 2014
+    )
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged, State
+from seqloom.batch import Context, Lineage, Ragged, State
 from seqloom.blocks.alignment import AlignedConfig, AlignedDecoder, Alignment, Memory, ScoreName
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
@@ -87,7 +87,9 @@ class Decoder(AlignedDecoder):
 class Luong(RecurrentEncoderDecoder):
     """Reversed sources, LSTM layers, six scores, input feeding."""
 
-    paper, year = "Luong et al., Effective approaches to attention-based neural machine translation", 2015
+    lineage = Lineage(
+        "Luong et al., Effective approaches to attention-based neural machine translation", 2015, "encoder–decoder"
+    )
 
     class Config(AlignedConfig):
         vocab_size: int = Field(50000, gt=0)

@@ -7,7 +7,7 @@ As a backbone it remembers which runs of its last words it knows; what follows t
 import torch
 from pydantic import Field
 
-from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Lineage, Output, Ragged, State
 from seqloom.blocks.trie import Trie
 from seqloom.config import Config as BaseConfig
 
@@ -15,9 +15,11 @@ from seqloom.config import Config as BaseConfig
 class Ngram(Backbone):
     """hidden (T, order): column j is the number of the run of the last j words, −1 where it is unknown."""
 
-    paper, year = "Chen & Goodman, An empirical study of smoothing techniques (after Kneser & Ney, 1995)", 1998
-    recurrent = True
-    counted, kind = True, "counts"
+    lineage = Lineage(
+        "Chen & Goodman, An empirical study of smoothing techniques (after Kneser & Ney, 1995)", 1998, "counts"
+    )
+    carries = True
+    learns_from = "counts"
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Lineage, Output, Ragged, State
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.config import Config as BaseConfig
@@ -23,10 +23,8 @@ class Nnlm(Backbone):
     of the window are zero vectors. The embeddings are narrower than what the output layer reads, so the two are not tied.
     """
 
-    paper, year = "Bengio et al., A neural probabilistic language model", 2003
-    recurrent = True  # it carries a state of constant size, though no loop is needed to compute it
-    kind = "feed-forward"
-    gates = (("h",),)
+    lineage = Lineage("Bengio et al., A neural probabilistic language model", 2003, "feed-forward")
+    recurrent = carries = True  # a state of constant size, though no loop is needed to compute it
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -52,6 +50,10 @@ class Nnlm(Backbone):
         self.units = nn.Linear(width, config.dim)
         self.dropout = nn.Dropout(config.dropout)
         self.init_weights()
+
+    @property
+    def gates(self) -> tuple[tuple[str, ...], ...]:
+        return (("h",),)
 
     @property
     def table(self) -> nn.Embedding:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import ElmanCell, init_recurrent
@@ -17,8 +18,8 @@ from seqloom.config import Config as BaseConfig
 class Rnn(StackedBackbone):
     """h(t) = f(W x(t) + U h(t−1) + b), num_layers deep."""
 
-    paper, year = "Mikolov et al., Recurrent neural network based language model (after Elman, 1990)", 2010
-    recurrent = True
+    lineage = Lineage("Mikolov et al., Recurrent neural network based language model (after Elman, 1990)", 2010)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

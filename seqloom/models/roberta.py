@@ -6,11 +6,12 @@ only the segments, the pooler that the next sentence was told from, and the norm
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
 
 
 class Roberta(Bert):
-    paper, year = "Liu et al., RoBERTa: A robustly optimized BERT pretraining approach", 2019
+    lineage = Lineage("Liu et al., RoBERTa: A robustly optimized BERT pretraining approach", 2019)
 
     class Config(Bert.Config):
         vocab_size: int = Field(50265, gt=0)

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Edit, Output, Ragged, State
+from seqloom.batch import Context, Edit, Lineage, Output, Ragged, State
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
@@ -28,7 +28,7 @@ from seqloom.config import Config as BaseConfig
 class Decoder(StackedBackbone):
     """Begins with the encoder's last states and never looks back."""
 
-    recurrent = True
+    recurrent = carries = True
 
     def forward(
         self,
@@ -81,7 +81,7 @@ class ReminderDecoder(Decoder):
 class Seq2seq(RecurrentEncoderDecoder):
     """Two stacks that share nothing but a state."""
 
-    paper, year = "Sutskever et al., Sequence to sequence learning with neural networks", 2014
+    lineage = Lineage("Sutskever et al., Sequence to sequence learning with neural networks", 2014, "encoder–decoder")
     aligned = False
 
     class Config(BaseConfig):

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import HeadStyle, Lineage
 from seqloom.blocks.characters import Number
 from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.embedding import TokenEmbedding
@@ -22,10 +23,9 @@ Width = Annotated[int, Field(ge=1, le=128)]
 class TextCnn(BidirectionalBackbone):
     """filters: (width in tokens, how many)."""
 
-    paper, year = "Kim, Convolutional neural networks for sentence classification", 2014
-    summary = "max"
-    pretrains = False
-    kind = "convolutional"
+    lineage = Lineage("Kim, Convolutional neural networks for sentence classification", 2014, "convolutional")
+    head_style = HeadStyle(pooling="max")
+    learns_from = "labels"
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)

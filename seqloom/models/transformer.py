@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.batch import Context, Edit, EncoderDecoder, Output, Ragged, State
+from seqloom.batch import Context, Edit, EncoderDecoder, Lineage, Output, Ragged, State
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, CrossAttention, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -58,7 +58,7 @@ class Decoder(Encoder):
 class Transformer(EncoderDecoder):
     """Sinusoid positions, post-norm layers, ReLU, one table for both languages and the output layer."""
 
-    paper, year = "Vaswani et al., Attention is all you need", 2017
+    lineage = Lineage("Vaswani et al., Attention is all you need", 2017, "encoder–decoder")
 
     class Config(BaseConfig):
         vocab_size: int = Field(37000, gt=0)

@@ -5,12 +5,13 @@ A segment is a language here. Departures from the paper: weights start as BERT's
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
 
 
 class Xlm(Bert):
-    paper, year = "Lample & Conneau, Cross-lingual language model pretraining", 2019
-    told_language = True
+    lineage = Lineage("Lample & Conneau, Cross-lingual language model pretraining", 2019)
+    segment_kind = "languages"
 
     class Config(Bert.Config):
         vocab_size: int = Field(95000, gt=0)

@@ -5,11 +5,12 @@ The model is RoBERTa; languages are drawn by smoothed shares, and not told to it
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.roberta import Roberta
 
 
 class XlmR(Roberta):
-    paper, year = "Conneau et al., Unsupervised cross-lingual representation learning at scale", 2020
+    lineage = Lineage("Conneau et al., Unsupervised cross-lingual representation learning at scale", 2020)
 
     class Config(Roberta.Config):
         vocab_size: int = Field(250002, gt=0)

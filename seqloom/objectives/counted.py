@@ -43,7 +43,7 @@ class KneserNey(nn.Module):
     def device(self) -> torch.device:
         return self.get_buffer("counts1").device
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         """Checks the counts and makes the shares from them. ValueError where they cannot be counts."""
         if not bool(((self.discounts > 0) & (self.discounts <= torch.arange(1, 4, device=self.device))).all()):
             raise ValueError("a discount is not above 0 and at most the count that it is taken from")
@@ -91,10 +91,11 @@ class Counted(LeftToRight):
 
     backbone: Ngram
     softmax: KneserNey
+    count_based = True
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        return issubclass(model, Backbone) and model.counted
+        return issubclass(model, Backbone) and model.learns_from == "counts"
 
     class Config(BaseConfig):
         pass
@@ -111,12 +112,12 @@ class Counted(LeftToRight):
         counts = [self.softmax.get_buffer(f"counts{k}") for k in range(1, self.backbone.order + 1)]
         return sum(int((c > 0).sum()) for c in counts)
 
-    def adopt(self, tensors: dict[str, Tensor]) -> None:
+    def resize_to(self, tensors: dict[str, Tensor]) -> None:
         for k in range(2, self.backbone.order + 1):
             for part, name in (("backbone.trie", f"keys{k}"), ("softmax", f"counts{k}")):
                 given, module = tensors.get(f"{part}.{name}"), self.get_submodule(part)
                 if given is not None and given.ndim == 1 and given.dtype == module.get_buffer(name).dtype:
                     module.register_buffer(name, given)
 
-    def settle(self) -> None:
-        self.softmax.settle()
+    def validate_loaded(self) -> None:
+        self.softmax.validate_loaded()

@@ -48,7 +48,7 @@ class Masked(NamedTuple):
         return Sizes(int(self.text.sum()), pairs, read, targets, lengths=tuple(lengths.tolist()))
 
 
-class Guess(nn.Module):
+class MlmHead(nn.Module):
     """From hidden states to the space of the embeddings: what stands before the output layer."""
 
     def __init__(self, dim: int, width: int, activation: str, eps: float):
@@ -66,6 +66,8 @@ class Guess(nn.Module):
 
 class MaskedLM(Objective):
     reads, form = "passages", "single"
+    fills_gaps = True
+    evaluator = "seqloom.evaluate.evaluators:MaskedEvaluator"
     over_targets = ("guess",)  # only hidden tokens come to it
 
     class Config(BaseConfig):
@@ -99,7 +101,7 @@ class MaskedLM(Objective):
         self.unit: str = config.unit
         self.fixed = config.static
         width = backbone.table.embedding_dim
-        self.guess = Guess(backbone.dim, width, backbone.activation, backbone.eps)
+        self.guess = MlmHead(backbone.dim, width, backbone.head_style.activation, backbone.head_style.eps)
         self.softmax = Softmax(width, backbone.vocab_size, backbone.table, bias=True)
         self.guess.init_weights()
         self.softmax.init_weights(std=0.02, tied=True)
@@ -108,16 +110,19 @@ class MaskedLM(Objective):
         self.register_buffer("is_special", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("continues", torch.zeros(size, dtype=torch.bool))
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
-        self.backbone.introduce(vocabulary)
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
+        vocabulary.mask()
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.backbone.set_vocabulary(vocabulary)
         self.mask_id.fill_(vocabulary.mask())
         self.is_special[vocabulary.specials()] = True
         self.continues.copy_(vocabulary.continues())
-        self.settle()
+        self.validate_loaded()
 
-    def settle(self) -> None:
+    def validate_loaded(self) -> None:
         """What data workers ask about is kept on the host."""
-        self.backbone.settle()
+        self.backbone.validate_loaded()
         self.mask = int(self.mask_id)
         if not 0 <= self.mask < self.backbone.vocab_size:
             raise ValueError(f"the mask token has the number {self.mask}, outside the vocabulary")

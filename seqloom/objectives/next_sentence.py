@@ -25,7 +25,7 @@ class NextSentence(MaskedLM):
         first = example.batch.offsets[:-1].long().clamp(max=hidden.shape[0] - 1)
         return self.relation(self.backbone.pooled(hidden[first]))  # type: ignore[operator]
 
-    def told(self, hidden: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+    def relation_scores(self, hidden: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
         """The summed loss of the relations, weighed as above, and how many are told right."""
         scores = wide(self.related(hidden, example))
         total = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
@@ -34,12 +34,12 @@ class NextSentence(MaskedLM):
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden
-        relation, _ = self.told(hidden, example)
+        relation, _ = self.relation_scores(hidden, example)
         return Loss(self.guessed(hidden, example) + relation, (example.targets != IGNORE).sum())
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         hidden = self.backbone(example.batch).hidden
         losses, sums = self.measured(self.scores(hidden[example.where]), example)
-        relation, right = self.told(hidden, example)
+        relation, right = self.relation_scores(hidden, example)
         passages = (example.labels != IGNORE).sum()
         return losses, sums | {"extra": relation, "relation_accuracy": right, "passages": passages}

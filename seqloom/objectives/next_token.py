@@ -18,6 +18,8 @@ class LeftToRight(Objective):
     """Predicts each token from those before it, by any output layer that is called as Softmax is."""
 
     softmax: nn.Module
+    has_next_word = True
+    evaluator = "seqloom.evaluate.evaluators:LeftToRightEvaluator"
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
@@ -25,8 +27,8 @@ class LeftToRight(Objective):
 
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch, state=self.state_before(example, carry))
-        total = self.softmax(output.hidden, example.following)
-        return Loss(total, (example.following != IGNORE).sum(), carry=self.state_after(example, output))
+        total = self.softmax(output.hidden, example.targets)
+        return Loss(total, (example.targets != IGNORE).sum(), carry=self.state_after(example, output))
 
     def state_before(self, example: Excerpt, carry: State | None) -> State | None:
         """Of every sequence of the batch, made of what the streams carry."""
@@ -42,7 +44,7 @@ class LeftToRight(Objective):
     def losses(self, example: Excerpt, carry: State | None = None) -> tuple[Tensor, State | None]:
         """(T,) −log p of every target, in fp32 at least, and the state after them."""
         output: Output = self.backbone(example.batch, state=carry)
-        return self.softmax(output.hidden, example.following, each=True), output.state
+        return self.softmax(output.hidden, example.targets, each=True), output.state
 
 
 class NextToken(LeftToRight):
@@ -70,13 +72,13 @@ class NextToken(LeftToRight):
         """What an untrained model must score, nearly: every token equally likely."""
         return math.log(self.backbone.vocab_size)
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
-        self.backbone.introduce(vocabulary)
-        self.softmax.introduce(vocabulary)
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.backbone.set_vocabulary(vocabulary)
+        self.softmax.set_vocabulary(vocabulary)
 
-    def settle(self) -> None:
-        self.backbone.settle()
-        self.softmax.settle()
+    def validate_loaded(self) -> None:
+        self.backbone.validate_loaded()
+        self.softmax.validate_loaded()
 
 
 def output_layer(backbone: Backbone, config: NextToken.Config) -> Softmax | AdaptiveSoftmax:

@@ -32,10 +32,10 @@ class Regularized(NextToken):
         if not self.training:
             return super().forward(example, carry)
         output: Output = self.backbone(example.batch, state=self.state_before(example, carry), layers=True)
-        wanted = example.following != IGNORE
+        wanted = example.targets != IGNORE
         penalty = self.alpha * size(output.hidden, wanted)
         penalty = penalty + self.beta * change(output.layers[-1], wanted, example.batch)
-        total = self.softmax(output.hidden, example.following) + penalty
+        total = self.softmax(output.hidden, example.targets) + penalty
         return Loss(total, wanted.sum(), {"penalty": penalty.detach()}, self.state_after(example, output))
 
 

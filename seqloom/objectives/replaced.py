@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from seqloom.batch import IGNORE, Backbone, Loss, State, wide
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.errors import UsageError
-from seqloom.objectives.masked import Guess, Masked, MaskedLM, counts
+from seqloom.objectives.masked import Masked, MaskedLM, MlmHead, counts
 
 
 class ReplacedToken(MaskedLM):
     """`backbone` is the discriminator, which is kept; the generator is a smaller one that shares its embeddings."""
+
+    evaluator = "seqloom.evaluate.evaluators:ReplacedEvaluator"
 
     class Config(MaskedLM.Config):
         keep: float = Field(0.0, ge=0, le=1)  # everything chosen is hidden: the generator puts other words there
@@ -40,8 +42,8 @@ class ReplacedToken(MaskedLM):
             raise UsageError("replaced token detection needs a model that can be its own small generator: use electra")
         super().__init__(backbone, config)
         self.weight = config.weight
-        self.dense, self.verdict = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
-        self.activation = ACTIVATIONS[backbone.activation]
+        self.dense, self.discriminator_head = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
+        self.activation = ACTIVATIONS[backbone.head_style.activation]
         self.generator: Backbone | None = None
         if config.generator == 0:  # as published ones are handed on
             del self.guess, self.softmax
@@ -50,8 +52,8 @@ class ReplacedToken(MaskedLM):
             assert self.generator is not None
             assert self.generator.table is not None
             width = self.generator.table.embedding_dim
-            self.guess = Guess(self.generator.dim, width, backbone.activation, backbone.eps)
-        for linear in (self.dense, self.verdict):
+            self.guess = MlmHead(self.generator.dim, width, backbone.head_style.activation, backbone.head_style.eps)
+        for linear in (self.dense, self.discriminator_head):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
         if self.generator is not None:
@@ -66,14 +68,14 @@ class ReplacedToken(MaskedLM):
             )
         return self.generator
 
-    def judged(self, hidden: Tensor) -> Tensor:
+    def discriminate(self, hidden: Tensor) -> Tensor:
         """(T, D) → (T,) the log-odds that a token was replaced."""
-        return self.verdict(self.activation(self.dense(hidden))).squeeze(1)
+        return self.discriminator_head(self.activation(self.dense(hidden))).squeeze(1)
 
     def detected(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
         """The discriminator's loss over all tokens, weighed as above, and how many it judges right. scores: the generator's."""
         ids, wrong = self.filled(scores, example)
-        odds = wide(self.judged(self.backbone(example.batch._replace(ids=ids)).hidden))
+        odds = wide(self.discriminate(self.backbone(example.batch._replace(ids=ids)).hidden))
         # special tokens are judged, too
         part = counts(example.text, example.batch) / counts(example.real, example.batch).clamp(min=1)
         weight = (part[example.batch.owner] * example.real).to(odds.dtype)

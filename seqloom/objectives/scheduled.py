@@ -95,7 +95,7 @@ class ScheduledSampling(NextToken):
         self.rate = self.schedule.rate(spent)
 
     @property
-    def rehearsals(self) -> int:
+    def extra_forwards(self) -> int:
         return int(self.rate > 0)
 
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:

@@ -14,7 +14,8 @@ from seqloom.objectives.masked import Masked, MaskedLM
 
 
 class TranslationLM(MaskedLM):
-    reads = "pairs"
+    reads, languages = "pairs", ("source", "target")
+    pair_evaluator = "seqloom.evaluate.pairs:parallel_loss"
 
     class Config(MaskedLM.Config):
         parallel: float = Field(
@@ -30,7 +31,7 @@ class TranslationLM(MaskedLM):
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """A model that is told the language."""
-        return super().fits(model) and model.told_language
+        return super().fits(model) and model.segment_kind == "languages"
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)
@@ -46,9 +47,9 @@ def sides(pair: Pair) -> tuple[Tensor, list[tuple[Tensor, Tensor, Tensor]]]:
 
     Filler has no text on either side: its targets are not predicted."""
     filler = torch.zeros(pair.source.num_sequences, dtype=torch.bool)
-    filler[pair.target.owner[pair.following == IGNORE]] = True
+    filler[pair.target.owner[pair.targets == IGNORE]] = True
     first = pair.target.ids[:1]  # a target is read from the end token on, which begins everything here
-    target = pair.following.where(pair.following != IGNORE, pair.target.ids)
+    target = pair.targets.where(pair.targets != IGNORE, pair.target.ids)
     found = []
     for ids, batch in ((pair.source.ids, pair.source), (target, pair.target)):
         text = ~filler[batch.owner]

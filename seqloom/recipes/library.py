@@ -28,11 +28,11 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
     preset = name.removeprefix(f"{model}-")
     cls: Any = model_class(model)
     values = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
-    training = counted if cls.counted else recurrent if cls.recurrent else transformer
+    training = counted if cls.learns_from == "counts" else recurrent if cls.recurrent else transformer
     training = averaged if model == "awd-lstm" else training
     if not cls.causal:
         training = partial(passages, model)
-    if issubclass(cls, Backbone) and not cls.pretrains:
+    if issubclass(cls, Backbone) and cls.learns_from == "labels":
         training = partial(scratch, model, task or {"text-cnn": "classify"}.get(model, "tag"))
     if issubclass(cls, EncoderDecoder):
         training = attentive_pairs if model == "transformer" else recurrent_pairs

@@ -146,6 +146,11 @@ class Recipe(Config):
         return build(cls.Config, without_name(self.model) | {"vocab_size": vocab_size}, "model", self.name)
 
     @property
+    def count_based(self) -> bool:
+        """It learns by counting: without steps, rates and first weights."""
+        return self.objective is not None and objective_class(self.learns).count_based
+
+    @property
     def own_code(self) -> bool:
         return self.model["name"] in OWN
 
@@ -194,7 +199,7 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             ]
     if not found:
         recipe = Recipe.model_validate(values)
-        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).recurrent:
+        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).carries:
             found.append(
                 f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
                 f'{recipe.model["name"]} has none: use "packed"'
@@ -207,7 +212,7 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             found.append(f"'batches.smoothing' is not for batches.kind = \"{recipe.batches.kind}\": leave it out")
         found += misfits(recipe)
         endless = recipe.budget.model_dump(exclude_none=True).keys() & {"minutes", "steps", "flops"}
-        if recipe.learns == "counts" and endless:
+        if recipe.count_based and endless:
             found.append(
                 f"'budget.{min(endless)}': counting has no steps and takes no operations: give tokens, words or epochs"
             )

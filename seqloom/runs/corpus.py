@@ -3,34 +3,44 @@ text that they hold out."""
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from seqloom.batch import Learner
 from seqloom.batches.languages import Mixed, Told, passes, shares
 from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Batches
 from seqloom.batches.store import SPLITS, Split, Store
+from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
-from seqloom.evaluate.masked import HeldOut, masked_loss
-from seqloom.evaluate.perplexity import perplexity
-from seqloom.files import read_json
+from seqloom.evaluate.evaluators import HeldOutText, evaluator_of
+from seqloom.evaluate.perplexity import Stop
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
-from seqloom.objectives.masked import MaskedLM
+from seqloom.plugins import Plugin
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
+from seqloom.runs.folder import read_config
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.weights import shapes_only
 
 
-class Prepared:
+class Corpus:
     """Folders of one tokenizer by the names of their languages, in the order of these; or one alone, which has no name."""
 
-    def __init__(self, recipe: Recipe, stores: dict[str, Store]):
+    scored: tuple[str, ...] = ()  # it has no scores but the loss
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        stores: dict[str, Store],
+        plugin: Plugin | None = None,
+        resumed: Path | None = None,
+    ):
+        """resumed: the folder of a run that is to go on."""
         self.recipe, self.stores = recipe, stores
         self.train: list[Split] = [store.split("train") for store in stores.values()]
         for store, train in zip(stores.values(), self.train, strict=True):
@@ -47,7 +57,7 @@ class Prepared:
             )
         )
         self.names = list(stores) if len(stores) > 1 else []
-        self.told = bool(self.names) and told_languages(recipe) > 0
+        self.told = bool(self.names) and count_languages(recipe) > 0
         self.first = next(iter(stores.values()))  # speaks for what all have in common
         if any(store.backward != self.first.backward for store in stores.values()):
             raise DataError(
@@ -60,14 +70,26 @@ class Prepared:
             )
         if self.names:
             self.check()
+        if resumed is not None:
+            self.count_as(resumed / "config.json")
+        with shapes_only():
+            characters = recipe.learner(self.vocab_size, plugin).backbone.characters
+        for store in stores.values():
+            store.spell(characters)
 
     @classmethod
-    def open(cls, recipe: Recipe, folders: str | Path | Sequence[str | Path]) -> "Prepared":
+    def open(
+        cls,
+        recipe: Recipe,
+        folders: str | Path | Sequence[str | Path],
+        plugin: Plugin | None = None,
+        resumed: Path | None = None,
+    ) -> "Corpus":
         paths = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
         if not paths:
             raise UsageError("--data: name at least one prepared folder")
         if len(paths) == 1:
-            return cls(recipe, {"": Store.open(paths[0])})
+            return cls(recipe, {"": Store.open(paths[0])}, plugin, resumed)
         stores: dict[str, Store] = {}
         for path in sorted(paths, key=language_name):
             name = language_name(path)
@@ -77,12 +99,18 @@ class Prepared:
                     f"rename one of them"
                 )
             stores[name] = Store.open(path)
-        return cls(recipe, stores)
+        return cls(recipe, stores, plugin, resumed)
+
+    def check_outside(self, folder: Path) -> None:
+        """Refuses to write a run into a folder that holds the data."""
+        for store in self.stores.values():
+            if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
+                raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
 
     def check(self) -> None:
         """Refuses languages that cannot be one run's."""
         recipe, first = self.recipe, self.first
-        if recipe.learns == "counts":
+        if recipe.count_based:
             raise UsageError(
                 f"--data: {recipe.name} learns by counting, from one folder: prepare all of the text as one"
             )
@@ -103,9 +131,9 @@ class Prepared:
                     f"{first.folder} and {other.folder}: only one has the spelling of its unknown words: prepare all of them "
                     f"with --keep-spelling, or none"
                 )
-        if self.told and len(self.names) > told_languages(recipe):
+        if self.told and len(self.names) > count_languages(recipe):
             raise UsageError(
-                f"{len(self.names)} languages are more than the {told_languages(recipe)} that the model tells apart: "
+                f"{len(self.names)} languages are more than the {count_languages(recipe)} that the model tells apart: "
                 f"--set model.num_segments={len(self.names)}"
             )
 
@@ -133,16 +161,20 @@ class Prepared:
         """Counts as a run did when it was begun, by its config.json: older ones took the ends of documents for tokens that every
         objective reads."""
         try:
-            before = read_json(path)["data"]
+            before = read_config(path)["data"]
             self.num_tokens = before.get("epoch_tokens", sum(train.num_tokens for train in self.train))
         except (SeqloomError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             pass  # there is none yet, or it is damaged: said when the run is resumed
 
-    def spell(self, longest: int) -> None:
-        for store in self.stores.values():
-            store.spell(longest)
+    @property
+    def vocabulary(self) -> PreparedVocabulary:
+        return PreparedVocabulary(self.tokenizer, self.train)
 
-    def batches(self, epochs: float) -> Batches:
+    @property
+    def validates(self) -> bool:
+        return bool(self.held_out)
+
+    def batches(self, epochs: float, shapes: str = "free") -> Batches:
         """epochs: how many the run will have."""
         recipe, found = self.recipe, []
         for number, (store, train) in enumerate(zip(self.stores.values(), self.train, strict=True)):
@@ -168,45 +200,29 @@ class Prepared:
         return found
 
     @cached_property
-    def passages(self) -> dict[str, HeldOut]:
-        numbers = {name: number for number, name in enumerate(self.names)} if self.told else {}
-        form = objective_class(self.recipe.learns).form
-        return {
-            name: held_out_passages(self.recipe, form, split, self.tokenizer, numbers.get(name))
-            for name, split in self.held_out.items()
-        }
+    def prepared(self) -> dict[str, Any]:
+        """By language, what all measurements of its held-out text share; filled with the first."""
+        return {}
 
-    def measure(self, learner: Learner, device: torch.device, stop: Callable[[], bool]) -> dict[str, Any] | None:
-        """What the held-out text tells; of several languages each one's loss, and their mean. None if asked to stop."""
-        found: dict[str, dict[str, Any]] = {}
-        valid = self.recipe.valid
+    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
+        """What the held-out text tells; of several languages each one's loss, and their mean."""
+        evaluator, valid = evaluator_of(learner, device), self.recipe.valid
         limit = max(valid.limit // len(self.held_out), 1) if valid.limit else None
+        found: dict[str, dict[str, Any]] = {}
         for name, split in self.held_out.items():
-            title, result = f"validate {name}".rstrip(), None
-            if isinstance(learner, MaskedLM):
-                result = masked_loss(learner, self.passages[name], device, limit=limit, stop=stop, title=title)
-            else:
-                length = self.recipe.batches.length
-                result = perplexity(
-                    learner,  # type: ignore[arg-type]
-                    split,
-                    device,
-                    stride=valid.stride,
-                    max_len=length,
-                    warmup=valid.warmup,
-                    limit=limit,
-                    stop=stop,
-                    title=title,
-                )
-            if result is None:
-                return None
-            found[name] = result
+            if name not in self.prepared:
+                language = self.names.index(name) if self.told else None
+                self.prepared[name] = evaluator.prepare(held_out_text(self.recipe, split, self.tokenizer, language))
+            found[name] = evaluator.measure(self.prepared[name], limit, stop, f"validate {name}".rstrip())
         if not self.names:
             return found[""]
         losses = {name: result["loss"] for name, result in found.items()}
         return {"loss": sum(losses.values()) / len(losses), "languages": losses}
 
-    def origin(self) -> dict[str, Any]:
+    def score(self, run: Any, split: str) -> dict[str, Any]:
+        raise NotImplementedError  # nothing is `scored`
+
+    def source(self) -> dict[str, Any]:
         """What config.json says of it."""
         folders = [str(store.folder) for store in self.stores.values()]
         told = {"folder": ", ".join(folders), "fingerprint": self.fingerprint, "spelling": self.first.has_spelling}
@@ -214,12 +230,12 @@ class Prepared:
         told |= {"backward": True} if self.first.backward else {}
         return told | ({"languages": self.names} if self.names else {})
 
-    def mixture(self) -> str:
-        """The languages and their shares, in a few words."""
+    @property
+    def summary(self) -> str:
         parts = [f"{name} {share:.1%}" for name, share in zip(self.names, self.shares.tolist(), strict=False)]
-        return f" ({', '.join(parts)})" if parts else ""
+        return f"{self.num_tokens:,} training tokens" + (f" ({', '.join(parts)})" if parts else "")
 
-    def about(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """As the manifest of one folder has it; of several the sums, and what each language has and is read."""
         told = self.first.manifest.model_dump() | {"epoch": {"words": self.words, "tokens": self.num_tokens}}
         if not self.names:
@@ -248,28 +264,30 @@ def language_name(folder: Path) -> str:
     return Path(os.path.abspath(folder)).name
 
 
-def told_languages(recipe: Recipe) -> int:
+def count_languages(recipe: Recipe) -> int:
     """How many languages a model can be told; 0: it is told none."""
-    return recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).told_language else 0
+    return (
+        recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).segment_kind == "languages" else 0
+    )
 
 
-def held_out_passages(recipe: Recipe, form: Any, split: Split, tokenizer: Tokenizer, language: int | None) -> HeldOut:
-    """As long as the model was made for, all of them. language: its number, for a model that is told it."""
+def held_out_text(recipe: Recipe, split: Split, tokenizer: Tokenizer, language: int | None) -> HeldOutText:
+    """A split as a recipe reads it. language: its number, for a model that is told it."""
     batches = recipe.batches.model_copy(update={"short": 0})
 
-    def of(form: Any) -> Passages | Told:
-        passages = batches.build_passages(split, tokenizer, form, 1.0)
-        return passages if language is None else Told(passages, language)
+    def passages(form: str) -> Passages | Told:
+        cut = batches.build_passages(split, tokenizer, form, 1.0)
+        return cut if language is None else Told(cut, language)
 
-    return HeldOut(of(form), None if form == "single" else of("single"))
+    return HeldOutText(split, passages, recipe.batches.length, recipe.valid.stride, recipe.valid.warmup)
 
 
-def spoken(recipe: Recipe, data: Any) -> list[str]:
+def languages_of(recipe: Recipe, data: Any) -> list[str]:
     """The languages that a model was told in training, in the order of their numbers; data: as its config.json has it."""
     names = data.get("languages") if isinstance(data, dict) else None
-    if not names or not told_languages(recipe):
+    if not names or not count_languages(recipe):
         return []
-    if not isinstance(names, list) or len(names) > told_languages(recipe):
+    if not isinstance(names, list) or len(names) > count_languages(recipe):
         raise ModelError(f"{recipe.name}: the languages in its config.json are damaged")
     return list(map(str, names))
 

@@ -1,6 +1,6 @@
-"""What tasks are learnt from: files read, tokenised and cut into batches, and what is measured on those held out."""
+"""Files that tasks are learnt from: read, tokenised and cut into batches, each a `Dataset`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,17 +12,15 @@ from seqloom.batches.pairs import EncodedPairs, encode_pairs
 from seqloom.batches.passages import Marks
 from seqloom.batches.plan import Batches
 from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
+from seqloom.batches.vocabulary import PreparedVocabulary
+from seqloom.config import named_object
 from seqloom.errors import UsageError
-from seqloom.evaluate.labelled import judge
+from seqloom.evaluate.labelled import evaluate_examples
 from seqloom.evaluate.masked import HeldOut, masked_loss
-from seqloom.evaluate.pairs import parallel_loss
-from seqloom.evaluate.translation import pair_loss
-from seqloom.objectives.masked import MaskedLM
-from seqloom.objectives.translation_lm import TranslationLM
+from seqloom.evaluate.perplexity import Stop
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
-from seqloom.runs.language_model import Run
-from seqloom.runs.predictor import Predictor, held_out_frame, say_cut
+from seqloom.runs.predictor import held_out_frame, say_cut
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
 from seqloom.text.pairs import read_pairs, repeated
@@ -46,32 +44,70 @@ class Encoded(Protocol):
     def fingerprint(self) -> str: ...
 
 
-class Material(Protocol):
-    what: str  # its examples are called
+class ExampleFiles:
+    """A Dataset of files, read whole; what its examples are called is all that most of them add."""
+
+    examples_are: str
     splits: dict[str, Any]  # of Encoded
-    recipe: Recipe  # with what follows from the files
-
-    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer): ...
-    @staticmethod
-    def texts(files: list[Path], task: str) -> Iterator[str]:
-        """What a tokenizer is learnt from."""
-
-    def batches(self, shapes: str) -> Batches: ...
-    def measure(self, learner: Learner, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
-        """The loss on the valid split."""
-
-    def score(self, run: Run | Translator | Predictor, split: str) -> dict[str, Any]:
-        """What a finished run is worth on a split."""
-
-
-class Pairs:
-    """Sources and targets."""
-
-    what = "pairs"
 
     def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+        if recipe.train.watch == "bleu" and "valid" not in files:
+            raise UsageError('train.watch = "bleu" needs --valid, whose translation is scored')
+        self.recipe, self.files, self.tokenizer = recipe, files, tokenizer
+
+    @property
+    def num_tokens(self) -> int:
+        return self.splits["train"].num_tokens
+
+    @property
+    def words(self) -> float:
+        return self.splits["train"].words
+
+    @property
+    def vocabulary(self) -> PreparedVocabulary:
+        return PreparedVocabulary(self.tokenizer)
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.splits['train']):,} {self.examples_are} with {self.num_tokens:,} tokens to learn from"
+
+    @property
+    def validates(self) -> bool:
+        return "valid" in self.files
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        return tuple(name for name in self.files if name != "train")
+
+    def source(self) -> dict[str, Any]:
+        return {
+            "files": {name: [str(file) for file in files] for name, files in self.files.items()},
+            "fingerprint": "-".join(part.fingerprint[:16] for part in self.splits.values()),
+        }
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "splits": {name: counts(part) for name, part in self.splits.items()},
+            "sources": [{"name": file.name} for files in self.files.values() for file in files],
+            "options": {"tokenizer": self.tokenizer.kind},
+            "vocab_size": self.tokenizer.vocab_size,
+            "fingerprint": self.source()["fingerprint"],
+        }
+
+
+def counts(part: Encoded) -> dict[str, Any]:
+    """As a manifest has it; of pairs the words and tokens of the targets."""
+    return {"documents": len(part), "words": part.words, "tokens": part.num_tokens, "bytes": part.bytes}
+
+
+class PairFiles(ExampleFiles):
+    """Sources and targets."""
+
+    examples_are = "pairs"
+
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+        super().__init__(recipe, files, tokenizer)
         assert recipe.task is not None
-        self.recipe, self.files = recipe, files
         limit = getattr(recipe.model_config_of(1), "max_len", None)
         lengths = {"train": recipe.batches.length}  # held-out pairs may be as long as the model can read
         start = recipe.task.get("start_id")
@@ -90,28 +126,30 @@ class Pairs:
         for pair in read_pairs(files):
             yield from pair[:2]
 
-    def batches(self, shapes: str) -> Batches:
+    def batches(self, epochs: float, shapes: str) -> Batches:
         return self.recipe.batches.build_pairs(self.splits["train"], shapes)
 
-    def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
-        if isinstance(learner, TranslationLM):
-            return parallel_loss(learner, self.splits["valid"], device, stop)
-        return pair_loss(learner, self.splits["valid"], device, stop=stop)
+    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
+        result = named_object(learner.pair_evaluator)(learner, self.splits["valid"], device, stop=stop)
+        if self.recipe.train.watch == "bleu":
+            config = {"recipe": self.recipe.model_dump()}
+            now = Translator(Path("the run in training"), config, learner, self.tokenizer, device)
+            result["bleu"] = self.score(now, "valid")["bleu"]
+        return result
 
-    def score(self, run: Run | Translator | Predictor, split: str) -> dict[str, Any]:
+    def score(self, run: Any, split: str) -> dict[str, Any]:
         if isinstance(run, Translator):
             return run.evaluate(list(read_pairs(self.files[split])))
-        assert isinstance(run.learner, TranslationLM)
-        return done(parallel_loss(run.learner, self.splits[split], run.device))
+        return named_object(run.learner.pair_evaluator)(run.learner, self.splits[split], run.device)
 
 
-class Tagged:
-    """Sentences with tags."""
+class TaggedFiles(ExampleFiles):
+    """Sentences with tags, of which entities are hidden."""
 
-    what = "sentences"
+    examples_are = "sentences"
 
     def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
-        self.recipe = recipe
+        super().__init__(recipe, files, tokenizer)
         self.marks = Marks.of(tokenizer)
         self.splits: dict[str, TaggedText] = {
             name: encode_tagged(read_tagged(paths), tokenizer, name) for name, paths in files.items()
@@ -125,15 +163,14 @@ class Tagged:
         batches = self.recipe.batches
         return TaggedPassages(self.splits[split], self.marks, "single", batches.budget, batches.length, (0, 0.9), 1.0)
 
-    def batches(self, shapes: str) -> Batches:
+    def batches(self, epochs: float, shapes: str) -> Batches:
         return self.passages("train")
 
-    def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, float] | None:
+    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
         return masked_loss(learner, HeldOut(self.passages("valid")), device, stop=stop, title="validate")
 
-    def score(self, run: Run | Translator | Predictor, split: str) -> dict[str, Any]:
-        assert isinstance(run.learner, MaskedLM)
-        return done(masked_loss(run.learner, HeldOut(self.passages(split)), run.device))
+    def score(self, run: Any, split: str) -> dict[str, Any]:
+        return masked_loss(run.learner, HeldOut(self.passages(split)), run.device)
 
 
 def watched(recipe: Recipe, validated: bool) -> str:
@@ -148,13 +185,14 @@ def watched(recipe: Recipe, validated: bool) -> str:
     return recipe.train.watch
 
 
-class LabelledTexts:
-    """Texts that something is told about. What follows from the training files, classes above all, goes into the recipe.
+class LabelledFiles(ExampleFiles):
+    """Texts with labels. What follows from the training files, classes above all, goes into the recipe.
     chosen: of the training examples those that are learnt from; classes are still those of all."""
 
-    what = "examples"
+    examples_are = "examples"
 
     def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer, chosen: Sequence[int] | None = None):
+        super().__init__(recipe, files, tokenizer)
         assert recipe.task is not None
         cls: Any = task_class(recipe.task["name"])
         self.examples: dict[str, list[Any]] = {name: list(cls.read(paths)) for name, paths in files.items()}
@@ -195,25 +233,26 @@ class LabelledTexts:
         for example in cls.read(files):
             yield from cls.texts_of(example)
 
-    def batches(self, shapes: str) -> Batches:
+    def batches(self, epochs: float, shapes: str) -> Batches:
         return LabelledBatches(self.splits["train"], self.recipe.batches.examples, fixed=shapes != "free")
 
-    def measure(self, learner: Any, device: torch.device, stop: Callable[[], bool]) -> dict[str, Any] | None:
-        return judge(learner, self.splits["valid"], self.examples["valid"], device, stop)
+    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
+        return evaluate_examples(learner, self.splits["valid"], self.examples["valid"], device, stop)
 
     def score(self, run: Any, split: str) -> dict[str, Any]:
-        return done(judge(run.learner, self.splits[split], self.examples[split], run.device, title=f"score {split}"))
+        return evaluate_examples(
+            run.learner, self.splits[split], self.examples[split], run.device, title=f"score {split}"
+        )
 
 
-def done(result: dict[str, Any] | None) -> dict[str, Any]:
-    assert result is not None, "nobody asks a measurement after training to stop"
-    return result
+DATASETS: dict[str, Any] = {
+    "pairs": PairFiles,
+    "tagged": TaggedFiles,
+    "labelled": LabelledFiles,
+}  # by what a task reads
 
 
-MATERIALS: dict[str, Any] = {"pairs": Pairs, "tagged": Tagged, "labelled": LabelledTexts}  # by what a learner reads
-
-
-def material_of(learner: type[Learner], task: str) -> Any:
-    if learner.reads not in MATERIALS:
-        raise UsageError(f"the task {task} reads {learner.reads}, for which there are no files")
-    return MATERIALS[learner.reads]
+def dataset_class(task: type[Learner], name: str) -> Any:
+    if task.reads not in DATASETS:
+        raise UsageError(f"the task {name} reads {task.reads}, for which there are no files")
+    return DATASETS[task.reads]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from seqloom import __version__, cost
+from seqloom import __version__, cost, migrations
 from seqloom.batch import Learner
 from seqloom.errors import DataError, FileError, ModelError, UsageError
 from seqloom.files import (
@@ -30,10 +30,9 @@ from seqloom.recipes.schema import Recipe
 from seqloom.runs.card import write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
-from seqloom.training.loop import Milestone, Progressed
+from seqloom.training.loop import Milestone, TrainState
 from seqloom.weights import save_tensors, unique
 
-FORMAT = 1
 RATE_PAGE = "find-lr.html"  # may be there before a run begins
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
 BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
@@ -43,7 +42,7 @@ def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, An
     """config.json: enough to rebuild the learner, and to say where it comes from. data: its folder or files, and their
     fingerprint; tokenizer: its hash."""
     return {
-        "format": FORMAT,
+        **migrations.RUN.stamp(),
         "recipe": recipe.model_dump(),
         "vocab_size": vocab_size,
         "tokenizer": tokenizer,
@@ -56,6 +55,11 @@ def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, An
             "python": platform.python_version(),
         },
     }
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """config.json of a run of any version, as today's are."""
+    return migrations.RUN.migrate(read_json(path), path)
 
 
 def git_commit() -> str | None:
@@ -73,7 +77,7 @@ def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, res
     path = folder / "config.json"
     if resume and path.exists():
         try:
-            check_same(folder, read_json(path), config)
+            check_same(folder, read_config(path), config)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
         remove_leftovers(folder, RUN)
@@ -92,7 +96,7 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
             f"that it was started with, or start anew with --overwrite"
         )
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
-    changed = [kind for kind in kinds if decisive(before[kind]) != decisive(plain(now[kind]))]
+    changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(now[kind]))]
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]
     changed += ["--from"] if first[0] != first[1] else []
@@ -107,7 +111,7 @@ def shown(data: dict[str, Any]) -> str:
     return data["folder"] if "folder" in data else ", ".join(data["files"]["train"])
 
 
-def decisive(value: Any) -> Any:
+def numeric_settings(value: Any) -> Any:
     """A recipe without what changes no number: that may differ when a run goes on."""
     if isinstance(value, dict) and isinstance(value.get("train"), dict):
         harmless = ("workers", "save_every", "keep", "milestones")
@@ -162,7 +166,7 @@ def export(learner: Learner, folder: Path) -> None:
     write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
 
 
-def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Progressed) -> None:
+def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: TrainState) -> None:
     """A folder that can be loaded like the run itself; milestone.json comes last."""
     place = folder / "milestones" / str(mark.words)
     place.mkdir(parents=True, exist_ok=True)
@@ -181,7 +185,7 @@ def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Progr
     )
 
 
-def spent(state: Progressed, country: str, device: torch.device) -> dict[str, Any]:
+def spent(state: TrainState, country: str, device: torch.device) -> dict[str, Any]:
     """What the training has cost."""
     kwh = state.joules / 3.6e6
     cuda = device.type == "cuda"
@@ -204,7 +208,7 @@ def spent(state: Progressed, country: str, device: torch.device) -> dict[str, An
 def finish(
     folder: Path,
     config: dict[str, Any],
-    state: Progressed,
+    state: TrainState,
     learner: Learner,
     data: dict[str, Any],
     costs: dict[str, Any],

@@ -24,7 +24,8 @@ from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import sample
 from seqloom.decode.stream import TextStream
 from seqloom.errors import ModelError, UsageError
-from seqloom.runs.language_model import Run, language_model
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load_language_model
 
 ROWS = 64  # texts that are written side by side
 MAX_NEW = 256  # tokens, where a task does not say
@@ -123,4 +124,4 @@ def harness_model(run: Run | str | Path, device: str = "auto", batch_tokens: int
         def tokenizer_name(self) -> str:
             return self.run.tokenizer.hash
 
-    return SeqloomLM(run if isinstance(run, Run) else language_model(run, device))
+    return SeqloomLM(run if isinstance(run, Run) else load_language_model(run, device))

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from seqloom.errors import UsageError
 
 
-class Speaking:
+class LanguageSupport:
     """A part of every trained model."""
 
     folder: Path
@@ -15,13 +15,13 @@ class Speaking:
     languages: Sequence[str] = ()  # that it was told in training, in the order of their numbers
     language: str | None = None  # that texts are in
 
-    def speak(self, language: str) -> Self:
+    def set_language(self, language: str) -> Self:
         """Texts are in this language from now on: for a model that was told languages in training."""
         if language not in self.languages:
             told = f"the languages {', '.join(self.languages)}" if self.languages else "no languages"
             raise UsageError(f"--language {language}: {self.folder} was told {told} in training")
         self.language = language
-        hear(self.learner, self.speech)
+        set_default_language(self.learner, self.language_record)
         return self
 
     def check_language(self) -> None:
@@ -32,20 +32,20 @@ class Speaking:
             )
 
     @property
-    def speech(self) -> dict[str, Any]:
+    def language_record(self) -> dict[str, Any]:
         """What a run that begins with this one writes down about its text; nothing of a model that is told no language."""
         return {"languages": list(self.languages), "language": self.language} if self.languages else {}
 
 
-Trained = TypeVar("Trained", bound=Speaking)
+Trained = TypeVar("Trained", bound=LanguageSupport)
 
 
-def spoken_in(found: Trained, language: str | None) -> Trained:
+def in_language(found: Trained, language: str | None) -> Trained:
     """language: that texts are in; None: as it was."""
-    return found if language is None else found.speak(language)
+    return found if language is None else found.set_language(language)
 
 
-def hear(learner: Any, speech: dict[str, Any]) -> None:
+def set_default_language(learner: Any, speech: dict[str, Any]) -> None:
     """Texts that do not say it themselves are in the language that was told; with no choice, in the first."""
     if speech.get("language") is not None:
-        learner.backbone.embedding.usual = speech["languages"].index(speech["language"])
+        learner.backbone.embedding.default_segment = speech["languages"].index(speech["language"])

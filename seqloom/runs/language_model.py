@@ -1,221 +1,33 @@
-"""Runs: pre-train one into a folder, load it from there, use it."""
+"""A trained language model: evaluated, mixed, generated from."""
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from seqloom import cost
 from seqloom.batch import Objective
-from seqloom.batches.loader import Loader
 from seqloom.batches.store import Store
-from seqloom.batches.vocabulary import PreparedVocabulary
-from seqloom.config import build, unknown_name
+from seqloom.config import build
 from seqloom.decode.rules import BeamConfig, SampleConfig
 from seqloom.decode.sample import Drawn, clipped
 from seqloom.decode.sample import sample as draw
 from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import Continuation, Sample, TextStream
-from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.cache import cached
-from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
-from seqloom.evaluate.perplexity import half_context, perplexity
-from seqloom.files import read_json, sole_owner
-from seqloom.objectives.counted import Counted
-from seqloom.objectives.masked import MaskedLM
-from seqloom.objectives.translation_lm import TranslationLM
-from seqloom.plugins import Plugin, check_recorded, open_plugin, record
 from seqloom.progress import say
-from seqloom.randomness import derive_seed
-from seqloom.recipes.library import find_recipe
-from seqloom.recipes.schema import Recipe, build_recipe
-from seqloom.runs.corpus import Prepared, held_out_passages, language_of, spoken
-from seqloom.runs.folder import (
-    FORMAT,
-    WEIGHTS,
-    begin_folder,
-    check_weights,
-    describe,
-    export,
-    finish,
-    keep_milestone,
-    spent,
-)
-from seqloom.runs.language import spoken_in
-from seqloom.runs.predictor import Predictor
-from seqloom.runs.scoring import Reading
-from seqloom.runs.translator import Translator
+from seqloom.recipes.schema import build_recipe
+from seqloom.runs.corpus import held_out_text, language_of, languages_of
+from seqloom.runs.scoring import TextScorer
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.training.count import Count, check_order, select_documents
-from seqloom.training.find_rate import Found, find_rate
-from seqloom.training.loop import Fit, Milestone
-from seqloom.training.precision import choose_device, deterministic_algorithms
-from seqloom.weights import check_fit, fill, load_tensors, shapes_only, unique
 
 
-def pretrain(
-    recipe: str | Recipe,
-    data: str | Path | Sequence[str | Path],
-    out: str | Path,
-    *,
-    settings: list[str] | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "auto",
-    deterministic: bool = False,
-    country: str = "world",
-    plugin: str | Path | Plugin | None = None,
-    start: str | Path | None = None,
-) -> "Run":
-    """Trains a recipe on a prepared folder and returns the finished run. data: or several of one tokenizer, a language each;
-    plugin: a file with code of your own; start: another run, whose weights this one begins with."""
-    folder, where, own = Path(out), choose_device(device), open_plugin(plugin)
-    recipe = from_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
-    check_country(country)
-    text = Prepared.open(recipe, data)
-    if resume:
-        text.count_as(folder / "config.json")
-    for store in text.stores.values():
-        if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
-            raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
-    # what cannot work is refused before the folder is touched
-    budget = recipe.budget.resolve(text)
-    batches = text.batches(budget.tokens / text.num_tokens)
-    if recipe.learns == "counts":
-        chosen = select_documents(text.train[0], budget.tokens, seed)
-        check_order(recipe.model_config_of(1).order, chosen)
-    with shapes_only():
-        shape = recipe.learner(text.vocab_size, own)
-    if isinstance(shape, MaskedLM):
-        PreparedVocabulary(text.tokenizer).mask()
-    text.spell(shape.backbone.characters)
-    source = None if start is None else Path(start)
-    first = None if source is None else first_weights(source, recipe, text.first, folder, own)
-    with sole_owner(folder), deterministic_algorithms(deterministic):
-        config = describe(recipe, text.vocab_size, text.tokenizer.hash, text.origin(), seed)
-        if source is not None:
-            config["from"] = {"run": str(source), "weights": read_json(source / "weights.json")}
-        if own is not None:
-            config["plugin"] = record(own)
-        begin_folder(folder, config, text.tokenizer, resume, overwrite)
-        learner = begin_learner(text, own, seed).to(where)
-        if first is not None:
-            learner.load_state_dict(first, strict=False)  # a shared tensor is filled through its first name
-
-        def validate(stop: Callable[[], bool]) -> dict[str, Any] | None:
-            return text.measure(learner, where, stop)
-
-        def keep(state: Any) -> None:
-            export(learner, folder)
-
-        measure = validate if text.held_out else None
-        fit: Fit | Count
-        if isinstance(learner, Counted):
-            if budget.tokens > text.num_tokens and not resume:
-                say("counting once: more epochs would count nothing new")
-            fit = Count(learner, text.train[0], chosen, folder, measure, keep)
-        else:
-            loader = Loader(batches, learner, seed, recipe.train.workers)
-            marks = milestones(budget.tokens, text) if recipe.train.milestones else []
-            fit = Fit(
-                learner, loader, recipe.train, budget, folder, where, seed, measure, keep, marks,
-                lambda mark, state: keep_milestone(learner, folder, mark, state),
-            )  # fmt: skip
-            say(
-                f"{recipe.name}: {learner.size():,} parameters, {text.num_tokens:,} training tokens{text.mixture()}, on "
-                f"{where}, {fit.precision}"
-            )
-        state = fit.run(resume)
-        if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
-            finish(folder, config, state, learner, text.about(), spent(state, country, where))
-    return language_model(folder, device=str(where), plugin=own)
-
-
-def milestones(tokens: float, text: Prepared) -> list[Milestone]:
-    """1, 2, … 10, 20, … of a million words; of a smaller unit where a run reads fewer than ten million. tokens: that it reads."""
-    ratio = text.num_tokens / max(text.words, 1)
-    words = min(tokens / ratio, 1e10)
-    unit = 10 ** min(max(int(math.log10(max(words, 10))) - 1, 0), 6)
-    counts = [n * unit * 10**power for power in range(10) for n in range(1, 10)]
-    return [Milestone(count, count * ratio) for count in counts if count <= words]
-
-
-def from_text(recipe: Recipe) -> Recipe:
-    if recipe.task is not None:
-        raise UsageError(
-            f"{recipe.name} learns a task from labelled examples, not from plain text: "
-            f"seqloom train {recipe.name} --task {recipe.learns} --train FILE… --out RUN"
-        )
-    return recipe
-
-
-def check_country(country: str) -> None:
-    if country not in cost.GRAMS_PER_KWH:
-        raise UsageError(unknown_name("country", country, country, list(cost.GRAMS_PER_KWH)))
-
-
-def begin_learner(text: Prepared, own: Plugin | None, seed: int) -> Objective:
-    with torch.random.fork_rng():
-        torch.manual_seed(derive_seed(seed))  # the values that the weights start from
-        learner = text.recipe.learner(text.vocab_size, own)
-    learner.introduce(PreparedVocabulary(text.tokenizer, text.train))
-    return learner
-
-
-def find_lr(
-    recipe: str | Recipe,
-    data: str | Path | Sequence[str | Path],
-    *,
-    settings: list[str] | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    plugin: str | Path | Plugin | None = None,
-) -> Found:
-    """A learning rate for a recipe on a text, by a short run whose rate rises until the loss breaks out."""
-    where, own = choose_device(device), open_plugin(plugin)
-    recipe = from_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
-    if recipe.learns == "counts":
-        raise UsageError(f"--find-lr: {recipe.name} learns by counting, without a rate")
-    text = Prepared.open(recipe, data)
-    learner = begin_learner(text, own, seed).to(where)
-    text.spell(learner.backbone.characters)
-    return find_rate(learner, Loader(text.batches(1.0), learner, seed, recipe.train.workers), recipe.train, where, seed)
-
-
-def first_weights(start: Path, recipe: Recipe, store: Store, out: Path, plugin: Plugin | None) -> dict[str, Tensor]:
-    """The weights of a run that another one may begin with: the same tokens, the same model."""
-    if out.resolve() == start.resolve():
-        raise UsageError(f"--from {start} is --out itself: go on with it by --resume, or choose another --out")
-    if recipe.learns == "counts":
-        raise UsageError(f"--from {start}: {recipe.name} learns by counting and has no first weights: leave --from out")
-    run = language_model(start, "cpu", plugin)
-    if run.config["tokenizer"] != store.manifest.tokenizer:
-        raise DataError(
-            f"--from {start} has another tokenizer than {store.folder}: prepare the text with "
-            f"--from-tokenizer {start / 'tokenizer.json'}"
-        )
-    theirs, size = build_recipe(run.config["recipe"], str(start)), store.manifest.vocab_size
-    if theirs.model["name"] != recipe.model["name"]:
-        raise UsageError(f"--from {start} is of the model {theirs.model['name']}, the recipe of {recipe.model['name']}")
-    before, now = (chosen.model_config_of(size).model_dump() for chosen in (theirs, recipe))
-    changed = [f"model.{key}={before[key]}" for key in now if now[key] != before[key]]
-    if changed:
-        raise UsageError(f"--from {start} is of another size: it needs --set {' --set '.join(changed)}")
-    tensors = unique(run.learner)
-    with shapes_only():
-        check_fit(recipe.learner(size, plugin), tensors, start)
-    return tensors
-
-
-class Run(Reading):
+class Run(TextScorer):
     """A trained model with its tokenizer."""
 
     def __init__(
@@ -228,46 +40,29 @@ class Run(Reading):
         kept = isinstance(data, dict) and data.get("spelling") is True
         self.characters = learner.backbone.characters if kept else 0
         self.backward = isinstance(data, dict) and data.get("backward") is True
-        if isinstance(learner, TranslationLM):
-            self.languages = ["source", "target"]
-        elif learner.backbone.told_language:
-            self.languages = spoken(build_recipe(config["recipe"], str(folder)), data)
+        if learner.languages:
+            self.languages = list(learner.languages)
+        elif learner.backbone.segment_kind == "languages":
+            self.languages = languages_of(build_recipe(config["recipe"], str(folder)), data)
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer. Options are those of `perplexity`;
         a stride that is not given is half of the context."""
         store, name = self.open(data, split)
         started = time.monotonic()
-        if isinstance(self.learner, MaskedLM):
-            if options.get("carry"):
-                raise UsageError(
-                    f"--carry is for recurrent models, and {self.folder} {self.no_next_word}: leave it out"
-                )
-            recipe = build_recipe(self.config["recipe"], str(self.folder))
-            named = [] if isinstance(self.learner, TranslationLM) else self.languages
-            language = language_of(named, data)
-            passages = held_out_passages(recipe, self.learner.form, store.split(name), self.tokenizer, language)
-            found = masked_loss(self.learner, passages, self.device)
-            assert found is not None
-            return {
-                "split": name,
-                **found,
-                "no_bits_per_byte": f"the model {self.no_next_word}",
-                "parameters": self.learner.size(),
-                "seconds": round(time.monotonic() - started, 3),
-            }
-        learner: Any = self.learner
-        if options.get("stride") is None:
-            options["stride"] = half_context(learner, options.get("max_len"))
-        result = perplexity(learner, store.split(name), self.device, **options)
-        assert result is not None
-        return reported(name, store, result | self.state_in_training(), self.learner.size(), started)
+        recipe = build_recipe(self.config["recipe"], str(self.folder))
+        language = None if self.learner.languages else language_of(self.languages, data)
+        text = held_out_text(recipe, store.split(name), self.tokenizer, language)
+        result = self.evaluator.evaluate(text, **options) | self.state_in_training()
+        if not self.learner.has_next_word:
+            result["no_bits_per_byte"] = f"the model {self.no_next_word}"
+        return reported(name, store, result, self.learner.size(), started)
 
     def state_in_training(self) -> dict[str, str]:
         """Of a recurrent network: whether its state began anew with every document in training, as it does in evaluation
         ("reset"), or was carried over their borders ("carried"), so that it never learnt how to begin one."""
         backbone = self.learner.backbone
-        if not backbone.recurrent or backbone.counted:
+        if not backbone.carries or self.learner.count_based:
             return {}
         batches = build_recipe(self.config["recipe"], str(self.folder)).batches
         return {"state_in_training": "carried" if batches.kind == "streams" and not batches.reset else "reset"}
@@ -276,10 +71,8 @@ class Run(Reading):
         """The same of the two runs as one model, which gives λ of what this one and 1 − λ of what the other one says."""
         started = time.monotonic()
         for run in (self, other):
-            if isinstance(run.learner, MaskedLM):
-                raise UsageError(
-                    f"--mix: {run.folder} reads in both directions and has no probability of the next token to mix"
-                )
+            if not run.learner.has_next_word:
+                raise UsageError(f"--mix: {run.folder} {run.no_next_word} to mix")
         if self.config["tokenizer"] != other.config["tokenizer"]:
             raise DataError(
                 f"{self.folder} and {other.folder} have different tokenizers: only probabilities of the same tokens can be "
@@ -390,7 +183,7 @@ class Run(Reading):
 
     def begin(self, prompt: str, n: int) -> tuple[Stepper, list[int], list[int]]:
         """What continues a text n times: the stepper, the tokens of the prompt, and those that must not come."""
-        if isinstance(self.learner, MaskedLM):
+        if not self.learner.has_next_word:
             raise UsageError(
                 f"{self.folder} reads in both directions and cannot go on from a text: 'seqloom fill {self.folder} TEXT' has it "
                 f"fill [MASK] in one"
@@ -421,102 +214,6 @@ class Run(Reading):
 def reported(split: str, store: Store, result: dict[str, Any], parameters: int, started: float) -> dict[str, Any]:
     """What every evaluation says beside its own figures."""
     if store.manifest.bits_per_byte != "yes":
-        result["no_bits_per_byte"] = store.manifest.bits_per_byte
+        result.setdefault("no_bits_per_byte", store.manifest.bits_per_byte)
     seconds = round(time.monotonic() - started, 3)
     return {"split": split, **result, "parameters": parameters, "seconds": seconds}
-
-
-def language_model(
-    folder: str | Path,
-    device: str = "auto",
-    plugin: str | Path | Plugin | None = None,
-    language: str | None = None,
-) -> Run:
-    """A run folder that must hold a language model. language: that its texts are in, where it was told some in training."""
-    found = load(folder, device, plugin)
-    if isinstance(found, Translator):
-        raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
-    if isinstance(found, Predictor):
-        raise UsageError(
-            f"{folder} tells something about texts ({found.task}), it is no language model: use 'seqloom predict'"
-        )
-    return spoken_in(found, language)
-
-
-def translator(folder: str | Path, device: str = "auto") -> Translator:
-    """A run folder that must hold a translator."""
-    found = load(folder, device)
-    if not isinstance(found, Translator):
-        raise UsageError(f"{folder} is no translator: train one with 'seqloom train RECIPE --task translate'")
-    return found
-
-
-def predictor(folder: str | Path, device: str = "auto", language: str | None = None) -> Predictor:
-    """A run folder that must hold a task that tells something about texts. language: that they are in, as above."""
-    found = load(folder, device)
-    if not isinstance(found, Predictor):
-        raise UsageError(
-            f"{folder} has learnt no task that tells something about texts: 'seqloom finetune {folder} --task classify …' has it "
-            f"learn one"
-        )
-    return spoken_in(found, language)
-
-
-class FolderOfOthers(ModelError):
-    """No run, but what can become one."""
-
-
-def load(
-    folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None
-) -> Run | Translator | Predictor:
-    """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
-
-    plugin: the file with code of your own that the model was trained with.
-    """
-    folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
-    path = folder / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{folder} is no run folder: it has no config.json")
-    try:
-        config = read_json(path)
-        if "model_type" in config and "format" not in config:
-            raise FolderOfOthers(
-                f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
-            )
-        if config.get("format") != FORMAT:
-            raise ModelError(f"{path} has format {config.get('format')!r}, this version reads {FORMAT}")
-        recipe = build_recipe(config["recipe"], str(path))
-        vocab_size = config["vocab_size"]
-    except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged or of another version: {error}") from error
-    if recipe.own_code:
-        check_recorded(folder, config.get("plugin"), own)
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    if tokenizer.hash != config.get("tokenizer"):
-        raise ModelError(f"{folder / 'tokenizer.json'} is not the tokenizer that this model was trained with")
-    if tokenizer.vocab_size != vocab_size:
-        raise ModelError(f"{path}: vocab_size {vocab_size} does not fit the tokenizer's {tokenizer.vocab_size}")
-    check_weights(folder)
-    tensors: dict[str, Tensor] = {f"backbone.{name}": t for name, t in load_tensors(folder / WEIGHTS[0]).items()}
-    tensors |= load_tensors(folder / WEIGHTS[1])
-    # the sizes in config.json are believed only where the weights bear them out: nothing is allocated before
-    if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
-        raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
-    with shapes_only():
-        learner = recipe.learner(vocab_size, own)
-        learner.adopt(tensors)
-        check_fit(learner, tensors, folder)
-    with torch.random.fork_rng():  # the first values are drawn, and then replaced
-        learner = recipe.learner(vocab_size, own)
-    learner.adopt(tensors)
-    fill(learner, tensors, folder)
-    try:
-        learner.settle()
-    except ValueError as error:
-        raise ModelError(f"{folder}: its weights are damaged: {error}") from error
-    learner = learner.to(where).eval()
-    if recipe.learns == "translate":
-        return Translator(folder, config, learner, tokenizer, where)
-    if learner.reads == "labelled":
-        return Predictor(folder, config, learner, tokenizer, where)
-    return Run(folder, config, learner, tokenizer, where)

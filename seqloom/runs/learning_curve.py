@@ -16,12 +16,12 @@ from seqloom.files import read_json, write_bytes, write_json
 from seqloom.metrics.intervals import Interval, student
 from seqloom.plugins import Plugin
 from seqloom.recipes.schema import BudgetConfig, Recipe
-from seqloom.runs.examples import LabelledTexts
-from seqloom.runs.language_model import Run, check_country
-from seqloom.runs.predictor import Predictor
+from seqloom.runs.examples import LabelledFiles
+from seqloom.runs.load import Trained
+from seqloom.runs.options import RunOptions
 from seqloom.runs.seeds import NOTHING, holding_runs
-from seqloom.runs.training import Files, Options, check_transfer, files_of, learn, opened, recipe_after
-from seqloom.runs.translator import Translator
+from seqloom.runs.start import transfer_from
+from seqloom.runs.training import Files, check_transfer, files_of, opened, recipe_after, train_run
 from seqloom.tasks import task_class
 
 FEWEST = 100  # steps: an epoch of ten examples is but one
@@ -39,7 +39,7 @@ class Size(NamedTuple):
 
 
 def learning_curve(
-    start: str | Path | Run | Translator | Predictor,
+    start: str | Path | Trained,
     task: str,
     train: Files,
     out: str | Path,
@@ -61,7 +61,6 @@ def learning_curve(
     """Runs in OUT/curve, OUT/curve.json and OUT/curve.html. Scores are those of test, else of valid, by which the weights were
     chosen, too."""
     check_transfer(task, how)
-    check_country(country)
     if not valid and not test:
         raise UsageError("--curve needs --valid or --test, on which each size is scored")
     before, folder = opened(start, out, plugin, language), Path(out)
@@ -77,15 +76,14 @@ def learning_curve(
     with holding_runs(folder, resume, overwrite):
         for seed in seeds:
             order = nested_order([stratum(example) for example in examples], seed)
-            options = Options(seed, resume, overwrite, device, deterministic, country, before.speech)
+            options = RunOptions(seed, resume, overwrite, device, deterministic, country)
             for kind, size in values:
                 recipe = recipes[kind] if fixed else long_enough(recipes[kind], size)
-                material = LabelledTexts(recipe, given, before.tokenizer, order[:size])
+                dataset = LabelledFiles(recipe, given, before.tokenizer, order[:size])
                 place = folder / "curve" / kind / str(size) / f"seed-{seed}"
-                first = before if kind == "pretrained" else None
-                run: Any = learn(recipe, task, given, place, before.tokenizer, options, first, material=material)
+                run: Any = train_run(dataset, place, options, transfer_from(before, weights=kind == "pretrained"))
                 scores = read_json(place / "metrics.json")[f"{split}_scores"]
-                score, baseline = run.learner.headline, scores.get("majority")
+                score, baseline = run.learner.main_metric, scores.get("majority")
                 values[kind, size].append(scores["score"])
         found = [size_of(values["pretrained", size], values["scratch", size], size) for size in kept]
         record = {

@@ -11,11 +11,11 @@ import torch
 from seqloom.batches.labelled import Examples, Frame
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder
-from seqloom.evaluate.labelled import judge, tell
+from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
-from seqloom.runs.corpus import spoken
-from seqloom.runs.language import Speaking
+from seqloom.runs.corpus import languages_of
+from seqloom.runs.language import LanguageSupport
 from seqloom.tasks.transfer import Transfer
 from seqloom.text.labelled import BadRow, known_id
 from seqloom.tokens.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 AT_ONCE = 2048  # rows that are answered together
 
 
-class Predictor(Speaking):
+class Predictor(LanguageSupport):
     def __init__(
         self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
     ):
@@ -31,11 +31,11 @@ class Predictor(Speaking):
         self.task: str = config["recipe"]["task"]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
-        self.languages = spoken(recipe, data)
+        self.languages = languages_of(recipe, data)
         if self.languages and isinstance(data, dict) and data.get("language") is not None:
             if data["language"] not in self.languages:
                 raise ModelError(f"{folder}: the language in its config.json is damaged")
-            self.speak(data["language"])  # that it has learnt from, until told another
+            self.set_language(data["language"])  # that it has learnt from, until told another
 
     def predict(
         self, rows: str | dict[str, Any] | Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()
@@ -75,21 +75,19 @@ class Predictor(Speaking):
     def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
         """The mean of what several runs tell; one alone is left as it is."""
         if not others:
-            return self.told(examples)
+            return self.predict_examples(examples)
         for other in others:
             mine, theirs = (getattr(run.learner, "labels", None) for run in (self, other))
             if other.task != self.task or mine != theirs:
                 raise UsageError(f"{self.folder} and {other.folder} have learnt different tasks or classes")
-        return self.learner.joined([run.told(examples) for run in (self, *others)])
+        return self.learner.ensemble([run.predict_examples(examples) for run in (self, *others)])
 
-    def told(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+    def predict_examples(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
         if not examples:
             return []
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         say_cut(cut, self.frame, "predict")
-        found = tell(self.learner, Examples(rows, 0, 0), examples, self.device)
-        assert found is not None
-        return found[0]
+        return predict_examples(self.learner, Examples(rows, 0, 0), examples, self.device)[0]
 
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
@@ -107,11 +105,10 @@ class Predictor(Speaking):
         if others:
             scores = self.learner.scores(examples, self.together(examples, others))
             size = sum(run.learner.size() for run in (self, *others))
-            return {"examples": len(examples), "score": scores[self.learner.headline], **scores, "parameters": size}
+            return {"examples": len(examples), "score": scores[self.learner.main_metric], **scores, "parameters": size}
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         say_cut(cut, self.frame, "test")
-        found = judge(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
-        assert found is not None
+        found = evaluate_examples(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
         return {"examples": len(examples), **found, "parameters": self.learner.size()}
 
 

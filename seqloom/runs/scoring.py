@@ -11,23 +11,21 @@ import numpy.typing as npt
 import torch
 
 from seqloom.batch import Objective
-from seqloom.batches.enclosed import Enclosed
+from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
 from seqloom.evaluate.continuations import Continued, behind, continued
 from seqloom.evaluate.encode import Encoder
-from seqloom.evaluate.pseudo import DEFINITIONS, OF_WORDS, VARIANTS, definition, pseudo
-from seqloom.evaluate.score import Scored, score
+from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
+from seqloom.evaluate.score import Scored
 from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
-from seqloom.objectives.masked import MaskedLM
-from seqloom.objectives.next_token import LeftToRight
-from seqloom.runs.language import Speaking
+from seqloom.runs.language import LanguageSupport
 from seqloom.tokens.spelling import Characters, spelling_table, spelt
 from seqloom.tokens.tokenizer import Tokenizer
 
 
-class Reading(Speaking):
+class TextScorer(LanguageSupport):
     """A part of every language model that was trained; `Run` is the whole."""
 
     folder: Path
@@ -41,17 +39,18 @@ class Reading(Speaking):
 
     def definition(self, pll: str | None = None) -> str:
         """What `score` gives, in words."""
-        return DEFINITIONS[self.scored_by(pll)]
+        return self.evaluator.definitions[self.evaluator.definition(pll, self.backward)]
 
-    def scored_by(self, pll: str | None = None) -> str:
-        kind = definition(self.learner, pll)
-        return "backward" if self.backward and kind == "causal" else kind
+    @property
+    def evaluator(self) -> Evaluator:
+        return evaluator_of(self.learner, self.device)
 
     @property
     def no_next_word(self) -> str | None:
         """Why it cannot tell what comes next in a text; None: it can."""
-        if not isinstance(self.learner, LeftToRight):
-            return "reads in both directions and has no probability of the next word"
+        if not self.learner.has_next_word:
+            both = "" if self.learner.backbone.causal else "reads in both directions and "
+            return f"{both}has no probability of the next word"
         return "reads texts from their end and has no probability of the next word" if self.backward else None
 
     def score(
@@ -66,27 +65,32 @@ class Reading(Speaking):
         pll: of masked models, how pseudo-log-likelihoods are taken: "within-word" (the default) or "plain". names: where
         each text is from, for messages: models that read in both directions refuse a text longer than their context.
         """
-        kind = definition(self.learner, pll)
-        encoded, strange = self.tokenizer.encode_batch_with_unknown([texts] if isinstance(texts, str) else list(texts))
-        if isinstance(self.learner, MaskedLM):
-            enclosed = self.enclose(encoded, names)
-            return [Scored(row, None) for row in pseudo(self.learner, enclosed, self.device, kind, batch_tokens)]
-        unknown = [word for words in strange for word in words]
-        rows = [row[::-1] for row in encoded] if self.backward else encoded
-        found = score(
-            self.learner,  # type: ignore[arg-type]
-            rows,
-            self.tokenizer.end_id,
-            self.device,
-            batch_tokens,
-            spell=lambda flat: None if self.backward else self.spell(flat, unknown),
-        )
-        return [Scored(each.log_probs[::-1], each.end) for each in found] if self.backward else found
+        encoded, unknown = self.tokenizer.encode_batch_with_unknown([texts] if isinstance(texts, str) else list(texts))
+        definition = self.evaluator.definition(pll, self.backward)
+        return self.evaluator.score(self.encoded(encoded, unknown, names), definition, batch_tokens)
 
-    def enclose(self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None) -> Enclosed:
+    def encoded(
+        self,
+        ids: Sequence[Sequence[int] | np.ndarray],
+        unknown: Sequence[Sequence[str]] = (),
+        names: Sequence[str] | None = None,
+    ) -> EncodedTexts:
+        """Texts as an evaluator wants them. unknown: the words of each that the tokenizer does not know."""
+        words = [word for some in unknown for word in some]
+        return EncodedTexts(
+            ids,
+            lambda: self.add_special_tokens(ids, names),
+            lambda flat: self.spell(flat, words),
+            self.tokenizer.end_id,
+            self.backward,
+        )
+
+    def add_special_tokens(
+        self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None
+    ) -> SpecialTokenTexts:
         """As passages were in training, and no longer than they may be."""
         self.check_language()
-        found = Enclosed(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
+        found = SpecialTokenTexts(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
         found.check(self.learner.backbone.max_len, names)
         return found
 
@@ -126,8 +130,8 @@ class Reading(Speaking):
         pll: str | None = None,
         batch_tokens: int = 16384,
     ) -> list[Weighed]:
-        """The score of each word between what stands before and after it, by OF_WORDS: what comes after is read by those models
-        that have no probability of the next word."""
+        """The score of each word between what stands before and after it, by the evaluator's definition: what comes after is read
+        by those models that have no probability of the next word."""
         if self.no_next_word is None:
             spaced = [f" {word}" if before else word for before, word in zip(befores, words, strict=True)]
             found = self.continuations(befores, spaced, batch_tokens)
@@ -139,13 +143,10 @@ class Reading(Speaking):
             stop = len(before) + bool(before) + len(word)
             encoded.append(ids)  # a token that is the blank before a word is the word's
             asked.append(np.array([a < stop and b > len(before) for a, b in stretches], bool))
-        kind = self.scored_by(pll)
-        if kind in VARIANTS:
-            learner: MaskedLM = self.learner  # type: ignore[assignment]
-            chosen = np.concatenate([*asked, np.zeros(0, bool)])
-            rows = pseudo(learner, self.enclose(encoded, names), self.device, kind, batch_tokens, chosen)
-        else:
-            rows = [each.log_probs for each in self.score(texts, None, names, batch_tokens)]
+        definition = self.evaluator.definition(pll, self.backward)
+        chosen = np.concatenate([*asked, np.zeros(0, bool)])
+        scored = self.evaluator.score(self.encoded(encoded, (), names), definition, batch_tokens, chosen)
+        rows = [each.log_probs for each in scored]
         return [
             Weighed(sum(row), self.tokenizer.unk_id in np.array(ids)[own].tolist())
             for row, ids, own in zip(rows, encoded, asked, strict=True)
@@ -163,7 +164,7 @@ class Reading(Speaking):
 
         items: "items", too: a number for each of them in the order of the files, which is the same for every model."""
         asks, read, measure, _ = find_suite(suite)
-        kind, started = self.scored_by(pll), time.monotonic()
+        definition, started = self.evaluator.definition(pll, self.backward), time.monotonic()
         if (why := self.lacks(suite)) is not None:
             raise UsageError(f"--suite {suite}: {self.folder} {why}: leave this suite out for it")
         if not Path(data).exists():
@@ -181,12 +182,16 @@ class Reading(Speaking):
             return self.continuations(contexts, more, batch_tokens)
 
         ask: Any = {"sentences": sentences, "words": words, "continuations": going_on}[asks]
-        told = DEFINITIONS[kind] if asks == "sentences" else OF_WORDS[kind]
+        definitions = self.evaluator.definitions if asks == "sentences" else self.evaluator.word_definitions
         result = measure(read(Path(data)), ask)
         if not items:
             del result["items"]
         seconds = round(time.monotonic() - started, 3)
-        return {"suite": suite, "definition": told} | result | {"parameters": self.learner.size(), "seconds": seconds}
+        return (
+            {"suite": suite, "definition": definitions[definition]}
+            | result
+            | {"parameters": self.learner.size(), "seconds": seconds}
+        )
 
     def lacks(self, suite: str) -> str | None:
         """Why it has no figure in a suite; None: it has one."""
@@ -197,8 +202,8 @@ class Reading(Speaking):
     def fill(self, text: str, *, top: int = 5, joint: bool = False, beam: int = 64) -> list[list[Filled]]:
         """The likeliest words for every [MASK] (or <mask>) of a text: a list for each of them. joint: one list, of
         combinations for all of them, found by a beam over p(m1) · p(m2 | m1) · …"""
-        learner = self.learner
-        if not isinstance(learner, MaskedLM):
+        learner: Any = self.learner
+        if not learner.fills_gaps:
             raise UsageError(
                 f"{self.folder} reads from left to right and does not see what comes after a gap: let it go on from what "
                 f"comes before, with 'seqloom generate {self.folder} --prompt TEXT'"
@@ -208,7 +213,7 @@ class Reading(Speaking):
         ids, gaps = read_gaps(text, self.tokenizer)
         if not gaps:
             raise UsageError(f"no gap in {text[:60]!r}: write [MASK] (or <mask>) where a word is to be found")
-        row = self.enclose([ids], ["the text"]).flat.tolist()
+        row = self.add_special_tokens([ids], ["the text"]).flat.tolist()
         places = [gap + 1 for gap in gaps]
         if joint:
             found = fill_jointly(learner, row, places, top, beam, self.device)

@@ -51,7 +51,7 @@ def about(run: Predictor) -> str:
 def of_split(run: Predictor, split: str, paths: Sequence[Path]) -> list[str]:
     examples = list(run.learner.read(list(paths)))
     run.learner.check(examples)
-    answers = run.told(examples)
+    answers = run.predict_examples(examples)
     scores, found = run.learner.scores(examples, answers), judged(run.learner, run.task, examples, answers)
     header = ["", "score", "95% interval", "always the most frequent", ""]
     rows = [score_row(SCORES.get(key, key), each) for key, each in found.scores.items()]

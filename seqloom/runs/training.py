@@ -1,42 +1,46 @@
-"""Training a task from its own labelled examples: files in, a run folder out."""
+"""Training: one way from a dataset to a finished run, and the three calls that people make of it."""
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Unpack
 
-import numpy as np
 import torch
 
+from seqloom.batch import Learner
 from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
-from seqloom.batches.vocabulary import PreparedVocabulary
-from seqloom.config import override, unknown_name
+from seqloom.config import named_object, override, unknown_name
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.pairs import parallel_loss
-from seqloom.files import read_json, sole_owner
+from seqloom.files import sole_owner
 from seqloom.objectives import objective_class
 from seqloom.objectives.next_token import NextToken
-from seqloom.objectives.translation_lm import TranslationLM
-from seqloom.plugins import Plugin, open_plugin
+from seqloom.plugins import Plugin, open_plugin, record
 from seqloom.progress import say
-from seqloom.randomness import derive_seed
 from seqloom.recipes.library import find_recipe, labelled
 from seqloom.recipes.schema import Recipe, build_recipe
-from seqloom.runs.examples import Encoded, Material, done, material_of
-from seqloom.runs.folder import begin_folder, describe, export, finish, spent
-from seqloom.runs.language import hear, spoken_in
-from seqloom.runs.language_model import Run, check_country, load
+from seqloom.runs.corpus import Corpus
+from seqloom.runs.dataset import Dataset, build_learner
+from seqloom.runs.examples import dataset_class
+from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, spent
+from seqloom.runs.language import in_language
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import Trained, load
+from seqloom.runs.options import RunKeywords, RunOptions
 from seqloom.runs.predictor import Predictor
+from seqloom.runs.start import Start, continue_from, transfer_from, vectors_from
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
 from seqloom.text.pairs import TextPair, read_pairs
-from seqloom.text.vectors import read_vectors
 from seqloom.tokens.learn import check_options
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.count import Count, check_order, select_documents
+from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
-from seqloom.training.loop import Fit
+from seqloom.training.loop import Fit, Milestone
 from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.weights import shapes_only
 
@@ -44,6 +48,30 @@ HOWS = ("finetune", "features", "gradual")
 SAMPLE = 32_000_000  # characters of the training text that a tokenizer is learnt from
 
 Files = str | Path | Sequence[str | Path]
+
+
+def pretrain(
+    recipe: str | Recipe,
+    data: str | Path | Sequence[str | Path],
+    out: str | Path,
+    *,
+    settings: list[str] | None = None,
+    plugin: str | Path | Plugin | None = None,
+    start: str | Path | None = None,
+    options: RunOptions = RunOptions(),
+    **keywords: Unpack[RunKeywords],
+) -> Run:
+    """Trains a recipe on a prepared folder and returns the finished run. data: or several of one tokenizer, a language each;
+    plugin: a file with code of your own; start: another run, whose weights this one begins with; options and keywords: see
+    RunOptions."""
+    options, folder, own = replace(options, **keywords), Path(out), open_plugin(plugin)
+    recipe = check_plain_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
+    text = Corpus.open(recipe, data, own, folder if options.resume else None)
+    text.check_outside(folder)
+    first = None if start is None else continue_from(Path(start), recipe, text.first, folder, own)
+    run = train_run(text, folder, options, first, own)
+    assert isinstance(run, Run)
+    return run
 
 
 def train(
@@ -60,32 +88,27 @@ def train(
     from_tokenizer: str | Path | None = None,
     vectors: str | Path | None = None,
     settings: list[str] | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "auto",
-    deterministic: bool = False,
-    country: str = "world",
     plugin: str | Path | Plugin | None = None,
-) -> Run | Translator | Predictor:
-    """Trains a task from scratch and returns the finished run. Files: as the task reads them, see `materials`.
+    options: RunOptions = RunOptions(),
+    **keywords: Unpack[RunKeywords],
+) -> Trained:
+    """Trains a task from scratch and returns the finished run. Files: as the task reads them, see `runs.examples`.
 
     One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text. vectors: a file
     of word vectors to begin with, see `text.vectors`."""
-    own = open_plugin(plugin)
-    task_class(task)  # refuses an unknown one
+    options, own, cls = replace(options, **keywords), open_plugin(plugin), task_class(task)
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
     check_task(recipe, task)
-    check_country(country)
-    given = files_of(train=train, valid=valid, test=test)
-    texts = material_of(task_class(task), task).texts(given["train"], task)
-    words = learnt_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer, task_class(task).parted_by)
-    options = Options(seed, resume, overwrite, device, deterministic, country)
-    return reported(learn(recipe, task, given, Path(out), words, options, vectors=vectors), given)
+    files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
+    texts = reader.texts(files["train"], task)
+    words = learn_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer, cls.parted_by)
+    dataset = reader(recipe, files, words)
+    first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
+    return with_report(train_run(dataset, Path(out), options, first, own), files)
 
 
 def finetune(
-    start: str | Path | Run | Translator | Predictor,
+    start: str | Path | Trained,
     task: str,
     train: Files,
     valid: Files,
@@ -94,30 +117,124 @@ def finetune(
     test: Files = (),
     how: str = "finetune",
     settings: list[str] | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "auto",
-    deterministic: bool = False,
-    country: str = "world",
     plugin: str | Path | Plugin | None = None,
     language: str | None = None,
-) -> Run | Translator | Predictor:
+    options: RunOptions = RunOptions(),
+    **keywords: Unpack[RunKeywords],
+) -> Trained:
     """Trains a task with the backbone of another run, and its tokenizer. how: "finetune" (all weights), "features" (the
     backbone stays as it is), "gradual" (from the top layer down). language: that the texts are in, where it was told some."""
     check_transfer(task, how)
     before = opened(start, out, plugin, language)
-    check_country(country)
-    recipe = recipe_after(before, task, how, settings)
-    given = files_of(train=train, valid=valid, test=test)
-    options = Options(seed, resume, overwrite, device, deterministic, country, before.speech)
-    return reported(learn(recipe, task, given, Path(out), before.tokenizer, options, before), given)
+    options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)
+    dataset = dataset_class(task_class(task), task)(recipe_after(before, task, how, settings), files, before.tokenizer)
+    return with_report(train_run(dataset, Path(out), options, transfer_from(before)), files)
 
 
-def reported(run: Run | Translator | Predictor, given: dict[str, list[Path]]) -> Run | Translator | Predictor:
-    """With its page, where it tells something about texts. A run that was finished before keeps the one it has."""
+def train_run(
+    dataset: Dataset, folder: Path, options: RunOptions, start: Start | None = None, plugin: Plugin | None = None
+) -> Trained:
+    """From a dataset to a finished run in a folder: every model and everything that is learnt goes through here."""
+    recipe, tokenizer, device = dataset.recipe, dataset.tokenizer, choose_device(options.device)
+    # what cannot work is refused before the folder is touched
+    with shapes_only():
+        shape: Learner = recipe.learner(tokenizer.vocab_size, plugin)
+    shape.check_vocabulary(dataset.vocabulary)
+    budget = recipe.budget.resolve(dataset)
+    batches = dataset.batches(budget.tokens / dataset.num_tokens, repeated_shapes(shape, device))
+    counted = None
+    if recipe.count_based:
+        assert isinstance(dataset, Corpus), "what is counted is prepared text"
+        text = dataset.train[0]
+        counted = select_documents(text, budget.tokens, options.seed)
+        check_order(recipe.model_config_of(1).order, counted)
+    with sole_owner(folder), deterministic_algorithms(options.deterministic):
+        data = dataset.source()
+        if start is not None:
+            data = data | start.data | {"fingerprint": data["fingerprint"] + start.fingerprint}
+        config = describe(recipe, tokenizer.vocab_size, tokenizer.hash, data, options.seed)
+        config |= {"from": start.origin} if start is not None and start.origin else {}
+        config |= {"plugin": record(plugin)} if plugin is not None else {}
+        begin_folder(folder, config, tokenizer, options.resume, options.overwrite)
+        learner: Any = build_learner(dataset, options.seed, plugin)
+        if start is not None:
+            start.fill(learner)
+        learner = learner.to(device)
+        validate = partial(dataset.evaluate, learner, device) if dataset.validates else None
+        fit: Fit | Count
+        if counted is not None:
+            if budget.tokens > dataset.num_tokens and not options.resume:
+                say("counting once: more epochs would count nothing new")
+            fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder))
+        else:
+            loader = Loader(batches, learner, options.seed, recipe.train.workers)
+            marks = milestones(budget.tokens, dataset) if recipe.train.milestones else []
+            fit = Fit(
+                learner, loader, recipe.train, budget, folder, device, options.seed, validate,
+                lambda state: export(learner, folder), marks,
+                lambda mark, state: keep_milestone(learner, folder, mark, state),
+            )  # fmt: skip
+            say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}")
+        state = fit.run(options.resume)
+        if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
+            scores: dict[str, Any] = {}
+            if dataset.scored:
+                best = load(folder, str(device), plugin)  # the weights that were kept
+                scores = {f"{split}_scores": dataset.score(best, split) for split in dataset.scored}
+            scores |= {"averaged": state.averaged} if state.averaged else {}
+            finish(folder, config, state, learner, dataset.describe(), spent(state, options.country, device), **scores)
+    return load(folder, str(device), plugin)
+
+
+def repeated_shapes(learner: Learner, device: torch.device) -> str:
+    """Batches of shapes that come again, where steps are compiled or recorded."""
+    if device.type != "cuda" or not learner.static:
+        return "free"
+    return "row" if worth_compiling(learner, device) else "grid"
+
+
+def milestones(tokens: float, dataset: Dataset) -> list[Milestone]:
+    """1, 2, … 10, 20, … of a million words; of a smaller unit where a run reads fewer than ten million. tokens: that it reads."""
+    ratio = dataset.num_tokens / max(dataset.words, 1)
+    words = min(tokens / ratio, 1e10)
+    unit = 10 ** min(max(int(math.log10(max(words, 10))) - 1, 0), 6)
+    counts = [n * unit * 10**power for power in range(10) for n in range(1, 10)]
+    return [Milestone(count, count * ratio) for count in counts if count <= words]
+
+
+def check_plain_text(recipe: Recipe) -> Recipe:
+    if recipe.task is not None:
+        raise UsageError(
+            f"{recipe.name} learns a task from labelled examples, not from plain text: "
+            f"seqloom train {recipe.name} --task {recipe.learns} --train FILE… --out RUN"
+        )
+    return recipe
+
+
+def find_lr(
+    recipe: str | Recipe,
+    data: str | Path | Sequence[str | Path],
+    *,
+    settings: list[str] | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+) -> Found:
+    """A learning rate for a recipe on a text, by a short run whose rate rises until the loss breaks out."""
+    where, own = choose_device(device), open_plugin(plugin)
+    recipe = check_plain_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
+    if recipe.count_based:
+        raise UsageError(f"--find-lr: {recipe.name} learns by counting, without a rate")
+    text = Corpus.open(recipe, data, own)
+    learner = build_learner(text, seed, own).to(where)
+    loader = Loader(text.batches(1.0, "free"), learner, seed, recipe.train.workers)
+    return find_rate(learner, loader, recipe.train, where, seed)
+
+
+def with_report(run: Trained, files: dict[str, list[Path]]) -> Trained:
+    """The run with its page, where it predicts something about texts. A run that was finished before keeps the one it has."""
     if isinstance(run, Predictor) and not (run.folder / "report.html").exists():
-        write_task_report(run, given)
+        write_task_report(run, files)
     return run
 
 
@@ -129,23 +246,23 @@ def check_transfer(task: str, how: str) -> None:
 
 
 def opened(
-    start: str | Path | Run | Translator | Predictor,
+    start: str | Path | Trained,
     out: str | Path,
     plugin: str | Path | Plugin | None,
     language: str | None,
-) -> Run | Translator | Predictor:
+) -> Trained:
     """The run that another one is to begin with, as its folder has it. language: that its texts will be in."""
     if isinstance(start, Run | Translator | Predictor):
         start = start.folder
     source = Path(start).resolve()
     if Path(out).resolve() in (source, *source.parents):
         raise UsageError(f"--out {out} is the run itself, or holds it: choose another folder")
-    found = spoken_in(load(Path(start), "cpu", plugin), language)
+    found = in_language(load(Path(start), "cpu", plugin), language)
     found.check_language()
     return found
 
 
-def recipe_after(before: Run | Translator | Predictor, task: str, how: str, settings: list[str] | None) -> Recipe:
+def recipe_after(before: Trained, task: str, how: str, settings: list[str] | None) -> Recipe:
     """For the model of another run. how: as in `recipes.labelled`."""
     theirs = build_recipe(before.config["recipe"], str(before.folder))
     backward = getattr(before, "backward", False) or theirs.batches.backward
@@ -172,18 +289,6 @@ def recipe_with(
     return recipe
 
 
-class Options(NamedTuple):
-    """What changes nothing about what is learnt, but for the seed and the language. speech: see `Speaking`."""
-
-    seed: int
-    resume: bool
-    overwrite: bool
-    device: str
-    deterministic: bool
-    country: str
-    speech: dict[str, Any] = {}  # noqa: RUF012 (never changed)
-
-
 def files_of(**names: Files) -> dict[str, list[Path]]:
     several = {name: [files] if isinstance(files, str | Path) else files for name, files in names.items()}
     return {name: [Path(file) for file in files] for name, files in several.items() if files}
@@ -196,146 +301,7 @@ def check_task(recipe: Recipe, task: str) -> None:
         )
 
 
-def learn(
-    recipe: Recipe,
-    task: str,
-    given: dict[str, list[Path]],
-    folder: Path,
-    words: Tokenizer,
-    options: Options,
-    before: Run | Translator | Predictor | None = None,
-    vectors: str | Path | None = None,
-    material: Material | None = None,
-) -> Run | Translator | Predictor:
-    """From files to a finished run. before: the run whose backbone it begins with; vectors: of words, the same; material: what
-    the files are read as, where that is not all of them."""
-    where, seed = choose_device(options.device), options.seed
-    if recipe.train.watch == "bleu" and "valid" not in given:
-        raise UsageError('train.watch = "bleu" needs --valid, whose translation is scored')
-    material = material or material_of(task_class(task), task)(recipe, given, words)
-    assert material is not None
-    recipe = material.recipe
-    data: dict[str, Any] = {
-        "files": {name: [str(file) for file in files] for name, files in given.items()},
-        "fingerprint": "-".join(part.fingerprint[:16] for part in material.splits.values()),
-        **options.speech,
-    }
-    with shapes_only():
-        learner = recipe.learner(words.vocab_size)
-    known = None
-    if vectors is not None:
-        known = known_words(Path(vectors), words, learner)
-        data["fingerprint"] += f"-{known.fingerprint}"
-        data["vectors"] = {"file": str(vectors), "words": len(known.ids)}
-    shapes = "free"
-    if where.type == "cuda" and learner.static:
-        shapes = "row" if worth_compiling(learner, where) else "grid"
-    batches = material.batches(shapes)  # what cannot work is refused before the folder is touched
-    with sole_owner(folder), deterministic_algorithms(options.deterministic):
-        config = describe(recipe, words.vocab_size, words.hash, data, seed)
-        if before is not None:
-            config["from"] = {"run": str(before.folder), "weights": read_json(before.folder / "weights.json")}
-        begin_folder(folder, config, words, options.resume, options.overwrite)
-        with torch.random.fork_rng():
-            torch.manual_seed(derive_seed(seed))  # the values that the weights start from
-            learner = recipe.learner(words.vocab_size)
-        learner.introduce(PreparedVocabulary(words))
-        if known is not None:
-            with torch.no_grad():
-                learner.backbone.table.weight[known.ids] = known.vectors
-        if before is not None:
-            take_over(learner, before)
-        hear(learner, options.speech)
-        learner = learner.to(where)
-
-        def validate(stop: Callable[[], bool]) -> dict[str, float] | None:
-            result = material.measure(learner, where, stop)
-            if result is not None and recipe.train.watch == "bleu":
-                result["bleu"] = material.score(Translator(folder, config, learner, words, where), "valid")["bleu"]
-            return result
-
-        loader = Loader(batches, learner, seed, recipe.train.workers)
-        first = material.splits["train"]
-        budget = recipe.budget.resolve(first)
-        measure = validate if "valid" in given else None
-        fit = Fit(
-            learner, loader, recipe.train, budget, folder, where, seed, measure, lambda state: export(learner, folder)
-        )
-        say(
-            f"{recipe.name}: {learner.size():,} parameters, {len(first):,} {material.what} with {first.num_tokens:,} tokens "
-            f"to learn from, on {where}, {fit.precision}"
-        )
-        state = fit.run(options.resume)
-        if not (folder / "card.md").exists():
-            about = {
-                "splits": {name: counts(part) for name, part in material.splits.items()},
-                "sources": [{"name": file.name} for files in given.values() for file in files],
-                "options": {"tokenizer": words.kind},
-                "vocab_size": words.vocab_size,
-                "fingerprint": data["fingerprint"],
-            }
-            best = load(folder, str(where))  # the weights that were kept
-            scores = {f"{name}_scores": material.score(best, name) for name in given if name != "train"}
-            averaged = {"averaged": state.averaged} if state.averaged else {}
-            costs = spent(state, options.country, where)
-            finish(folder, config, state, learner, about, costs, **scores, **averaged)
-    return load(folder, str(where))
-
-
-class Known(NamedTuple):
-    """Words of a vocabulary whose vectors are in a file."""
-
-    ids: torch.Tensor  # (words,)
-    vectors: torch.Tensor  # (words, D)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(self.ids.numpy().tobytes() + self.vectors.numpy().tobytes()).hexdigest()[:16]
-
-
-def known_words(path: Path, tokenizer: Tokenizer, learner: Any) -> Known:
-    """Each word by its own vector, else by that of the word in lower case, as files of one case have it."""
-    if tokenizer.kind != "word":
-        raise UsageError(
-            f"--vectors {path}: they are of words, this vocabulary is of {tokenizer.kind}: --tokenizer word"
-        )
-    table = getattr(learner.backbone, "table", None)
-    if table is None:
-        raise UsageError(f"--vectors {path}: this model has no vectors of words: bilstm-cnn and others have")
-    special = {tokenizer.unk_id, *tokenizer.special_ids.values()}
-    entries = {i: entry for i in range(tokenizer.vocab_size) if i not in special and (entry := tokenizer.entry(i))}
-    read = read_vectors(path, {form for entry in entries.values() for form in (entry, entry.lower())})
-    found = {i: read.get(entry, read.get(entry.lower())) for i, entry in entries.items()}
-    rows = {i: vector for i, vector in found.items() if vector is not None}
-    if not rows:
-        raise DataError(f"{path}: no word of the training text is in it: another language, or no file of vectors")
-    vectors = torch.from_numpy(np.stack(list(rows.values())))
-    if vectors.shape[1] != table.embedding_dim:
-        raise UsageError(
-            f"--vectors {path}: {vectors.shape[1]} numbers a word, the model has {table.embedding_dim}: set "
-            f"model.embedding_dim={vectors.shape[1]} (model.dim, where a model has no such setting)"
-        )
-    say(f"vectors: {len(rows):,} of {len(entries):,} words of the vocabulary are in {path}")
-    return Known(torch.tensor(list(rows)), vectors)
-
-
-def take_over(learner: Any, before: Run | Translator | Predictor) -> None:
-    """The backbone of another run, and where the next token goes on to be predicted, its output layer."""
-    learner.backbone.load_state_dict(before.learner.backbone.state_dict())
-    ours, theirs = getattr(learner, "softmax", None), getattr(before.learner, "softmax", None)
-    if ours is None or theirs is None:
-        return
-    if type(ours) is not type(theirs):
-        raise UsageError(
-            f"'task.lm' goes on with an output layer over all words, and that of {before.folder} is {type(theirs).__name__}: "
-            f"leave it out"
-        )
-    ours.load_state_dict(theirs.state_dict())
-
-
-def evaluate_files(
-    run: Run | Translator | Predictor, files: Files, tokenize: str = "13a", beam: int = 4
-) -> dict[str, Any]:
+def evaluate_files(run: Trained, files: Files, tokenize: str = "13a", beam: int = 4) -> dict[str, Any]:
     """A run that has learnt from labelled examples, on others: its task's scores; BLEU of a translator, retrieval of an
     encoder that has learnt from pairs."""
     if isinstance(run, Predictor):
@@ -343,13 +309,14 @@ def evaluate_files(
     if isinstance(run, Translator):
         pairs = read_all(files)
         return run.loss(pairs) | run.evaluate(pairs, tokenize, beam=beam)
-    if not isinstance(run.learner, TranslationLM):
+    if run.learner.reads != "pairs":
         raise UsageError(f"{run.folder} has not learnt from labelled examples: evaluate it with --data DIR")
     limit = run.learner.backbone.max_len
-    return done(parallel_loss(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device))
+    measure = named_object(run.learner.pair_evaluator)
+    return measure(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device)
 
 
-def learnt_tokenizer(
+def learn_tokenizer(
     texts: Iterator[str],
     kind: str,
     vocab_size: int | None,
@@ -373,11 +340,6 @@ def learnt_tokenizer(
         raise DataError("--train: no example to learn from: the files are empty")
     say(f"learning a {kind} vocabulary from the training text")
     return Tokenizer.train(kind, sample, vocab_size=vocab_size, lowercase=lowercase, words=parted_by)
-
-
-def counts(part: Encoded) -> dict[str, Any]:
-    """As a manifest has it; of pairs the words and tokens of the targets."""
-    return {"documents": len(part), "words": part.words, "tokens": part.num_tokens, "bytes": part.bytes}
 
 
 def read_all(files: Files) -> list[TextPair]:

@@ -20,7 +20,7 @@ from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.translation import pair_loss
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.progress import Progress
-from seqloom.runs.language import Speaking
+from seqloom.runs.language import LanguageSupport
 from seqloom.tasks.translate import Translate
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ class Translation(NamedTuple):
     alignment: np.ndarray | None  # (tokens, source places), the last place being the end
 
 
-class Translator(Speaking):
+class Translator(LanguageSupport):
     def __init__(
         self, folder: Path, config: dict[str, Any], learner: Translate, tokenizer: Tokenizer, device: torch.device
     ):
@@ -203,6 +203,4 @@ class Translator(Speaking):
 
     def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
         limit = self.learner.backbone.max_len
-        result = pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)
-        assert result is not None
-        return result
+        return pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)

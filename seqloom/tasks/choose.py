@@ -38,9 +38,9 @@ class Choose(Classify):
             examples, tokenizer, frame, lambda texts: [[texts[0], choice] for choice in texts[1:]], labels
         )
 
-    def told(self, features: Tensor, example: Labelled) -> Tensor:
+    def logits(self, features: Tensor, example: Labelled) -> Tensor:
         """(N,) log-probabilities among the choices of a question."""
-        scores = wide(super().told(features, example)[:, 0])
+        scores = wide(super().logits(features, example)[:, 0])
         return log_softmax_within(
             scores, example.groups, len(scores) + 1
         )  # no more questions than sequences, and filler
@@ -48,16 +48,18 @@ class Choose(Classify):
     def counted(self, example: Labelled) -> Tensor:
         return example.labels == 1  # of an example's choices one
 
-    def judged(self, told: Tensor, example: Labelled) -> Loss:
+    def loss(self, logits: Tensor, example: Labelled) -> Loss:
         right = self.counted(example)
-        return Loss(-(told * right).sum(), right.sum())
+        return Loss(-(logits * right).sum(), right.sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
-        values = iter(told.exp().tolist())
+    def predictions(
+        self, logits: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows
+    ) -> list[dict[str, Any]]:
+        values = iter(logits.exp().tolist())
         likely = [[next(values) for _ in each] for each in rows]
         return [chosen(row) for row in likely]
 
-    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         return [
             chosen(np.mean([each["probabilities"] for each in same], axis=0).tolist())
             for same in zip(*answers, strict=True)

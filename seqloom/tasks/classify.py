@@ -19,7 +19,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Classify(Transfer):
-    headline = "accuracy"
+    main_metric = "accuracy"
     over_targets = ("summary", "head")  # they run once a text, not over every token
     files: ClassVar[str] = "classify"  # how its files are read
 
@@ -68,23 +68,25 @@ class Classify(Transfer):
         labels = [[np.int64(number.get(str(example.label), IGNORE))] for example in examples]
         return encode_texts(examples, tokenizer, frame, lambda texts: [texts], labels)
 
-    def told(self, features: Tensor, example: Labelled) -> Tensor:
+    def logits(self, features: Tensor, example: Labelled) -> Tensor:
         """(N, classes)"""
         return self.head(self.dropout(self.summary(features, example)))
 
-    def judged(self, told: Tensor, example: Labelled) -> Loss:
-        total = F.cross_entropy(wide(told), example.labels, ignore_index=IGNORE, reduction="sum")
+    def loss(self, logits: Tensor, example: Labelled) -> Loss:
+        total = F.cross_entropy(wide(logits), example.labels, ignore_index=IGNORE, reduction="sum")
         return Loss(total, (example.labels != IGNORE).sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
-        return [self.answer(row) for row in wide(told).softmax(1)[: len(asked)].tolist()]
+    def predictions(
+        self, logits: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows
+    ) -> list[dict[str, Any]]:
+        return [self.answer(row) for row in wide(logits).softmax(1)[: len(asked)].tolist()]
 
     def answer(self, likely: Sequence[float]) -> dict[str, Any]:
         best = max(range(len(likely)), key=likely.__getitem__)
         shares = {label: round(p, 6) for label, p in zip(self.labels, likely, strict=True)}
         return {"label": self.labels[best], "probabilities": shares}
 
-    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         shares = np.mean([[list(each["probabilities"].values()) for each in some] for some in answers], axis=0)
         return [self.answer(row) for row in shares.tolist()]
 

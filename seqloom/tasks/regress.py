@@ -18,7 +18,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Regress(Classify):
-    headline = "pearson"
+    main_metric = "pearson"
     files = "regress"
 
     class Config(Classify.Config):
@@ -54,15 +54,17 @@ class Regress(Classify):
         labels = [[np.float32((number - self.mean) / self.spread)] for number in numbers]
         return encode_texts(examples, tokenizer, frame, lambda texts: [texts], labels)
 
-    def judged(self, told: Tensor, example: Labelled) -> Loss:
+    def loss(self, logits: Tensor, example: Labelled) -> Loss:
         known = ~example.labels.isnan()
-        errors = wide(told)[:, 0] - example.labels.where(known, 0.0)
+        errors = wide(logits)[:, 0] - example.labels.where(known, 0.0)
         return Loss((errors.square() * known).sum(), known.sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows) -> list[dict[str, Any]]:
-        return [{"label": value * self.spread + self.mean} for value in wide(told)[: len(asked), 0].tolist()]
+    def predictions(
+        self, logits: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows
+    ) -> list[dict[str, Any]]:
+        return [{"label": value * self.spread + self.mean} for value in wide(logits)[: len(asked), 0].tolist()]
 
-    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         return [{"label": sum(each["label"] for each in same) / len(same)} for same in zip(*answers, strict=True)]
 
     @classmethod

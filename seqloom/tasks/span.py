@@ -2,7 +2,7 @@
 Devlin et al., 2018: two scores for every token, as the first and as the last of the answer.
 
 A paragraph that is longer than the model reads is read in windows that overlap; the answer is the best of all of them. That
-there is no answer is scored at the token that stands for the whole text; it is told where it is more likely than `threshold`
+there is no answer is scored at the token that stands for the whole text; it is logits where it is more likely than `threshold`
 beside the best answers, and never by a model whose training questions were all answered.
 """
 
@@ -29,7 +29,7 @@ AROUND = 80  # characters that are shown on both sides of an answer
 
 
 class PickSpan(Transfer):
-    headline = "f1"
+    main_metric = "f1"
 
     class Config(Transfer.Config):
         stride: int = Field(128, gt=0, description="tokens by which the next window of a long paragraph begins later")
@@ -111,7 +111,7 @@ class PickSpan(Transfer):
         places[starts[1] : starts[1] + part.stop - part.start] = spots[part]
         return Row(row, segments, source == 1, label, spots=places)
 
-    def told(self, features: Tensor, example: Labelled) -> Tensor:
+    def logits(self, features: Tensor, example: Labelled) -> Tensor:
         """(T, 2) log-probabilities of the first and the last token within each sequence; only the paragraph, and the place
         of no answer, have any."""
         scores = wide(self.head(self.dropout(features)))
@@ -122,13 +122,15 @@ class PickSpan(Transfer):
         scores = scores.masked_fill(~may[:, None], -math.inf)
         return log_softmax_within(scores, batch.owner, batch.num_sequences)
 
-    def judged(self, told: Tensor, example: Labelled) -> Loss:
+    def loss(self, logits: Tensor, example: Labelled) -> Loss:
         known = example.known
-        picked = told.gather(0, example.labels.clamp(min=0))
+        picked = logits.gather(0, example.labels.clamp(min=0))
         return Loss(-(picked.masked_fill(~known[:, None], 0.0)).sum() / 2, known.sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Question], rows: Rows) -> list[dict[str, Any]]:
-        scores, borders = told.double().cpu().numpy(), iter(example.batch.offsets.tolist())
+    def predictions(
+        self, logits: Tensor, example: Labelled, asked: Sequence[Question], rows: Rows
+    ) -> list[dict[str, Any]]:
+        scores, borders = logits.double().cpu().numpy(), iter(example.batch.offsets.tolist())
         low, found = next(borders), []
         for each, windows in zip(asked, rows, strict=True):
             best: list[tuple[float, int, int]] = []
@@ -176,8 +178,8 @@ class PickSpan(Transfer):
     def scores(cls, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Of what was answered; and where questions have no answer, how good the best threshold would have been."""
         gold = {example.id: [text for text, _ in example.answers] for example in examples}
-        told = {example.id: answer["answer"] for example, answer in zip(examples, answers, strict=True)}
-        scores = span_scores(gold, told)
+        logits = {example.id: answer["answer"] for example, answer in zip(examples, answers, strict=True)}
+        scores = span_scores(gold, logits)
         if any(example.impossible for example in examples):
             first = {
                 e.id: a["n_best"][0]["answer"] if a["n_best"] else "" for e, a in zip(examples, answers, strict=True)

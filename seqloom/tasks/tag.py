@@ -1,11 +1,11 @@
 """A tag for every word: entities, chunks, parts of speech. One layer over one vector a word, and a softmax or a CRF.
 
 A word is read at its first token (Devlin et al., 2018) or by the mean of all of its tokens. With `crf` the tags of a sentence
-are told together (Lample et al., 2016; Ma & Hovy, 2016), and moves that their scheme does not allow have no probability.
+are logits together (Lample et al., 2016; Ma & Hovy, 2016), and moves that their scheme does not allow have no probability.
 
 Words are encoded one by one, with a blank before those that have one in the text: every token is of one word. A word of which a
 tokenizer leaves nothing (a control character, a strange blank) stands there as the unknown token, or as a separator where the
-vocabulary has none, so that it is told about like any other. A sentence that is longer than the model reads is cut between
+vocabulary has none, so that it is logits about like any other. A sentence that is longer than the model reads is cut between
 words into pieces of about one size, a sequence each; its tags are still those of one sentence, for the CRF too.
 """
 
@@ -42,7 +42,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class TagWords(Transfer):
-    """learns: the scheme in which tags are learnt; what is told is in that of the files again."""
+    """learns: the scheme in which tags are learnt; what is logits is in that of the files again."""
 
     over_targets = ("head",)  # it runs over words, not over tokens
     parted_by = "space"  # words are given
@@ -64,7 +64,7 @@ class TagWords(Transfer):
         super().__init__(backbone, config)
         self.scheme, self.align = config.scheme, config.align
         self.learns = config.scheme if config.learns == "as-given" or config.scheme is None else config.learns
-        self.headline = "accuracy" if self.scheme is None else "f1"
+        self.main_metric = "accuracy" if self.scheme is None else "f1"
         self.labels = known_tags(config.labels, self.learns)
         self.head = label_layer(self.width, len(self.labels))
         self.crf = None
@@ -132,31 +132,33 @@ class TagWords(Transfer):
             found.append([row_of(words[a:b], labels[a:b], tokenizer, frame, blank) for a, b in parts])
         return found, cut
 
-    def told(self, features: Tensor, example: Labelled) -> Tensor:
+    def logits(self, features: Tensor, example: Labelled) -> Tensor:
         """(W, labels)"""
         assert example.places is not None
         return self.head(self.dropout(pool_words(features, example.places, self.align)))
 
-    def judged(self, told: Tensor, example: Labelled) -> Loss:
+    def loss(self, logits: Tensor, example: Labelled) -> Loss:
         known = example.labels != IGNORE
         if self.crf is None:
-            total = F.cross_entropy(wide(told), example.labels, ignore_index=IGNORE, reduction="sum")
+            total = F.cross_entropy(wide(logits), example.labels, ignore_index=IGNORE, reduction="sum")
         else:  # of a sequence all tags are known, or none: those of filler are not
             assert example.words is not None
             words = example.words
-            wanting = told.new_zeros(words.num_sequences).index_add(0, words.owner, (~known).to(told.dtype))
-            total = (self.crf(told, example.labels.clamp(min=0), words) * (wanting == 0)).sum()
+            wanting = logits.new_zeros(words.num_sequences).index_add(0, words.owner, (~known).to(logits.dtype))
+            total = (self.crf(logits, example.labels.clamp(min=0), words) * (wanting == 0)).sum()
         return Loss(total, known.sum())
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows) -> list[dict[str, Any]]:
+    def predictions(
+        self, logits: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows
+    ) -> list[dict[str, Any]]:
         """Places of entities: `start` and `stop` are words, `begin` and `end` characters of the text; what is behind the last
         is named, not the last. probabilities: of each word's tag; score: their mean."""
         if self.crf is None:
-            likely = wide(told).softmax(1)
+            likely = wide(logits).softmax(1)
             best = likely.argmax(1)
         else:
             assert example.words is not None
-            best, likely = self.crf.decode(told, example.words)[0], self.crf.marginals(told, example.words)
+            best, likely = self.crf.decode(logits, example.words)[0], self.crf.marginals(logits, example.words)
         chances, numbers = iter(likely.gather(1, best[:, None])[:, 0].tolist()), iter(best.tolist())
         found = []
         for each in asked:
@@ -184,10 +186,10 @@ class TagWords(Transfer):
 
     @classmethod
     def scores(cls, examples: Sequence[Sentence], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        gold, told = [each.tags for each in examples], [answer["tags"] for answer in answers]
+        gold, logits = [each.tags for each in examples], [answer["tags"] for answer in answers]
         if answers and "entities" in answers[0]:
-            return entity_scores(gold, told)
-        return label_scores([tag for tags in gold for tag in tags], [tag for tags in told for tag in tags])
+            return entity_scores(gold, logits)
+        return label_scores([tag for tags in gold for tag in tags], [tag for tags in logits for tag in tags])
 
 
 def known_tags(labels: Sequence[str], scheme: str | None) -> list[str]:

@@ -30,10 +30,10 @@ Encoded = tuple[list[list[Row]], list[str]]  # the rows of each example, and whe
 
 
 class Transfer(Task):
-    """A task is what `read`, `survey`, `encode`, `told`, `judged`, `answers` and `scores` say."""
+    """A task is what `read`, `survey`, `encode`, `logits`, `loss`, `predictions` and `scores` say."""
 
     reads = "labelled"
-    headline: str  # of its scores: the one that decides which weights are the best
+    main_metric: str  # of its scores: the one that decides which weights are the best
     over_tokens = ("softmax",)  # the next one is predicted at every token, whatever the labels are of
     backbone: Backbone
 
@@ -51,7 +51,7 @@ class Transfer(Task):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        return issubclass(model, Backbone) and not model.counted
+        return issubclass(model, Backbone) and model.learns_from != "counts"
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
@@ -60,8 +60,8 @@ class Transfer(Task):
         stack: Any = getattr(backbone, "stack", None)
         self.is_top = (
             config.layers == "last" and config.reader == "none"
-        )  # whether labels are told by the top layer itself
-        depth = 1 if stack is None else len(stack.course)
+        )  # whether labels are logits by the top layer itself
+        depth = 1 if stack is None else len(stack.unrolled_layers)
         check_layers(config.layers, depth, "'task.layers' =", [name for name in LAYERS if name != "all"])
         self.mix = None
         if config.layers == "mix":
@@ -100,11 +100,11 @@ class Transfer(Task):
             self.backbone.eval()
         return self
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
-        self.backbone.introduce(vocabulary)
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.backbone.set_vocabulary(vocabulary)
 
-    def settle(self) -> None:
-        self.backbone.settle()
+    def validate_loaded(self) -> None:
+        self.backbone.validate_loaded()
 
     # ---- from texts to features
 
@@ -128,7 +128,7 @@ class Transfer(Task):
 
     def forward(self, example: Labelled, carry: State | None = None) -> Loss:
         found, hidden = self.features(example.batch)
-        loss = self.judged(self.told(found, example), example)
+        loss = self.loss(self.logits(found, example), example)
         if self.softmax is None:
             return loss
         ids, last = example.batch.ids, example.batch.offsets[1:].long() - 1
@@ -175,18 +175,18 @@ class Transfer(Task):
     def encode(self, examples: Sequence[Any], tokenizer: Tokenizer, frame: Frame) -> Encoded:
         raise NotImplementedError
 
-    def told(self, features: Tensor, example: Labelled) -> Tensor:
+    def logits(self, features: Tensor, example: Labelled) -> Tensor:
         """Scores, as the task has them."""
         raise NotImplementedError
 
-    def judged(self, told: Tensor, example: Labelled) -> Loss:
+    def loss(self, logits: Tensor, example: Labelled) -> Loss:
         raise NotImplementedError
 
-    def answers(self, told: Tensor, example: Labelled, asked: Sequence[Any], rows: Rows) -> list[dict[str, Any]]:
+    def predictions(self, logits: Tensor, example: Labelled, asked: Sequence[Any], rows: Rows) -> list[dict[str, Any]]:
         """One for each example that was asked about, as `predict` writes it."""
         raise NotImplementedError
 
-    def joined(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         """What several runs answer, as one: the mean of their probabilities."""
         raise UsageError("several runs can answer together in classify, pair, regress and choose alone")
 
@@ -220,10 +220,12 @@ class Summary(nn.Module):
     def __init__(self, backbone: Backbone, width: int, how: str, top: bool):
         super().__init__()
         own = how == "summary" and top
-        self.how = backbone.summary if how == "summary" else how
+        self.how = backbone.head_style.pooling if how == "summary" else how
         self.pooled: Any = getattr(backbone, "pooled", None) if own and getattr(backbone, "pooler", None) else None
-        self.dense = label_layer(width, width) if own and backbone.summarised and self.pooled is None else None
-        self.activation = ACTIVATIONS[backbone.summarised] if self.dense is not None else None
+        self.dense = (
+            label_layer(width, width) if own and backbone.head_style.hidden_activation and self.pooled is None else None
+        )
+        self.activation = ACTIVATIONS[backbone.head_style.hidden_activation] if self.dense is not None else None
         self.width = 3 * width if how == "concat" else width
 
     def forward(self, states: Tensor, example: Labelled) -> Tensor:

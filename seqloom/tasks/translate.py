@@ -20,6 +20,7 @@ from seqloom.objectives.scheduled import OwnWords, own_words
 
 class Translate(Task):
     reads = "pairs"
+    pair_evaluator = "seqloom.evaluate.translation:pair_loss"
     backbone: EncoderDecoder
 
     class Config(BaseConfig):
@@ -53,14 +54,14 @@ class Translate(Task):
     def initial_loss(self) -> float:
         return math.log(self.backbone.vocab_size)
 
-    def introduce(self, vocabulary: Vocabulary) -> None:
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """All words are alike to it."""
 
     def advance(self, spent: float) -> None:
         self.rate = self.schedule.rate(spent)
 
     @property
-    def rehearsals(self) -> int:
+    def extra_forwards(self) -> int:
         return int(self.rate > 0)
 
     def forward(self, example: Pair, carry: State | None = None) -> Loss:
@@ -72,9 +73,9 @@ class Translate(Task):
             mixed = own_words(self.backbone.decoder, self.softmax, target, state, self.rate)
             target = target._replace(ids=mixed)
         hidden = self.backbone.decoder(target, context=context).hidden
-        total = self.softmax(hidden, example.following, smoothing=self.smoothing if self.training else 0.0)
-        return Loss(total, (example.following != IGNORE).sum())
+        total = self.softmax(hidden, example.targets, smoothing=self.smoothing if self.training else 0.0)
+        return Loss(total, (example.targets != IGNORE).sum())
 
     def losses(self, example: Pair) -> Tensor:
         """(T,) −log p of every target, in fp32 at least."""
-        return self.softmax(self.backbone(example).hidden, example.following, each=True)
+        return self.softmax(self.backbone(example).hidden, example.targets, each=True)

@@ -18,10 +18,11 @@ from torch import Tensor
 
 from seqloom.errors import ModelError
 from seqloom.files import explained, read_json, sha256, sync, write_bytes, write_json
+from seqloom.migrations import CHECKPOINT, NewerFormat, rename_tensors
 from seqloom.progress import say
 from seqloom.weights import load_tensors, save_tensors
 
-FORMAT = 1
+FORMAT = 1  # of the manifest; state.json says its own, which the manifest's hashes protect
 FOLDER = re.compile(r"step-(\d{1,12})")
 ASIDE = re.compile(r"(step-\d{1,12})\.old")
 
@@ -45,7 +46,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         sync(folder)
     for name, tensors in checkpoint.tensors.items():
         save_tensors(target / f"{name}.safetensors", tensors)
-    write_json(target / "state.json", checkpoint.state)
+    write_json(target / "state.json", CHECKPOINT.stamp() | checkpoint.state)
     files = [*(f"{name}.safetensors" for name in checkpoint.tensors), "state.json"]
     manifest = {"format": FORMAT, "step": checkpoint.step, "sha256": {name: sha256(target / name) for name in files}}
     write_json(target / "manifest.json", manifest)
@@ -119,11 +120,14 @@ def load(path: Path) -> Checkpoint:
             if not re.fullmatch(r"[a-z]+\.(safetensors|json)", name) or sha256(path / name) != digest:
                 raise ModelError(f"{path / name} is damaged: its SHA-256 is not the one in the manifest")
         tensors = {
-            name.removesuffix(".safetensors"): load_tensors(path / name)
+            name.removesuffix(".safetensors"): rename_tensors(load_tensors(path / name))
             for name in listed
             if name.endswith(".safetensors")
         }
-        return Checkpoint(manifest["step"], read_json(path / "state.json"), tensors)
+        state = CHECKPOINT.migrate(read_json(path / "state.json"), path / "state.json")
+        return Checkpoint(
+            manifest["step"], {key: state[key] for key in state if key not in CHECKPOINT.stamp()}, tensors
+        )
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is damaged ({type(error).__name__}: {error})") from error
 
@@ -135,6 +139,8 @@ def load_latest(folder: Path) -> Checkpoint | None:
     for step in reversed(found):
         try:
             loaded = load(folder / f"step-{step}")
+        except NewerFormat:
+            raise
         except ModelError as error:
             say(f"warning: {error}" + ("; falling back to the checkpoint before it" if step > found[0] else ""))
             continue

@@ -5,7 +5,8 @@ Sorting does it all: for each order the keys of all n-grams (see blocks/trie) ar
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from seqloom.objectives.counted import FALLBACK, Counted
 from seqloom.progress import Progress, say
 from seqloom.training.interrupt import Interruption
 from seqloom.training.log import MetricsLog
-from seqloom.training.loop import Progressed, Validate
+from seqloom.training.loop import TrainState, Validate
 
 Counts = npt.NDArray[np.int32]
 
@@ -125,7 +126,7 @@ def put(learner: Counted, table: Table) -> None:
         output.discounts[k - 1] = torch.tensor(found or FALLBACK, dtype=torch.float64)
     for k, keys in enumerate(table.keys, 2):
         trie.register_buffer(f"keys{k}", torch.from_numpy(keys).to(device))
-    output.settle()
+    output.validate_loaded()
 
 
 class Count:
@@ -138,29 +139,28 @@ class Count:
         chosen: Selection,
         folder: Path,
         validate: Validate | None,
-        keep: Callable[[Progressed], None],
+        keep: Callable[[TrainState], None],
     ):
         self.learner, self.split, self.chosen, self.folder = learner, split, chosen, folder
         self.validate, self.keep = validate, keep
         self.meter = cost.EnergyMeter(cuda=False)
 
-    def run(self, resume: bool = False) -> Progressed:
+    def run(self, resume: bool = False) -> TrainState:
         if resume and (self.folder / "card.md").exists():  # written last
             say(f"{self.folder} is finished already: give it more text in a new run")
-            return Progressed(finished=True)
+            return TrainState(finished=True)
         started, tokens = time.monotonic(), int(self.chosen.lengths.sum())
         if tokens >= 1 << 31:
             raise UsageError(f"{tokens:,} tokens are more than can be counted: set a budget below {1 << 31:,}")
         say(f"counting {tokens:,} of {self.split.num_tokens:,} training tokens")
-        with Interruption() as asked:
+        with Interruption() as asked, self.interruptible():
             self.count(tokens, asked)
-            state = Progressed(tokens=tokens, seconds=time.monotonic() - started, energy_method=self.meter.method)
+            state = TrainState(tokens=tokens, seconds=time.monotonic() - started, energy_method=self.meter.method)
             state.joules = self.meter.joules(state.seconds)
             state.device_seconds = self.meter.device_seconds(state.seconds)
             self.keep(state)
             if self.validate is not None:
-                state.evaluation = self.validate(asked) or {}
-                self.stop(asked)
+                state.evaluation = self.validate(asked.check)
                 state.best = state.best_loss = state.evaluation["loss"]
         log = MetricsLog(self.folder / "metrics.jsonl", 0)
         log.write({"step": 0, "tokens": tokens, "valid": state.best, "seconds": state.seconds})
@@ -174,7 +174,7 @@ class Count:
 
             def note(k: int) -> None:
                 bar.advance(tokens, note=f"{k}-grams")
-                self.stop(asked)
+                asked.check()
 
             lengths = self.chosen.lengths + 1
             row = self.split.read_many(self.chosen.starts - 1, lengths)  # from the end token before each
@@ -182,6 +182,10 @@ class Count:
             put(self.learner, table)
             bar.advance(tokens)
 
-    def stop(self, asked: Interruption) -> None:
-        if asked():
-            raise Interrupted(f"stopped while counting for {self.folder}: the same command with --resume counts anew")
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        try:
+            yield
+        except Interrupted as error:
+            message = f"stopped while counting for {self.folder}: rerun the command with --resume to count again"
+            raise Interrupted(message) from error

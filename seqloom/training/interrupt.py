@@ -5,6 +5,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
+from seqloom.errors import Interrupted
+
 
 class Interruption:
     def __init__(self) -> None:
@@ -27,5 +29,7 @@ class Interruption:
         self.asked = True
         signal.signal(number, signal.SIG_DFL)
 
-    def __call__(self) -> bool:
-        return self.asked
+    def check(self) -> None:
+        """Raises Interrupted where a signal has asked the run to stop."""
+        if self.asked:
+            raise Interrupted("stopped")

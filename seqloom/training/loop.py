@@ -94,7 +94,7 @@ class Budget(NamedTuple):
 
 
 @dataclass
-class Progressed:
+class TrainState:
     """Everything that moves in a run and is no tensor. It is saved as it is."""
 
     step: int = 0
@@ -134,7 +134,7 @@ class Progressed:
         )
 
 
-Validate = Callable[[Callable[[], bool]], dict[str, Any] | None]  # asked to stop: None
+Validate = Callable[[Callable[[], None]], dict[str, Any]]  # given what raises Interrupted where it is to stop
 
 
 class Fit:
@@ -150,9 +150,9 @@ class Fit:
         device: torch.device,
         seed: int,
         validate: Validate | None = None,
-        keep_best: Callable[[Progressed], None] | None = None,
+        keep_best: Callable[[TrainState], None] | None = None,
         milestones: Sequence[Milestone] = (),
-        keep_milestone: Callable[[Milestone, Progressed], None] | None = None,
+        keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
     ):
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
@@ -168,12 +168,12 @@ class Fit:
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
         self.top = max(group["depth"] for group in self.optimizer.param_groups)
         self.cost = cost.of_training(learner)
-        self.state = Progressed(average_from=0 if config.optim.average == "start" else None)
+        self.state = TrainState(average_from=0 if config.optim.average == "start" else None)
         self.averages: Averages | None = None  # made when they begin: they are as large as the weights
         self.carry: State | None = None
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
 
-    def run(self, resume: bool = False) -> Progressed:
+    def run(self, resume: bool = False) -> TrainState:
         if resume:
             self.restore()
         meter = cost.EnergyMeter(cuda=self.device.type == "cuda")
@@ -198,6 +198,10 @@ class Fit:
         ):
             try:
                 self.steps(items, asked)
+            except Interrupted as error:
+                self.save()
+                message = f"stopped at step {self.state.step}, state saved in {self.folder}: go on with --resume"
+                raise Interrupted(message) from error
             except RuntimeError as error:
                 if is_out_of_memory(error):
                     raise OutOfMemory(SMALLER) from error
@@ -207,13 +211,12 @@ class Fit:
     def steps(self, items: Iterator[Item], asked: Interruption) -> None:
         state, config = self.state, self.config
         while True:
-            if state.eval_due and not self.evaluate(asked):
-                self.stop()
+            if state.eval_due:
+                self.evaluate(asked)
             over = state.spent(self.budget) >= 1 or (config.patience and state.stale >= config.patience)
             if over and state.step > 0:
                 break
-            if asked():
-                self.stop()
+            asked.check()
             before = state.tokens
             self.one_step(items)
             state.seconds = time.monotonic() - self.clock
@@ -223,15 +226,14 @@ class Fit:
             state.eval_due = self.validate is not None and state.step % config.eval_every == 0
             if state.step % config.save_every == 0:
                 self.save()
-        if self.validate is not None and state.step % config.eval_every and not self.evaluate(asked):
+        if self.validate is not None and state.step % config.eval_every:
             state.eval_due = True
-            self.stop()
+            self.evaluate(asked)
         self.write_log()
         self.show()
         if self.validate is not None and config.average_last > 1:
             self.save()  # the last weights are among those that are averaged
-            if not self.average_checkpoints(asked):
-                self.stop()
+            self.average_checkpoints(asked)
         if self.validate is None and self.keep_best is not None:
             with self.averaged():
                 self.keep_best(state)
@@ -360,19 +362,17 @@ class Fit:
             f"(--set train.optim.clip=0.5); the last checkpoint is kept"
         )
 
-    def evaluate(self, asked: Interruption) -> bool:
-        """Measures on held-out text; False if it was asked to stop before it was done."""
+    def evaluate(self, asked: Interruption) -> None:
+        """Measures on held-out text."""
         with self.averaged():
-            return self.measure(asked)
+            self.measure(asked)
 
-    def measure(self, asked: Interruption) -> bool:
+    def measure(self, asked: Interruption) -> None:
         assert self.validate is not None
         state, optim = self.state, self.config.optim
         started = time.monotonic()
         result = self.validated(asked)
         self.clock += time.monotonic() - started  # a run's seconds are those of its training
-        if result is None:
-            return False
         if not math.isfinite(result["loss"]):  # no later step would find it: broken gradients are skipped
             raise NumbersError(self.where(f"the validation loss is {result['loss']}"))
         state.eval_due, state.evaluation = False, result
@@ -389,14 +389,13 @@ class Fit:
             if is_time(state.losses, optim.nonmono):
                 state.average_from = state.step
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
-        return True
 
-    def validated(self, asked: Interruption) -> dict[str, Any] | None:
-        """The measurement of the weights as they are; None if it was asked to stop before it was done."""
+    def validated(self, asked: Interruption) -> dict[str, Any]:
+        """The measurement of the weights as they are."""
         assert self.validate is not None
         self.learner.eval()
         with torch.no_grad():
-            result = self.validate(asked)
+            result = self.validate(asked.check)
         self.learner.train()
         return result
 
@@ -410,8 +409,8 @@ class Fit:
             self.keep_best(state)
         return True
 
-    def average_checkpoints(self, asked: Interruption) -> bool:
-        """Measures the mean of the last checkpoints, and keeps it if it is better; False if asked to stop before that."""
+    def average_checkpoints(self, asked: Interruption) -> None:
+        """Measures the mean of the last checkpoints, and keeps it if it is better."""
         assert self.validate is not None
         folder, averages = self.folder / "checkpoints", Averages(self.learner)
         last = checkpoints.steps(folder)[-self.config.average_last :]
@@ -421,16 +420,9 @@ class Fit:
                 mean.lerp_(loaded[name].to(mean), 1 / count)
         with averages.in_place():
             result = self.validated(asked)
-            if result is None:
-                return False
             self.take_if_better(result)
         self.state.averaged = result
         say(f"the mean of the checkpoints {', '.join(map(str, last))}: valid loss {result['loss']:.4f}")
-        return True
-
-    def stop(self) -> None:
-        self.save()
-        raise Interrupted(f"stopped at step {self.state.step}, state saved in {self.folder}: go on with --resume")
 
     def save(self) -> None:
         self.flush()
@@ -457,7 +449,7 @@ class Fit:
             say(f"{self.folder} has no checkpoint yet: starting from the beginning")
             return
         try:
-            self.state = progressed(found)
+            self.state = train_state_of(found)
             fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
             load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
             self.carry = self.rebuild_carry(found.tensors["carry"])
@@ -483,11 +475,11 @@ class Fit:
         return pytree.tree_unflatten([leaves[str(i)].to(self.device) for i in range(len(leaves))], shape)
 
 
-def progressed(found: Checkpoint) -> Progressed:
+def train_state_of(found: Checkpoint) -> TrainState:
     """What a checkpoint says of a run, checked: a hash that fits does not make it one of ours."""
     # checkpoints of earlier versions know of no other jobs on the device
-    state = Progressed(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
-    TypeAdapter(Progressed).validate_json(json.dumps(found.state), strict=True)
+    state = TrainState(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
+    TypeAdapter(TrainState).validate_json(json.dumps(found.state), strict=True)
     counters = (state.step, state.epoch, state.batch, state.tokens, state.flops, state.seconds, state.log_bytes)
     if state.step != found.step or not all(0 <= number < 1 << 62 for number in counters):
         raise ValueError("its counters are impossible")

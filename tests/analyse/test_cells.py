@@ -12,7 +12,9 @@ from seqloom.analyse.cells import write_cells
 from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
-from seqloom.runs.language_model import Run, load, pretrain
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from tests.training.material import write_text
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from seqloom.analyse.flow import Flow, cut_windows, draw_flow, eigenvalues, grad
 from seqloom.batch import pack, ragged
 from seqloom.cli import run
 from seqloom.errors import DataError, UsageError
-from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import pretrain
 from tests.contract import properties as p
 from tests.training.material import prepared, write_text
 

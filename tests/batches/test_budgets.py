@@ -14,8 +14,9 @@ from seqloom.batches.prepare import prepare
 from seqloom.objectives import masked
 from seqloom.recipes.library import find_recipe
 from seqloom.recipes.schema import Recipe
-from seqloom.runs.corpus import Prepared
-from seqloom.runs.language_model import begin_learner, milestones, pretrain
+from seqloom.runs.corpus import Corpus
+from seqloom.runs.dataset import build_learner
+from seqloom.runs.training import milestones, pretrain
 from seqloom.training.count import select_documents
 
 LENGTHS = (1, 2, 3, 8, 40, 1000)  # words of a document
@@ -68,13 +69,13 @@ def texts(tmp_path_factory) -> dict[int, list[Path]]:
     return found
 
 
-def opened(name: str, folders: list[Path], budget: str) -> tuple[Recipe, Prepared]:
+def opened(name: str, folders: list[Path], budget: str) -> tuple[Recipe, Corpus]:
     recipe, settings = READERS[name]
     found = find_recipe(recipe, [*settings, f"budget={budget}"], None)
-    return found, Prepared.open(found, folders if name == "languages" else folders[:1])
+    return found, Corpus.open(found, folders if name == "languages" else folders[:1])
 
 
-def words_read(name: str, recipe: Recipe, text: Prepared) -> tuple[float, float]:
+def words_read(name: str, recipe: Recipe, text: Corpus) -> tuple[float, float]:
     """How many words of text a run reads until its budget is spent, by looking at every token; and how many it says it has read.
     Every word is one token."""
     budget = recipe.budget.resolve(text)
@@ -83,13 +84,13 @@ def words_read(name: str, recipe: Recipe, text: Prepared) -> tuple[float, float]
         chosen = select_documents(text.train[0], budget.tokens, 0)
         ids = text.train[0].read_many(chosen.starts, chosen.lengths)
         return float((ids != text.tokenizer.end_id).sum()), len(ids) * ratio
-    learner = begin_learner(text, None, 0)
+    learner = build_learner(text, 0)
     loader = Loader(text.batches(budget.tokens / text.num_tokens), learner, 0, workers=0)
     tokens = words = 0
     for item in loader.items(Cursor()):
         example = item.example
         if isinstance(example, Excerpt):
-            words += int(((example.following != IGNORE) & (example.following != text.tokenizer.end_id)).sum())
+            words += int(((example.targets != IGNORE) & (example.targets != text.tokenizer.end_id)).sum())
         else:
             words += int(example.text.sum())
         tokens += item.sizes.tokens

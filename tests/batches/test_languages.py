@@ -33,7 +33,7 @@ def tokens_of(batch):
     """What is read of the text itself."""
     if hasattr(batch, "places"):
         return batch.places[batch.places >= 0].tolist()
-    return batch.following[batch.following >= 0].tolist()
+    return batch.targets[batch.targets >= 0].tolist()
 
 
 def read(mixed, epochs, seed=3):

@@ -43,7 +43,7 @@ def key(item):
     excerpt, noise = item.example
     return (
         excerpt.batch.ids.tolist(),
-        excerpt.following.tolist(),
+        excerpt.targets.tolist(),
         noise.item(),
         item.sizes.tokens,
         item.fresh,
@@ -75,7 +75,7 @@ def test_ranks_share_an_epoch(world):
 
 def test_tokens_are_those_to_be_predicted():
     for item in take(40):
-        assert item.sizes.tokens == int((item.example[0].following != IGNORE).sum())
+        assert item.sizes.tokens == int((item.example[0].targets != IGNORE).sum())
 
 
 def test_too_many_ranks():

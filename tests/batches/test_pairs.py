@@ -40,7 +40,7 @@ def holds_all_pairs(shapes):
         rows = zip(
             rows_of(pair.source, pair.source.ids),
             rows_of(pair.target, pair.target.ids),
-            rows_of(pair.target, pair.following),
+            rows_of(pair.target, pair.targets),
             strict=True,
         )
         for source, target, following in rows:

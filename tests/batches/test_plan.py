@@ -29,7 +29,7 @@ def check_excerpt(split, excerpt, max_len):
         if split.flat[i] != END
     }
     for a, b in pairwise(offsets):
-        ids, following = batch.ids[a:b].tolist(), excerpt.following[a:b].tolist()
+        ids, following = batch.ids[a:b].tolist(), excerpt.targets[a:b].tolist()
         if b > a and following[0] == IGNORE:
             assert set(following) == {IGNORE}, "filler and text in one sequence"
             continue
@@ -46,10 +46,10 @@ def packed_holds(split, budget, max_len, seed, epoch):
         excerpt = plan.batch(i)
         check_excerpt(split, excerpt, max_len)
         assert excerpt.batch.ids.shape[0] == budget, "a batch is not full"
-        seen += excerpt.following[excerpt.following != IGNORE].tolist()
+        seen += excerpt.targets[excerpt.targets != IGNORE].tolist()
         # a sequence never goes past the end of a document
         for a, b in pairwise(excerpt.batch.offsets.tolist()):
-            assert END not in excerpt.following[a : b - 1].tolist()
+            assert END not in excerpt.targets[a : b - 1].tolist()
     assert sorted(seen) == sorted(split.flat.tolist()), "not every token once"
 
 
@@ -76,7 +76,7 @@ def streams_hold(split, streams, usual, seed, epoch, vary=False):
         assert length >= plans.SHORTEST if vary else length == usual
         assert excerpt.batch.is_full and excerpt.batch.num_sequences == streams
         check_excerpt(split, excerpt, length)
-        ids, following = excerpt.batch.ids.view(streams, length), excerpt.following.view(streams, length)
+        ids, following = excerpt.batch.ids.view(streams, length), excerpt.targets.view(streams, length)
         assert excerpt.batch.positions.view(streams, length)[:, 0].eq(len(rows[0])).all()
         if before is not None:
             assert torch.equal(ids[:, 0], before), "a stream does not go on where it stopped"
@@ -135,7 +135,7 @@ def test_planted_wrong_lengths_are_noticed(name, value, monkeypatch):
 
 
 def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip((a.batch.ids, a.following), (b.batch.ids, b.following), strict=True))
+    return all(torch.equal(x, y) for x, y in zip((a.batch.ids, a.targets), (b.batch.ids, b.targets), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_planted_missing_shift_is_noticed(monkeypatch):
 
     def unshifted(split, pieces, *shape):
         read = original(split, pieces, *shape)
-        return read._replace(following=torch.where(read.following == IGNORE, IGNORE, read.batch.ids))
+        return read._replace(targets=torch.where(read.targets == IGNORE, IGNORE, read.batch.ids))
 
     monkeypatch.setattr(plans, "excerpt", unshifted)
     split = numbered_corpus(1, 10, 30)

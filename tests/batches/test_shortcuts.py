@@ -43,7 +43,7 @@ def sentence(rng: random.Random, least: int, most: int) -> str:
 
 
 def document(rng: random.Random) -> str:
-    """As documents are: the first sentence is a long one, some begin with a mark or a headline, some break off."""
+    """As documents are: the first sentence is a long one, some begin with a mark or a main_metric, some break off."""
     many = rng.choice((1, 2, 2, 3, 4, 6, 9, 14))
     text = " ".join(sentence(rng, *((8, 14) if i == 0 else (2, 9))) for i in range(many))
     text = rng.choice(["", "", "", "- ", "and ", "The news\n"]) + text

@@ -16,7 +16,8 @@ from seqloom.batches.plan import Packed, Streams
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Split, Store
 from seqloom.errors import DataError, UsageError
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from seqloom.tokens.spelling import spell, spelling_table
 from tests.batches.test_prepare import KILLED, contents
 from tests.corpus import WORDS
@@ -114,7 +115,7 @@ def test_batches_have_the_characters_of_their_tokens(kind, data):
     plan, table, unknown = batches.plan(0, 0), spelling_table(store.tokenizer, 20), 0
     for i in range(len(plan)):
         excerpt = plan.batch(i)
-        batch, real = excerpt.batch, excerpt.following >= 0
+        batch, real = excerpt.batch, excerpt.targets >= 0
         assert batch.chars.shape == (*batch.ids.shape, 20)
         known = (batch.ids != store.tokenizer.unk_id) & real
         assert torch.equal(batch.chars[known], torch.from_numpy(table)[batch.ids[known]])

@@ -122,7 +122,7 @@ def test_highways_start_nearly_open():
 
 def test_characters_of_a_batch_come_before_the_table():
     embedding = CharacterEmbedding(len(WORDS), network())
-    embedding.introduce(
+    embedding.set_vocabulary(
         type("Words", (), {"spellings": lambda self, longest: torch.from_numpy(spell(WORDS, longest))})()
     )
     batch = pack([[2, 0, 2]])
@@ -135,7 +135,7 @@ def test_characters_of_a_batch_come_before_the_table():
 
 def test_wrong_characters_are_refused():
     embedding = CharacterEmbedding(3, network())
-    embedding.settle()
+    embedding.validate_loaded()
     embedding.spelling[1, 2] = CHARACTERS
     with pytest.raises(ValueError, match="none of the 260"):
-        embedding.settle()
+        embedding.validate_loaded()

@@ -27,8 +27,8 @@ def models():
 
 
 def ones(model):
-    depth = len(model.stack.course)
-    heads = {i: torch.ones(model.stack.course[i].mixer.num_heads) for i in range(depth)}
+    depth = len(model.stack.unrolled_layers)
+    heads = {i: torch.ones(model.stack.unrolled_layers[i].mixer.num_heads) for i in range(depth)}
     return Edit(heads, torch.ones(depth))
 
 

@@ -25,7 +25,7 @@ class Words:
 def filled(layer):
     torch.manual_seed(0)
     layer.init_weights(0.3)
-    layer.introduce(Words())
+    layer.set_vocabulary(Words())
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -127,10 +127,10 @@ def test_default_cutoffs():
 
 def test_ranks_that_are_no_order_are_refused():
     ranks = Ranks(5)
-    ranks.settle()
+    ranks.validate_loaded()
     ranks.rank[0] = 3
     with pytest.raises(ValueError, match="no order"):
-        ranks.settle()
+        ranks.validate_loaded()
 
 
 # ---- sampled

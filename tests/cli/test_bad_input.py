@@ -19,7 +19,7 @@ from seqloom import errors, files
 from seqloom.batch import Loss
 from seqloom.cli import fail, run
 from seqloom.objectives.next_token import NextToken
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from seqloom.training import checkpoint as checkpoints
 from tests.training.material import prepared
 
@@ -460,11 +460,11 @@ def test_a_signal_saves_the_state(
     assert kept is not None and kept.step > 0
     assert f"stopped at step {kept.step}, state saved in {tmp_path / 'run'}" in line and "--resume" in line
     # five minutes are more than a test has: it goes on as if they were nearly over
-    from seqloom.training.loop import Progressed
+    from seqloom.training.loop import TrainState
 
-    spent = Progressed.spent
+    spent = TrainState.spent
     monkeypatch.setattr(
-        Progressed, "spent", lambda self, budget: 1.0 if self.step >= kept.step + 5 else spent(self, budget)
+        TrainState, "spent", lambda self, budget: 1.0 if self.step >= kept.step + 5 else spent(self, budget)
     )
     call = pretrain(data, tmp_path / "run", "--set", "train.save_every=1000000", "--set", "budget.steps=1000000")
     assert run([str(argument) for argument in (*call, "--minutes", 5, "--resume")]) == 0

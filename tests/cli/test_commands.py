@@ -12,7 +12,7 @@ from seqloom import progress
 from seqloom.cli import app, register, run
 from seqloom.models import MODELS
 from seqloom.recipes.library import names
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from tests.training.material import prepared
 
 register()

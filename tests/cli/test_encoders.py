@@ -10,7 +10,8 @@ import pytest
 
 from seqloom.batches.prepare import prepare
 from seqloom.cli import encoders, run, training, using
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from tests.training.material import write_text
 
 assert encoders and training and using  # register the commands

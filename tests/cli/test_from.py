@@ -9,7 +9,8 @@ import torch
 
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run, training
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from seqloom.training.loop import Fit
 from seqloom.weights import unique
 from tests.training.material import prepared, write_text

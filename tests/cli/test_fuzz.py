@@ -22,7 +22,7 @@ from seqloom.cli import run
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.evaluate.suites import agreement
 from seqloom.runs.folder import BOUND
-from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import pretrain
 from seqloom.text import pairs as text_pairs
 from seqloom.training.loop import Fit
 from tests.mutation import damaged, mutated_json, mutated_tensors

@@ -9,7 +9,8 @@ import pytest
 
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run, using
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from tests.training.material import write_text
 
 RECIPES = ("ngram-tiny", "lstm-tiny", "gpt2-tiny")

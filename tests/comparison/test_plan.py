@@ -10,7 +10,7 @@ from seqloom.comparison.resolve import resolve_rows
 from seqloom.comparison.solve import nearest, sample_sizes
 from seqloom.config import build, to_toml
 from seqloom.errors import UsageError
-from seqloom.runs.corpus import Prepared
+from seqloom.runs.corpus import Corpus
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 
 
@@ -31,7 +31,7 @@ def rows_of(plan, data):
 
 def size(row, data):
     recipe = row.recipe
-    return recipe.learner(Prepared.open(recipe, data).vocab_size).size()
+    return recipe.learner(Corpus.open(recipe, data).vocab_size).size()
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_operations_are_those_of_the_text(text, data, monkeypatch):
     for row in rows.values():
         assert row.recipe.budget.tokens == 3000 and row.recipe.budget.flops is None
         recipe = row.recipe
-        sizes = sample_sizes(Prepared.open(recipe, data))
-        learner = recipe.learner(Prepared.open(recipe, data).vocab_size)
+        sizes = sample_sizes(Corpus.open(recipe, data))
+        learner = recipe.learner(Corpus.open(recipe, data).vocab_size)
         flops = solve.cost.of_training(learner)(sizes) * 3000 / sizes.tokens
         assert flops == pytest.approx(1e9, rel=0.05)
 
@@ -180,5 +180,5 @@ def test_operations_are_those_of_the_whole_run(text, data):
     short = BERT | {"settings": [*BERT["settings"], "batches.short=16", "batches.short_share=0.5"]}
     plan = plan_of(text, budget={"epochs": 1}, rows=[short])
     recipe = rows_of(plan, data)["BERT"].recipe
-    sizes = sample_sizes(Prepared.open(recipe, data))
+    sizes = sample_sizes(Corpus.open(recipe, data))
     assert sizes.pairs / sizes.read > 16, "the mean length that a token sees"

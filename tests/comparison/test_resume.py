@@ -45,7 +45,9 @@ def there(folder, by, recipe=RECIPE.model_dump(), text="abc"):
     """A finished row with one seed."""
     for path in (run_path(folder, "LSTM", 0), result_path(folder, "LSTM", 0).parent):
         path.mkdir(parents=True)
-    write_json(run_path(folder, "LSTM", 0) / "config.json", {"recipe": recipe, "data": {"fingerprint": text}})
+    write_json(
+        run_path(folder, "LSTM", 0) / "config.json", {"format": 1, "recipe": recipe, "data": {"fingerprint": text}}
+    )
     write_json(result_path(folder, "LSTM", 0), RESULT | ({"by": by} if by is not None else {}))
     write_arrays(result_path(folder, "LSTM", 0).with_suffix(".npz"), {})
 
@@ -113,7 +115,7 @@ def test_files_are_known_by_what_they_hold(tmp_path):
 
 @pytest.mark.parametrize("is_begun", [False, True])
 def test_a_task_may_be_corrected_until_it_is_begun(is_begun, tmp_path):
-    write_json(plan_path(tmp_path), {"tasks": [TASK | {"settings": ["task.lm=1"]}]})
+    write_json(plan_path(tmp_path), {"rows": [], "tasks": [TASK | {"settings": ["task.lm=1"]}]})
     earlier = read_earlier_plan(tmp_path)
     if is_begun:
         (tmp_path / "tasks" / "tone").mkdir(parents=True)

@@ -25,7 +25,7 @@ from seqloom.comparison.run import Job, Jobs, JobsFailed, compare
 from seqloom.comparison.table import Comparison
 from seqloom.config import build, to_toml
 from seqloom.errors import DataError, Interrupted, UsageError
-from seqloom.runs.language_model import language_model
+from seqloom.runs.load import load_language_model
 from seqloom.tasks.classify import Classify
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 from tests.tasks.labelled import examples, write
@@ -151,7 +151,7 @@ def test_milestones_are_runs(finished):
     found, folder = finished
     marks = sorted(int(path.name) for path in (folder / "runs/LSTM/seed-0/milestones").iterdir())
     assert marks == [*range(100, 1000, 100), *range(1000, marks[-1] + 1, 1000)]
-    run = language_model(folder / "runs/LSTM/seed-0/milestones" / str(marks[0]), "cpu")
+    run = load_language_model(folder / "runs/LSTM/seed-0/milestones" / str(marks[0]), "cpu")
     assert run.score(["The small cat is old."])[0].log_probs
     assert [words for words, _ in found.milestones["pairs"]["LSTM"]] == marks
 

@@ -42,7 +42,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
     cls: Any = model_class(base)
     torch.manual_seed(seed)
     model = cls(cls.Config(**({"vocab_size": VOCAB} | SMALL[base] | extra | changes)))
-    model.introduce(Words())
+    model.set_vocabulary(Words())
     with torch.no_grad():  # zeros and ones would hide a missing bias or norm
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -143,7 +143,7 @@ def shown(model: BidirectionalBackbone, seed: int) -> None:
             model(batch, maps=True)
     plain, looked = model(batch), model(batch, layers=True, maps=not isinstance(model, TextCnn))
     close(plain.hidden, looked.hidden, 1e-12)
-    depth = len(model.stack.course)
+    depth = len(model.stack.unrolled_layers)
     assert len(looked.layers) == depth + 1 and len(looked.maps) in (depth, 0)
     assert torch.equal(looked.layers[-1], looked.hidden)
     for before, after in zip(looked.layers, looked.layers[1:], strict=False):

@@ -81,7 +81,7 @@ def packing(model: EncoderDecoder, seed: int) -> None:
     alone = torch.cat([model(joined([pair])).hidden for pair in pairs])
     limit = (1e-6 if single(model) else 1e-12) * max(1.0, alone.abs().max().item())
     close(model(together).hidden, alone, limit)
-    padded = Pair(widened(together.source, 80, 3), widened(together.target, 72, 3), together.following)
+    padded = Pair(widened(together.source, 80, 3), widened(together.target, 72, 3), together.targets)
     close(model(padded).hidden, alone, limit)
 
 

@@ -119,7 +119,7 @@ def test_shapes_are_few_and_sequences_are_documents():
         assert batch.ids.shape == (8 * 32,) and (batch.max_len % 8, (batch.num_sequences - 8) % 2) == (0, 0)
         shapes.add((batch.max_len, batch.num_sequences))
         # only a sequence's last token may end a document, and only those that go on begin within one
-        ends = (example.following == END).nonzero().flatten() + 1
+        ends = (example.targets == END).nonzero().flatten() + 1
         assert torch.isin(ends, batch.offsets).all()
         starts = batch.offsets[:-1].long()[: int(batch.owner.max()) + 1]
         inside = batch.positions[starts] > 0
@@ -151,7 +151,7 @@ def row_by_row(read, n, length):
     offsets = torch.arange(0, n * length + 1, length, dtype=torch.int32)
     batch = read.batch._replace(owner=torch.arange(n).repeat_interleave(length), offsets=offsets, max_len=length)
     rows = torch.arange(n)
-    return Excerpt(batch, read.following, Joints(rows, rows, torch.ones(n, dtype=torch.bool)))
+    return Excerpt(batch, read.targets, Joints(rows, rows, torch.ones(n, dtype=torch.bool)))
 
 
 @pytest.mark.parametrize("name", PLANTED)

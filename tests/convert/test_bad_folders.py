@@ -437,7 +437,7 @@ def test_wrong_calls(good, tmp_path, capsys):
 
 
 def test_a_run_that_has_no_counterpart(tmp_path, capsys):
-    from seqloom.runs.language_model import pretrain
+    from seqloom.runs.training import pretrain
     from tests.training.material import prepared
 
     data = prepared(tmp_path / "data", 300)

@@ -19,8 +19,8 @@ from seqloom.errors import ModelError
 from seqloom.files import sha256
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.objectives.replaced import ReplacedToken
-from seqloom.runs.language_model import load, pretrain
-from seqloom.runs.training import finetune, train
+from seqloom.runs.load import load
+from seqloom.runs.training import finetune, pretrain, train
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import load_tensors, save_tensors

@@ -12,8 +12,8 @@ from seqloom.batch import IGNORE, Excerpt, Pair, pack
 from seqloom.cli import run
 from seqloom.convert.huggingface import export_folder, import_folder
 from seqloom.objectives.masked import Masked
-from seqloom.runs.language_model import load, pretrain
-from seqloom.runs.training import train
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain, train
 from tests.convert.material import KINDS, TEXTS, build, save
 from tests.training.material import prepared, write_pairs
 
@@ -135,7 +135,7 @@ def test_a_discriminator_judges_as_theirs(folders):
     replaced = torch.randint(0, 2, kept.shape)
     expected = theirs(**given, labels=replaced)
     with torch.no_grad():
-        odds = learner.judged(learner.backbone(example.batch).hidden)
+        odds = learner.loss(learner.backbone(example.batch).hidden)
     torch.testing.assert_close(odds, expected.logits[kept], rtol=0, atol=1e-5)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(odds, replaced[kept].float())
     assert loss.item() == pytest.approx(expected.loss.item(), abs=1e-5)
@@ -403,7 +403,9 @@ def test_runs_of_ours(recipe, settings, kind, data, tmp_path):
     expected = model.eval()(input_ids=torch.tensor([ids])).logits[0]
     with torch.no_grad():
         hidden = ours.learner.eval().backbone(pack([ids])).hidden
-        score = getattr(ours.learner, "judged", getattr(ours.learner, "scores", getattr(ours.learner, "softmax", None)))
+        score = getattr(
+            ours.learner, "discriminate", getattr(ours.learner, "scores", getattr(ours.learner, "softmax", None))
+        )
         torch.testing.assert_close(score(hidden), expected, rtol=0, atol=2e-5)
     if recipe != "electra-tiny":  # what is learnt by has a generator, too
         import_folder(tmp_path / "out", tmp_path / "again")

@@ -10,8 +10,7 @@ import transformers as hf
 from seqloom.batches.labelled import batch_of
 from seqloom.cli import run as command
 from seqloom.convert.huggingface import export_folder, import_folder, load
-from seqloom.runs.language_model import pretrain
-from seqloom.runs.training import finetune
+from seqloom.runs.training import finetune, pretrain
 from tests.tasks.labelled import examples, write
 from tests.training.material import prepared
 
@@ -174,7 +173,7 @@ def compare(run, model, asked, task):
     learner = run.learner.eval()
     for each in rows:
         batch = batch_of([each])
-        ours = learner.told(learner.features(batch.batch)[0], batch)
+        ours = learner.logits(learner.features(batch.batch)[0], batch)
         theirs = [logits_of(model, row, task) for row in each]
         if task == "choose":
             expected = torch.cat(theirs).log_softmax(0)

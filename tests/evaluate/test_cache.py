@@ -12,7 +12,8 @@ from seqloom.batches.store import Store
 from seqloom.cli import run as call
 from seqloom.errors import UsageError
 from seqloom.evaluate import cache
-from seqloom.runs.language_model import Run, pretrain
+from seqloom.runs.language_model import Run
+from seqloom.runs.training import pretrain
 from tests.training.material import prepared
 
 SIZE = 7

@@ -8,7 +8,7 @@ from seqloom.errors import DataError
 from seqloom.evaluate import examples as module
 from seqloom.evaluate.examples import READERS, survey_examples
 from seqloom.recipes.library import find_recipe
-from seqloom.runs.examples import LabelledTexts
+from seqloom.runs.examples import LabelledFiles
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.cli.test_data import call
@@ -128,7 +128,7 @@ def test_what_training_refuses_is_refused_behind_the_report(why, form, tmp_path,
     code, out, err = call(capsys, "check", *given["train"], "--task", task, *held, *form)
     assert code == 3 and len(err.splitlines()) == 1
     with pytest.raises(DataError) as refused:
-        LabelledTexts(find_recipe("bert-tiny", None, None, task), given, Tokenizer.train("byte", []))
+        LabelledFiles(find_recipe("bert-tiny", None, None, task), given, Tokenizer.train("byte", []))
     assert err == f"seqloom: error: training would refuse these files: {refused.value}\n"
     assert json.loads(out)["refused"] == str(refused.value) if form else out.startswith("train  ")
 

@@ -12,7 +12,8 @@ from seqloom.batches.store import Store
 from seqloom.cli import run as call
 from seqloom.evaluate import mix
 from seqloom.evaluate.mix import Part, best_weight, mixture_loss, split_losses
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from tests.training.material import sentences, write_text
 
 

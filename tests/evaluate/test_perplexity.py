@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from seqloom.batch import pack
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.evaluate import perplexity as module
 from seqloom.evaluate.perplexity import perplexity, stretches, windows
+from seqloom.training.interrupt import Interruption
 from tests.contract.properties import build, learner_of
 from tests.corpus import END, MemorySplit, random_corpus
 
@@ -132,7 +133,10 @@ def test_bits_of_words_characters_and_bytes_are_of_one_text():
 
 def test_it_can_be_stopped_and_leaves_the_mode_alone():
     learner = learner_of(build("lstm")).train()
-    assert perplexity(learner, random_corpus(4, 5, 30), CPU, stop=lambda: True) is None
+    asked = Interruption()
+    asked.asked = True
+    with pytest.raises(Interrupted):
+        perplexity(learner, random_corpus(4, 5, 30), CPU, stop=asked.check)
     assert learner.training
 
 

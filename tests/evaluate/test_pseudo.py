@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from seqloom.batch import pack
-from seqloom.batches.enclosed import Enclosed
+from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate import pseudo
 from seqloom.objectives.masked import MaskedLM
@@ -95,7 +95,7 @@ def check_unreplaced(run: Run) -> None:
         ids = [run.tokenizer.first_id, *run.tokenizer.encode(text), run.tokenizer.separator_id]
         with torch.no_grad():
             hidden = learner.backbone(pack([ids])).hidden
-            replaced = torch.sigmoid(learner.verdict(learner.activation(learner.dense(hidden)))).squeeze(1)
+            replaced = torch.sigmoid(learner.discriminator_head(learner.activation(learner.dense(hidden)))).squeeze(1)
         assert scored.log_probs == pytest.approx(torch.log(1 - replaced)[1:-1].tolist(), abs=1e-9)
 
 
@@ -141,7 +141,7 @@ def test_nothing_hidden(monkeypatch):
 
 
 def test_special_tokens_forgotten(monkeypatch):
-    monkeypatch.setattr(Run, "enclose", lambda run, encoded, names=None: Enclosed(encoded, [], []))
+    monkeypatch.setattr(Run, "add_special_tokens", lambda run, encoded, names=None: SpecialTokenTexts(encoded, [], []))
     with pytest.raises(AssertionError):
         check(run_of("bert", "masked", WORDPIECE), None)
     with pytest.raises(AssertionError):
@@ -150,7 +150,9 @@ def test_special_tokens_forgotten(monkeypatch):
 
 def test_the_generator_asked_for_the_discriminator(monkeypatch):
     run = run_of("electra", "replaced-token", WORDPIECE)
-    monkeypatch.setattr(ReplacedToken, "judged", lambda learner, hidden: -learner.verdict(hidden).squeeze(1))
+    monkeypatch.setattr(
+        ReplacedToken, "discriminate", lambda learner, hidden: -learner.discriminator_head(hidden).squeeze(1)
+    )
     with pytest.raises(AssertionError):
         check_unreplaced(run)
 

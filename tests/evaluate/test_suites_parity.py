@@ -11,7 +11,7 @@ import torch
 from seqloom.convert.huggingface import import_folder
 from seqloom.evaluate import pseudo
 from seqloom.evaluate.suites import minimal
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from tests.convert.material import KINDS, build, fast
 from tests.training.material import sentences
 

@@ -136,7 +136,7 @@ def test_compiled_equals_eager(name):
 @pytest.mark.parametrize("recipe", ["lstm-tiny", "awd-lstm-tiny", "big-lstm-tiny", "gpt2-tiny"])
 def test_resume_is_exact_in_deterministic_mode(recipe, tmp_path, monkeypatch):
     from seqloom.errors import Interrupted
-    from seqloom.runs.language_model import pretrain
+    from seqloom.runs.training import pretrain
     from seqloom.training.loop import Fit
     from tests.training.material import prepared
 
@@ -300,7 +300,8 @@ def test_beams_of_one_source_equal_those_of_the_cpu(name):
 
 
 def test_counts_on_the_gpu_equal_those_on_the_cpu(tmp_path):
-    from seqloom.runs.language_model import load, pretrain
+    from seqloom.runs.load import load
+    from seqloom.runs.training import pretrain
     from tests.training.material import prepared
 
     data = prepared(tmp_path / "data")
@@ -401,7 +402,7 @@ def test_adaptive_softmax_on_the_gpu_equals_the_one_on_the_cpu():
     torch.manual_seed(0)
     layer = AdaptiveSoftmax(32, p.VOCAB, (10, 30), bias=True).double()
     layer.init_weights(std=0.5)
-    layer.introduce(p.Words())
+    layer.set_vocabulary(p.Words())
     hidden, targets = torch.randn(200, 32).double(), torch.randint(0, p.VOCAB, (200,))
     targets[::7] = -100
     found = []
@@ -430,7 +431,8 @@ def test_adaptive_softmax_on_the_gpu_equals_the_one_on_the_cpu():
 )
 def test_large_vocabulary_and_dropped_models_learn_on_the_gpu(recipe, settings, tmp_path):
     """And what was learnt there says the same on the CPU, whole and step by step."""
-    from seqloom.runs.language_model import load, pretrain
+    from seqloom.runs.load import load
+    from seqloom.runs.training import pretrain
     from tests.training.material import prepared
 
     data = prepared(tmp_path / "data")

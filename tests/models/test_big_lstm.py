@@ -11,7 +11,8 @@ from seqloom.files import sha256
 from seqloom.models.big_lstm import BigLstm
 from seqloom.objectives.next_token import NextToken
 from seqloom.recipes.library import find_recipe
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from seqloom.tokens.spelling import spelling_table
 from seqloom.weights import load_tensors, save_tensors
 from tests.training.material import prepared

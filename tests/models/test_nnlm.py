@@ -7,7 +7,7 @@ from seqloom.batch import Excerpt, pack
 from seqloom.errors import UsageError
 from seqloom.models.nnlm import Nnlm
 from seqloom.objectives.next_token import NextToken
-from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import pretrain
 from seqloom.training.loop import Fit
 from tests.contract import properties as p
 from tests.training.material import prepared

@@ -9,7 +9,7 @@ from seqloom.batches.tagged import TaggedPassages, encode_tagged, with_entities
 from seqloom.errors import DataError
 from seqloom.models import model_class
 from seqloom.objectives.entity_lm import EntityLM
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from seqloom.runs.training import train
 from seqloom.text.tagged import Sentence, continued, read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
@@ -92,7 +92,7 @@ def learner(**config):
     sizes = {"dim": 16, "num_layers": 1, "num_heads": 2, "max_len": 64, "vocab_size": 300, "dropout": 0.0}
     made = EntityLM(cls(cls.Config(**sizes)), EntityLM.Config(**({"keep": 0.0, "random": 0.0, "rate": 0.3} | config)))
     made.mask_id.fill_(299)
-    made.settle()
+    made.validate_loaded()
     return made
 
 

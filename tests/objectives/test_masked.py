@@ -44,7 +44,7 @@ def learner(name="roberta", objective=None, seed=0, **config):
     extra = {"embedding_dim": 8} if name == "albert" else {}
     kind = objective or OBJECTIVES[name]
     made = kind(cls(cls.Config(**SMALL, **extra)), kind.Config(**config))
-    made.introduce(Words())
+    made.set_vocabulary(Words())
     return made
 
 

@@ -9,7 +9,7 @@ from seqloom.objectives.next_token import NextToken
 from seqloom.objectives.scheduled import ScheduledSampling
 from seqloom.recipes.library import built_in
 from seqloom.recipes.schema import build_recipe
-from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import pretrain
 from tests.contract import properties as p
 from tests.training.material import prepared
 from tests.training.test_resume import fingerprint, interrupted_run, settings
@@ -153,6 +153,6 @@ def test_interruptions_change_no_bit(tmp_path, monkeypatch):
 
 def test_the_draws_are_paid_for():
     ours = learner("rnn", 0.0, 0.5)
-    assert ours.rehearsals == 0
+    assert ours.extra_forwards == 0
     ours.advance(0.5)
-    assert ours.rehearsals == 1
+    assert ours.extra_forwards == 1

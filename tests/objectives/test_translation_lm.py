@@ -10,7 +10,7 @@ from seqloom.evaluate.pairs import retrieval
 from seqloom.models import model_class
 from seqloom.objectives import translation_lm as module
 from seqloom.objectives.translation_lm import TranslationLM, apart, beside
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from seqloom.runs.training import evaluate_files, train
 from tests.batches.test_pairs import END, some_pairs
 from tests.training.material import write_pairs
@@ -77,7 +77,7 @@ def learner(**config):
     made = TranslationLM(cls(cls.Config(**sizes)), TranslationLM.Config(**config))
     made.mask_id.fill_(1999)
     made.is_special[[END, 1999]] = True
-    made.settle()
+    made.validate_loaded()
     return made
 
 

@@ -11,11 +11,12 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.cli import run as command
 from seqloom.cli import spread
-from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.errors import DataError, Interrupted, ModelError, UsageError
 from seqloom.recipes.library import find_recipe, names
-from seqloom.runs.corpus import Prepared
-from seqloom.runs.language_model import find_lr, load, predictor, pretrain
-from seqloom.runs.training import finetune
+from seqloom.runs.corpus import Corpus
+from seqloom.runs.load import load, load_predictor
+from seqloom.runs.training import find_lr, finetune, pretrain
+from seqloom.training.interrupt import Interruption
 from seqloom.training.loop import Fit
 from tests.training.material import pairs
 from tests.training.test_resume import fingerprint
@@ -77,10 +78,10 @@ def test_what_a_run_tells_of_its_languages(folder, made):
 
 
 def test_words_are_counted_as_they_are_read(folder):
-    text = Prepared.open(find_recipe("xlm-r-tiny"), [folder / "en", folder / "xx"])
+    text = Corpus.open(find_recipe("xlm-r-tiny"), [folder / "en", folder / "xx"])
     once = [train.words for train in text.train]
     assert text.words == pytest.approx(sum(often * words for often, words in zip(text.passes, once, strict=True)))
-    plain = Prepared.open(find_recipe("bert-tiny"), [folder / "en", folder / "xx"])
+    plain = Corpus.open(find_recipe("bert-tiny"), [folder / "en", folder / "xx"])
     # passages have special tokens in the place of the ends of documents
     assert plain.words == sum(once)
     assert plain.num_tokens == sum(train.num_tokens - train.num_documents for train in plain.train)
@@ -108,21 +109,21 @@ def test_stopped_within_an_epoch_and_resumed_in_another_order(recipe, folder, tm
 
 def test_names_decide_the_order(folder, tmp_path):
     recipe = find_recipe("xlm-tiny")
-    assert Prepared.open(recipe, [folder / "xx", folder / "en" / "."]).names == ["en", "xx"]
+    assert Corpus.open(recipe, [folder / "xx", folder / "en" / "."]).names == ["en", "xx"]
     (tmp_path / "aa").symlink_to(folder / "xx")
-    assert Prepared.open(recipe, [folder / "en", tmp_path / "aa"]).names == ["aa", "en"], "a link has its own name"
-    one = Prepared.open(recipe, [folder / "xx", folder / "en"]).fingerprint
-    assert one == Prepared.open(recipe, [folder / "en", folder / "xx"]).fingerprint
-    assert one != Prepared.open(recipe, [folder / "en", folder / "few"]).fingerprint
+    assert Corpus.open(recipe, [folder / "en", tmp_path / "aa"]).names == ["aa", "en"], "a link has its own name"
+    one = Corpus.open(recipe, [folder / "xx", folder / "en"]).fingerprint
+    assert one == Corpus.open(recipe, [folder / "en", folder / "xx"]).fingerprint
+    assert one != Corpus.open(recipe, [folder / "en", folder / "few"]).fingerprint
 
 
 def test_one_folder_in_a_list_is_one_folder(folder):
     recipe = find_recipe("xlm-tiny")
-    alone, listed = (Prepared.open(recipe, each) for each in (folder / "en", [folder / "en"]))
+    alone, listed = (Corpus.open(recipe, each) for each in (folder / "en", [folder / "en"]))
     assert alone.fingerprint == listed.fingerprint == Store.open(folder / "en").fingerprint
     epoch = {"epoch": {"words": alone.words, "tokens": alone.num_tokens}}
-    assert alone.about() == listed.about() == Store.open(folder / "en").manifest.model_dump() | epoch
-    assert listed.names == [] and "languages" not in listed.origin()
+    assert alone.describe() == listed.describe() == Store.open(folder / "en").manifest.model_dump() | epoch
+    assert listed.names == [] and "languages" not in listed.source()
 
 
 def test_the_language_reaches_the_model(folder, made, tmp_path):
@@ -155,7 +156,7 @@ def test_texts_are_read_in_the_language_that_they_are_in(made, tmp_path, capsys)
     ids = [loaded.tokenizer.first_id, *loaded.tokenizer.encode(text), loaded.tokenizer.separator_id]
     found = {}
     for number, language in enumerate(("en", "xx")):
-        spoken = load(made, "cpu").speak(language)
+        spoken = load(made, "cpu").set_language(language)
         batch = pack([ids])
         told = spoken.learner.backbone.eval()(batch._replace(segments=torch.full_like(batch.ids, number))).hidden
         (vectors,) = spoken.encode([text], pool="none")
@@ -184,14 +185,14 @@ def test_a_task_is_learnt_and_told_about_in_a_language(made, tmp_path, capsys):
     assert "was told the languages en, xx" in capsys.readouterr().err
     assert command([*call, str(tmp_path / "run"), "--language", "xx"]) == 0
     capsys.readouterr()
-    learnt = predictor(tmp_path / "run", "cpu")
+    learnt = load_predictor(tmp_path / "run", "cpu")
     assert learnt.language == "xx"
     (vector,) = learnt.encode([rows[0]["text"]])
     ids = [learnt.tokenizer.first_id, *learnt.tokenizer.encode(rows[0]["text"]), learnt.tokenizer.separator_id]
     batch = pack([ids])
     told = learnt.learner.backbone.eval()(batch._replace(segments=torch.ones_like(batch.ids))).hidden
     assert torch.allclose(torch.from_numpy(vector), told[1:-1].mean(0), atol=1e-5)
-    (own,), (other,) = learnt.predict(rows[:1]), predictor(tmp_path / "run", "cpu", "en").predict(rows[:1])
+    (own,), (other,) = learnt.predict(rows[:1]), load_predictor(tmp_path / "run", "cpu", "en").predict(rows[:1])
     assert own["probabilities"] != other["probabilities"]
     for language, expected in ((), own), (("--language", "en"), other):
         assert command(["predict", str(tmp_path / "run"), str(file), *language]) == 0
@@ -209,12 +210,14 @@ def test_a_task_is_learnt_and_told_about_in_a_language(made, tmp_path, capsys):
 
 def test_measured_alone_and_in_training_alike(folder, made):
     loaded = load(made, "cpu")
-    text = Prepared.open(find_recipe("xlm-tiny", [*ENCODER, "valid.limit=0"]), [folder / "en", folder / "xx"])
-    together = text.measure(loaded.learner, torch.device("cpu"), lambda: False)
-    assert together is not None
+    text = Corpus.open(find_recipe("xlm-tiny", [*ENCODER, "valid.limit=0"]), [folder / "en", folder / "xx"])
+    together = text.evaluate(loaded.learner, torch.device("cpu"), lambda: None)
     for name in ("en", "xx"):
         assert loaded.evaluate(folder / name, "valid")["loss"] == together["languages"][name]
-    assert text.measure(loaded.learner, torch.device("cpu"), lambda: True) is None
+    asked = Interruption()
+    asked.asked = True
+    with pytest.raises(Interrupted):
+        text.evaluate(loaded.learner, torch.device("cpu"), asked.check)
 
 
 def test_a_language_without_held_out_text(folder, tmp_path, capsys):

@@ -20,7 +20,7 @@ from seqloom.errors import ModelError, UsageError
 from seqloom.evaluate import continuations
 from seqloom.runs import harness
 from seqloom.runs.harness import Answers, harness_model, how
-from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import pretrain
 from tests.encoders import run_of, tokenizer_of
 
 BPE, WORD, BYTE = tokenizer_of("bpe"), tokenizer_of("word"), tokenizer_of("byte")

@@ -15,14 +15,17 @@ import pytest
 import torch
 
 import seqloom
+import seqloom.recipes
 from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.files import TEMPORARY, sha256
-from seqloom.runs import language_model as runs
+from seqloom.runs import training as runs
 from seqloom.runs.folder import BOUND, WEIGHTS
-from seqloom.runs.language_model import Run, load, pretrain
+from seqloom.runs.language_model import Run
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from seqloom.training import checkpoint as checkpoints
 from tests.training.material import RUN_FILES, prepared, write_text
 
@@ -88,7 +91,7 @@ def test_the_folder_of_a_run(made: Made, name: str) -> None:
     assert not [path for path in folder.rglob("*") if path.name.endswith(TEMPORARY)]
     config = json.loads((folder / "config.json").read_text())
     store = Store.open(made.data)
-    assert config["format"] == 1 and config["seed"] == 0
+    assert config["format"] == 2 and config["needs"] == "0.2.0" and config["seed"] == 0
     assert config["vocab_size"] == store.manifest.vocab_size and config["tokenizer"] == store.manifest.tokenizer
     assert config["data"]["fingerprint"] == store.fingerprint
     assert config["recipe"]["model"]["dim"] == (16 if name == "lstm-tiny" else 20)
@@ -130,11 +133,7 @@ def test_the_card_tells_the_figures(made: Made, name: str) -> None:
 def test_load_gives_the_best_weights_bit_for_bit(made: Made, name: str) -> None:
     loaded = seqloom.load(made.runs[name], "cpu")
     assert isinstance(loaded, seqloom.Run) and not loaded.learner.training
-    trained = (
-        seqloom.runs.language_model.build_recipe(loaded.config["recipe"], "test")
-        .learner(loaded.config["vocab_size"])
-        .eval()
-    )
+    trained = seqloom.recipes.build_recipe(loaded.config["recipe"], "test").learner(loaded.config["vocab_size"]).eval()
     trained.load_state_dict(made.best[name])
     torch.manual_seed(0)
     batch = pack([torch.randint(0, loaded.config["vocab_size"], (n,)).tolist() for n in (5, 16, 1, 30)])
@@ -445,7 +444,7 @@ HOSTILE_NAMES = [
     "import",
     "torch.load",
     "pickle.loads",
-    "seqloom.runs.language_model:pretrain",
+    "seqloom.runs.training:pretrain",
     "runs:pretrain",
     "../../x",
     "/etc/passwd",
@@ -535,8 +534,8 @@ def hostile_configs(config: dict[str, Any]) -> dict[str, str]:
     )
     for place in places:
         for value in HOSTILE_VALUES:
-            if (value is True and place == ("format",)) or (value == {} and place == ("recipe", "train")):
-                continue  # true is 1, and nothing given is every default: these are harmless
+            if value == {} and place == ("recipe", "train"):
+                continue  # nothing given is every default: harmless
             found[f"value {place} {str(value)[:40]}"] = changed(*place, value=value)
     texts = {what: json.dumps(value) for what, value in found.items()}
     deep = json.dumps(changed("recipe", "model", "dim", value="DEEP"))

@@ -11,7 +11,7 @@ from seqloom.evaluate.items import Item, Judged, Score
 from seqloom.metrics.intervals import bootstrap
 from seqloom.runs import task_report
 from seqloom.runs.card import SCORES
-from seqloom.runs.language_model import predictor
+from seqloom.runs.load import load_predictor
 from seqloom.runs.task_report import confusion, learning_curve, mistakes, of_split, score_row, write_task_report
 from seqloom.runs.training import train
 from tests.tasks.labelled import examples, write
@@ -57,7 +57,7 @@ def test_it_is_written_at_the_end(tmp_path, task):
     assert "Loss" in page.text and "Score" in page.text and "Mistakes" in page.text
     assert "script" not in page.tags and "http" not in source.replace("http://www.w3.org", "")
     scores = json.loads((run.folder / "metrics.json").read_text())["test_scores"]
-    assert f"{scores[run.learner.headline]:.4f}" in page.text
+    assert f"{scores[run.learner.main_metric]:.4f}" in page.text
     assert ("What was told (columns)" in page.text) == (task in ("classify", "choose"))
 
 
@@ -104,7 +104,7 @@ def test_layers_of_the_mix(tmp_path):
 
 def test_a_finished_run_keeps_its_page_and_can_be_reported_anew(tmp_path):
     run, files = trained(tmp_path)
-    again = predictor(run.folder, "cpu")
+    again = load_predictor(run.folder, "cpu")
     first = (run.folder / "report.html").read_text()
     assert write_task_report(again, files).read_text() == first
     assert len(of_split(again, "valid", files["valid"])) > 3

@@ -10,9 +10,9 @@ import torch
 
 from seqloom.cli import run as main
 from seqloom.errors import DataError, UsageError
-from seqloom.runs.folder import FORMAT
-from seqloom.runs.language_model import language_model, load, predictor, pretrain
-from seqloom.runs.training import finetune, train
+from seqloom.migrations import RUN
+from seqloom.runs.load import load, load_language_model, load_predictor
+from seqloom.runs.training import finetune, pretrain, train
 from seqloom.training import checkpoint as checkpoints
 from tests.tasks.labelled import examples, sentence, write
 
@@ -74,10 +74,10 @@ def tuned(place, out, model="lstm", task="classify", **options):
 def test_any_backbone_serves_any_task(place, tmp_path, model, task):
     run = tuned(place, tmp_path / "run", model, task)
     metrics = json.loads((tmp_path / "run/metrics.json").read_text())
-    again = predictor(tmp_path / "run", "cpu").evaluate(files(place, task)["test"])
+    again = load_predictor(tmp_path / "run", "cpu").evaluate(files(place, task)["test"])
     assert again["score"] == pytest.approx(metrics["test_scores"]["score"], abs=1e-6)
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert config["format"] == FORMAT and config["from"]["run"] == str(place / model)
+    assert config["format"] == RUN.number and config["from"]["run"] == str(place / model)
     rows = (
         [json.loads(line) for line in files(place, task)["test"][0].read_text().splitlines()] if task != "span" else []
     )
@@ -85,7 +85,7 @@ def test_any_backbone_serves_any_task(place, tmp_path, model, task):
 
 
 def test_it_begins_with_the_weights_of_the_run(place, tmp_path):
-    before = language_model(place / "lstm", "cpu").learner.backbone.state_dict()
+    before = load_language_model(place / "lstm", "cpu").learner.backbone.state_dict()
     frozen = tuned(place, tmp_path / "features", how="features").learner.backbone.state_dict()
     assert all(torch.equal(frozen[name], before[name]) for name in before)
     moved = tuned(place, tmp_path / "all").learner.backbone.state_dict()
@@ -93,7 +93,7 @@ def test_it_begins_with_the_weights_of_the_run(place, tmp_path):
 
 
 def test_gradual_unfreezing_begins_at_the_top(place, tmp_path):
-    before = language_model(place / "gpt", "cpu").learner.backbone.state_dict()
+    before = load_language_model(place / "gpt", "cpu").learner.backbone.state_dict()
     settings = ["budget={epochs=1.9}", "train.watch=loss"]  # the second epoch is begun
     run = tuned(place, tmp_path / "run", "gpt", how="gradual", settings=settings)
     after = run.learner.backbone.state_dict()
@@ -146,7 +146,7 @@ def test_language_modelling_goes_on_from_any_objective(place, tmp_path, softmax)
 def test_vectors_of_a_task_are_those_of_its_model(place, tmp_path):
     """Read from the end where it reads so, whatever asks."""
     run = tuned(place, tmp_path / "run", "back", how="features")
-    theirs = language_model(place / "back", "cpu")
+    theirs = load_language_model(place / "back", "cpu")
     for pool in ("mean", "none"):
         for one, two in zip(*(each.encode(["the film is good ."], pool=pool) for each in (run, theirs)), strict=True):
             assert np.allclose(one, two, atol=1e-6)
@@ -215,7 +215,7 @@ def test_held_out_texts_are_read_as_they_are_told_about_later(place, tmp_path):
 
 
 def test_a_backward_model_reads_from_the_end(place):
-    forward, backward = language_model(place / "lstm", "cpu"), language_model(place / "back", "cpu")
+    forward, backward = load_language_model(place / "lstm", "cpu"), load_language_model(place / "back", "cpu")
     text = "the film is good ."
     mirrored = " ".join(reversed(text.split()))
     with torch.no_grad():
@@ -227,8 +227,8 @@ def test_a_backward_model_reads_from_the_end(place):
     with pytest.raises(UsageError, match="cannot go on from its beginning"):
         backward.generate("the")
     with pytest.raises(DataError, match=r"is read forward, and .* was trained to read backward"):
-        language_model(place / "back", "cpu").evaluate(place / "data")
-    assert language_model(place / "back", "cpu").evaluate(place / "data-back")["perplexity"] > 1
+        load_language_model(place / "back", "cpu").evaluate(place / "data")
+    assert load_language_model(place / "back", "cpu").evaluate(place / "data-back")["perplexity"] > 1
 
 
 def test_both_ways_answer_together(place, tmp_path):

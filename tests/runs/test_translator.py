@@ -9,7 +9,7 @@ import torch
 
 from seqloom.errors import DataError, UsageError
 from seqloom.metrics.translation import translation_scores
-from seqloom.runs.language_model import language_model, load
+from seqloom.runs.load import load, load_language_model
 from seqloom.runs.training import read_all, train
 from seqloom.runs.translator import Translator
 from seqloom.training import checkpoint as checkpoints
@@ -58,7 +58,7 @@ def test_a_loaded_run_says_the_same(run):
     texts = [source for source, _ in pairs(7, 5)]
     assert [best[0].text for best in again.translate(texts)] == [best[0].text for best in run.translate(texts)]
     with pytest.raises(UsageError, match="seqloom translate"):
-        language_model(run.folder)
+        load_language_model(run.folder)
 
 
 def test_order_is_kept_and_empty_lines_are_answered_by_empty_ones(run):

@@ -61,7 +61,7 @@ def classes_are_equal(family):
     copy_head(learner, model)
     rows, given = laid(family)
     example = batch_of([[row] for row in rows])
-    found = learner.told(learner.features(example.batch)[0], example)
+    found = learner.logits(learner.features(example.batch)[0], example)
     torch.testing.assert_close(found, model(**given).logits, rtol=0, atol=1e-4)
 
 
@@ -72,7 +72,7 @@ def choices_are_equal(family):
     copy_head(learner, model)
     rows, given = laid(family)
     example = batch_of([rows[:2], rows[2:]])  # two questions of two choices
-    found = learner.told(learner.features(example.batch)[0], example).view(2, 2)
+    found = learner.logits(learner.features(example.batch)[0], example).view(2, 2)
     logits = model(**{name: part.view(2, 2, -1) for name, part in given.items()}).logits
     torch.testing.assert_close(found, logits.log_softmax(1), rtol=0, atol=1e-4)
 
@@ -86,7 +86,7 @@ def tags_are_equal(family):
     places = [[(i, min(i + 2, len(row))) for i in range(0, len(row), 2)] for row in rows]  # words of two tokens
     made, given = laid(family, places)
     example = batch_of([[row] for row in made])
-    found = learner.told(learner.features(example.batch)[0], example)
+    found = learner.logits(learner.features(example.batch)[0], example)
     logits = model(**given).logits
     first = [logits[i, a] for i, words in enumerate(places) for a, _ in words]
     torch.testing.assert_close(found, torch.stack(first), rtol=0, atol=1e-4)
@@ -99,7 +99,7 @@ def answers_are_equal(family):
     copied(learner.head, model.qa_outputs)
     rows, given = laid(family)
     example = batch_of([[row._replace(label=np.zeros(2, np.int64))] for row in rows])
-    found = learner.told(learner.features(example.batch)[0], example)
+    found = learner.logits(learner.features(example.batch)[0], example)
     output = model(**given)
     both = torch.stack((output.start_logits, output.end_logits), 2)
     expected = torch.cat([both[i, : len(row.ids)].log_softmax(0) for i, row in enumerate(rows)])

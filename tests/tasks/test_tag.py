@@ -17,10 +17,10 @@ from seqloom.batches.labelled import STEP_WORDS, Examples, Frame, LabelledBatche
 from seqloom.blocks.pooling import pool_words
 from seqloom.cli import run as command
 from seqloom.errors import DataError
-from seqloom.evaluate.labelled import tell
+from seqloom.evaluate.labelled import predict_examples
 from seqloom.metrics.entities import entity_scores, scheme_of
 from seqloom.models import model_class
-from seqloom.runs.language_model import load
+from seqloom.runs.load import load
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.training import train
 from seqloom.tasks import tag as module
@@ -58,7 +58,7 @@ def told(learner, asked, kind="word", limit=None):
     tokenizer = TOKENIZERS[kind]
     frame = Frame.of(learner.backbone, tokenizer, 10**6)._replace(limit=limit)
     rows, _ = learner.encode(asked, tokenizer, frame)
-    found = tell(learner, Examples(rows, 0, 0), asked, torch.device("cpu"))
+    found = predict_examples(learner, Examples(rows, 0, 0), asked, torch.device("cpu"))
     return found[0]
 
 

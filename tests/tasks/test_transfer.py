@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers
 from seqloom.batch import IGNORE
 from seqloom.batches.labelled import Examples, Frame, LabelledBatches, Row, batch_of, framed, shortened
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.labelled import tell
+from seqloom.evaluate.labelled import predict_examples
 from seqloom.tasks.span import best_spans
 from seqloom.training.optim import OptimConfig, build_optimizer, depths, step
 from tests.tasks.labelled import MODELS, VALUES, WORDS, examples, frame, learner
@@ -154,18 +154,18 @@ def test_it_learns_a_few_examples_by_heart(task, model):
         loss.total.backward()
         step(optimizer, loss.count, 1.0)
     made.eval()
-    found = tell(made, Examples(rows, 0, 0), asked, CPU)
+    found = predict_examples(made, Examples(rows, 0, 0), asked, CPU)
     assert found[1] < 0.1
-    assert made.scores(asked, found[0])[made.headline] > 0.9
+    assert made.scores(asked, found[0])[made.main_metric] > 0.9
 
 
 @pytest.mark.parametrize(("task", "model"), FEW)
 def test_answers_do_not_depend_on_what_else_is_asked(task, model):
     made = learner(task, model).double().eval()
     asked, rows = encoded(made, task, 10)
-    together, _ = tell(made, Examples(rows, 0, 0), asked, CPU)
+    together, _ = predict_examples(made, Examples(rows, 0, 0), asked, CPU)
     for each, row, answer in zip(asked, rows, together, strict=True):
-        (alone,), _ = tell(made, Examples([row], 0, 0), [each], CPU)
+        (alone,), _ = predict_examples(made, Examples([row], 0, 0), [each], CPU)
         assert alone.keys() == answer.keys()
         if task == "regress":
             assert alone["label"] == pytest.approx(answer["label"])
@@ -287,7 +287,7 @@ def test_answers_point_at_their_text(context, limit):
     made = learner("span", "bert").eval()
     question = examples("span", 1)[0]._replace(context=f"a {context} b", answers=[], impossible=True)
     rows, _ = made.encode([question], WORDS, frame(made, limit))
-    (answer,), _ = tell(made, Examples(rows, 0, 0), [question], CPU)
+    (answer,), _ = predict_examples(made, Examples(rows, 0, 0), [question], CPU)
     for each in answer["n_best"]:
         assert (
             question.context[each["begin"] : each["end"]] == each["answer"] and each["answer"].strip() == each["answer"]

@@ -29,9 +29,9 @@ def example(lengths=((5, 7), (3, 2), (8, 8))):
 def test_the_loss_is_the_sum_over_targets_alone():
     ours, batch = learner(label_smoothing=0.0), example()
     loss = ours(batch)
-    assert loss.count.item() == len(batch.following)
+    assert loss.count.item() == len(batch.targets)
     torch.testing.assert_close(loss.total, ours.losses(batch).sum())
-    ignored = batch._replace(following=torch.full_like(batch.following, IGNORE))
+    ignored = batch._replace(targets=torch.full_like(batch.targets, IGNORE))
     assert ours(ignored).total.item() == 0 and ours(ignored).count.item() == 0
 
 
@@ -39,7 +39,7 @@ def test_smoothing_is_for_learning_and_not_for_measuring():
     plain, smooth, batch = learner(label_smoothing=0.0), learner(label_smoothing=0.3), example()
     assert not torch.allclose(plain(batch).total, smooth(batch).total)
     scores = smooth.softmax(smooth.backbone(batch).hidden)
-    expected = torch.nn.functional.cross_entropy(scores, batch.following, reduction="sum", label_smoothing=0.3)
+    expected = torch.nn.functional.cross_entropy(scores, batch.targets, reduction="sum", label_smoothing=0.3)
     torch.testing.assert_close(smooth(batch).total, expected)
     torch.testing.assert_close(smooth.eval()(batch).total, plain.eval()(batch).total)
     torch.testing.assert_close(smooth.losses(batch), plain.losses(batch))
@@ -51,7 +51,7 @@ def test_own_words_at_rate_0_are_teacher_forcing_and_at_1_are_own(name):
     forced, never = learner(name), learner(name, own_words={"start": 0.0, "end": 0.0})
     torch.testing.assert_close(forced(batch).total, never(batch).total)
     always = learner(name, own_words={"start": 1.0, "end": 1.0})
-    assert not always.static and forced.static and always.rehearsals == 1
+    assert not always.static and forced.static and always.extra_forwards == 1
     context = always.backbone.encode(batch.source)
     state = always.backbone.decoder.start(3, batch.target.max_len, context)
     torch.manual_seed(3)

@@ -62,7 +62,7 @@ def test_text_in_lower_case():
 def test_what_is_no_whole_sentence_is_left_out():
     splits("and so on. It rained. We stayed. And then", ["It rained.", "We stayed."])
     splits("- a list. It rained. We", ["It rained."])
-    splits("A headline\nIt rained. We stayed.", ["A headline\nIt rained.", "We stayed."])
+    splits("A main_metric\nIt rained. We stayed.", ["A main_metric\nIt rained.", "We stayed."])
     splits("No stop at all", [])
     splits("", [])
     splits("   ", [])

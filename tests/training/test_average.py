@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from seqloom.batches.loader import Loader
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from seqloom.training import loop
 from seqloom.training.average import Averages, is_time
 from seqloom.training.loop import Fit

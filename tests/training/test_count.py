@@ -14,7 +14,8 @@ from seqloom.batches.store import Store
 from seqloom.errors import Interrupted, ModelError, UsageError
 from seqloom.files import sha256
 from seqloom.runs.folder import BOUND
-from seqloom.runs.language_model import load, pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from seqloom.weights import load_tensors, save_tensors
 from tests.training.material import RUN_FILES, prepared, write_text
 
@@ -132,17 +133,17 @@ def test_a_finished_run_stays_as_it_is(data: Path, copy: Path, capsys: pytest.Ca
         pretrain("ngram-small", data, copy, resume=True, seed=1)
 
 
-@pytest.mark.parametrize("moment", ["seqloom.runs.corpus.perplexity", "seqloom.training.count.count_ngrams"])
+@pytest.mark.parametrize("moment", ["seqloom.evaluate.evaluators.perplexity", "seqloom.training.count.count_ngrams"])
 def test_a_stopped_run_counts_anew(
     finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     def asked(*arguments: object, **options: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
-        if callable(arguments[-1]):  # as after each order
-            arguments[-1](1)  # type: ignore[operator]
+        check = options.get("stop") or (lambda: arguments[-1](1))  # of a measurement; after each order
+        check()  # type: ignore[operator]
 
     monkeypatch.setattr(moment, asked)
-    with pytest.raises(Interrupted, match="--resume counts anew") as stopped:
+    with pytest.raises(Interrupted, match="--resume to count again") as stopped:
         pretrain("ngram-small", data, tmp_path / "run")
     assert stopped.value.exit_code == 75 and not (tmp_path / "run/card.md").exists()
     monkeypatch.undo()

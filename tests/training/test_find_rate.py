@@ -8,7 +8,7 @@ import pytest
 
 from seqloom.cli import run as call
 from seqloom.errors import NumbersError, UsageError
-from seqloom.runs.language_model import find_lr, pretrain
+from seqloom.runs.training import find_lr, pretrain
 from seqloom.training.find_rate import read_curve
 from tests.training.material import prepared
 

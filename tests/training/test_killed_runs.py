@@ -13,7 +13,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.cli import run as command
 from seqloom.convert.huggingface import export_folder
 from seqloom.files import files_below
-from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import pretrain
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.loop import Fit
 from tests.killing import die_at

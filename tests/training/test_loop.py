@@ -8,7 +8,7 @@ import torch
 
 from seqloom.errors import NumbersError, OutOfMemory
 from seqloom.objectives.next_token import NextToken
-from seqloom.runs.language_model import pretrain
+from seqloom.runs.training import pretrain
 from seqloom.training import loop
 from seqloom.training.loop import Budget, Fit
 from tests.contract.properties import digest
@@ -110,7 +110,7 @@ def test_planted_unguarded_step_is_noticed(data, tmp_path, monkeypatch):
 
 def test_early_stopping(data, tmp_path, monkeypatch):
     worse = iter(range(100))
-    monkeypatch.setattr("seqloom.runs.corpus.perplexity", lambda *a, **k: {"loss": float(next(worse))})
+    monkeypatch.setattr("seqloom.evaluate.evaluators.perplexity", lambda *a, **k: {"loss": float(next(worse))})
     run("gpt2-tiny", data, tmp_path / "run", "budget={steps=400}", "train.eval_every=5", "train.patience=3")
     result = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert result["step"] == 20 and result["best_step"] == 5
@@ -118,7 +118,7 @@ def test_early_stopping(data, tmp_path, monkeypatch):
 
 def test_plateau_lowers_the_rate(data, tmp_path, monkeypatch):
     same = iter([5.0] * 100)
-    monkeypatch.setattr("seqloom.runs.corpus.perplexity", lambda *a, **k: {"loss": next(same)})
+    monkeypatch.setattr("seqloom.evaluate.evaluators.perplexity", lambda *a, **k: {"loss": next(same)})
     plateau = ["train.schedule.name=plateau", "train.schedule.patience=1", "train.schedule.warmup=0"]
     run("gpt2-tiny", data, tmp_path / "run", "budget={steps=30}", "train.eval_every=4", "train.optim.lr=1e-3", *plateau)
     rates = [line["lr"] for line in metrics(tmp_path / "run") if "lr" in line]
@@ -128,7 +128,7 @@ def test_plateau_lowers_the_rate(data, tmp_path, monkeypatch):
 
 def test_the_best_weights_are_kept(data, tmp_path, monkeypatch):
     losses = iter([3.0, 1.0, 2.0, 4.0])
-    monkeypatch.setattr("seqloom.runs.corpus.perplexity", lambda *a, **k: {"loss": next(losses)})
+    monkeypatch.setattr("seqloom.evaluate.evaluators.perplexity", lambda *a, **k: {"loss": next(losses)})
     seen = {}
     evaluate = Fit.evaluate
 

@@ -102,7 +102,7 @@ def test_nothing_is_said_of_what_a_table_has_not(tmp_path):
 
 def scored_by_hand(run, before, word, after):
     """What the definition of each kind says, from scores of whole texts or one hidden place at a time."""
-    tokenizer, kind = run.tokenizer, run.scored_by()
+    tokenizer, kind = run.tokenizer, run.evaluator.definition(None, run.backward)
     first, rest = (f"{before} " if before else ""), (f" {after}" if after else "")
     if kind == "causal":
         whole, context = run.score([first + word, before])
@@ -199,11 +199,11 @@ def test_rows_that_do_not_fit_are_kept(tmp_path, monkeypatch):
 
 
 def test_a_sentence_that_is_not_read_to_its_end(monkeypatch):
-    from seqloom.runs.scoring import Reading
+    from seqloom.runs.scoring import TextScorer
 
-    right = Reading.weigh_words
+    right = TextScorer.weigh_words
     monkeypatch.setattr(
-        Reading, "weigh_words", lambda run, b, w, a, *rest, **more: right(run, b, w, [""] * len(a), *rest, **more)
+        TextScorer, "weigh_words", lambda run, b, w, a, *rest, **more: right(run, b, w, [""] * len(a), *rest, **more)
     )
     with pytest.raises(AssertionError):
         check_words(run_of("bert", "masked", WORDPIECE))

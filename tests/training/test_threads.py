@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from seqloom.comparison.run import Jobs
-from seqloom.threads import CHOICES, SPINS, wait_briefly
+from seqloom.training.threads import CHOICES, SPINS, wait_briefly
 
 
 def reported(*call, **settings):

@@ -9,7 +9,7 @@ from seqloom.batch import Ragged, ragged
 from seqloom.errors import DataError
 
 
-class Enclosed:
+class SpecialTokenTexts:
     """flat: all of them end to end. characters: (T, C) of `flat`, for a model that reads them."""
 
     characters: np.ndarray | None = None

@@ -1,0 +1,64 @@
+"""What a run is trained on, whatever it is: prepared text, pairs, tagged sentences or labelled examples."""
+
+from typing import Any, Protocol
+
+import torch
+
+from seqloom.batch import Learner, Vocabulary
+from seqloom.batches.plan import Batches
+from seqloom.evaluate.perplexity import Stop
+from seqloom.randomness import derive_seed
+from seqloom.recipes.schema import Recipe
+from seqloom.tokens.tokenizer import Tokenizer
+
+
+class Dataset(Protocol):
+    recipe: Recipe  # with what follows from the data: classes, when to validate
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def num_tokens(self) -> int:
+        """Of an epoch of training, as a budget counts them."""
+
+    @property
+    def words(self) -> float: ...
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What a learner may ask about the words before it learns."""
+
+    @property
+    def summary(self) -> str:
+        """What is learnt from, in a few words."""
+
+    @property
+    def validates(self) -> bool:
+        """Whether there are held-out examples to choose the best weights by."""
+
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The splits on which a finished run is scored."""
+
+    def batches(self, epochs: float, shapes: str) -> Batches:
+        """epochs: how many the run will have; shapes: "free", or on a GPU "row" and "grid", which repeat."""
+
+    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
+        """The measurement during training, on the valid split: "loss", and more."""
+
+    def score(self, run: Any, split: str) -> dict[str, Any]:
+        """What a finished run is worth on a split."""
+
+    def source(self) -> dict[str, Any]:
+        """What config.json says of it: folder or files, and a fingerprint."""
+
+    def describe(self) -> dict[str, Any]:
+        """For the card: splits with their documents, words, tokens and bytes; the sources; the tokenizer."""
+
+
+def build_learner(dataset: Dataset, seed: int, plugin: Any = None) -> Learner:
+    """The learner of a dataset's recipe with its first weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(derive_seed(seed))  # the values that the weights start from
+        learner: Learner = dataset.recipe.learner(dataset.tokenizer.vocab_size, plugin)
+    learner.set_vocabulary(dataset.vocabulary)
+    return learner

@@ -1,0 +1,115 @@
+"""Loading run folders: nothing in one is executed, and every file is checked before it is used."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from seqloom import migrations
+from seqloom.errors import ModelError, UsageError
+from seqloom.files import read_json
+from seqloom.plugins import Plugin, check_recorded, open_plugin
+from seqloom.recipes.schema import build_recipe
+from seqloom.runs.folder import WEIGHTS, check_weights
+from seqloom.runs.language import in_language
+from seqloom.runs.language_model import Run
+from seqloom.runs.predictor import Predictor
+from seqloom.runs.translator import Translator
+from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.precision import choose_device
+from seqloom.weights import check_fit, fill, load_tensors, shapes_only
+
+Trained = Run | Translator | Predictor
+
+
+class FolderOfOthers(ModelError):
+    """No run, but what can become one."""
+
+
+def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Trained:
+    """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
+
+    plugin: the file with code of your own that the model was trained with.
+    """
+    folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{folder} is no run folder: it has no config.json")
+    try:
+        config = read_json(path)
+        if "model_type" in config and "format" not in config:
+            raise FolderOfOthers(
+                f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
+            )
+        config = migrations.RUN.migrate(config, path)
+        recipe = build_recipe(config["recipe"], str(path))
+        vocab_size = config["vocab_size"]
+    except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged or of another version: {error}") from error
+    if recipe.own_code:
+        check_recorded(folder, config.get("plugin"), own)
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    if tokenizer.hash != config.get("tokenizer"):
+        raise ModelError(f"{folder / 'tokenizer.json'} is not the tokenizer that this model was trained with")
+    if tokenizer.vocab_size != vocab_size:
+        raise ModelError(f"{path}: vocab_size {vocab_size} does not fit the tokenizer's {tokenizer.vocab_size}")
+    check_weights(folder)
+    tensors: dict[str, Tensor] = {f"backbone.{name}": t for name, t in load_tensors(folder / WEIGHTS[0]).items()}
+    tensors |= migrations.rename_tensors(load_tensors(folder / WEIGHTS[1]))
+    # the sizes in config.json are believed only where the weights bear them out: nothing is allocated before
+    if getattr(recipe.model_config_of(vocab_size), "num_layers", 0) > len(tensors):
+        raise ModelError(f"{path} has more layers than {folder / WEIGHTS[0]} has tensors")
+    with shapes_only():
+        learner = recipe.learner(vocab_size, own)
+        learner.resize_to(tensors)
+        check_fit(learner, tensors, folder)
+    with torch.random.fork_rng():  # the first values are drawn, and then replaced
+        learner = recipe.learner(vocab_size, own)
+    learner.resize_to(tensors)
+    fill(learner, tensors, folder)
+    try:
+        learner.validate_loaded()
+    except ValueError as error:
+        raise ModelError(f"{folder}: its weights are damaged: {error}") from error
+    learner = learner.to(where).eval()
+    if recipe.learns == "translate":
+        return Translator(folder, config, learner, tokenizer, where)
+    if learner.reads == "labelled":
+        return Predictor(folder, config, learner, tokenizer, where)
+    return Run(folder, config, learner, tokenizer, where)
+
+
+def load_language_model(
+    folder: str | Path,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+    language: str | None = None,
+) -> Run:
+    """A run folder that must hold a language model. language: that its texts are in, where it was told some in training."""
+    found = load(folder, device, plugin)
+    if isinstance(found, Translator):
+        raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
+    if isinstance(found, Predictor):
+        raise UsageError(
+            f"{folder} tells something about texts ({found.task}), it is no language model: use 'seqloom predict'"
+        )
+    return in_language(found, language)
+
+
+def load_translator(folder: str | Path, device: str = "auto") -> Translator:
+    """A run folder that must hold a translator."""
+    found = load(folder, device)
+    if not isinstance(found, Translator):
+        raise UsageError(f"{folder} is no translator: train one with 'seqloom train RECIPE --task translate'")
+    return found
+
+
+def load_predictor(folder: str | Path, device: str = "auto", language: str | None = None) -> Predictor:
+    """A run folder that must hold a task that tells something about texts. language: that they are in, as above."""
+    found = load(folder, device)
+    if not isinstance(found, Predictor):
+        raise UsageError(
+            f"{folder} has learnt no task that tells something about texts: 'seqloom finetune {folder} --task classify …' has it "
+            f"learn one"
+        )
+    return in_language(found, language)

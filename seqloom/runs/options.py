@@ -1,0 +1,44 @@
+"""How and where a run is made: nothing here changes what is learnt, but for the seed."""
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from seqloom import cost
+from seqloom.config import unknown_name
+from seqloom.errors import UsageError
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    seed: int = 0  # of the first weights, the order of the data and dropout
+    resume: bool = False  # go on with the run that is in the folder
+    overwrite: bool = False  # start anew where the folder holds a run
+    device: str = "auto"
+    deterministic: bool = False  # slower kernels that give the same bits every time
+    country: str = "world"  # whose electricity is counted as CO₂
+    rank: int = 0  # of this process
+    world: int = 1  # processes that train one model together
+
+    def __post_init__(self) -> None:
+        if self.country not in cost.GRAMS_PER_KWH:
+            raise UsageError(unknown_name("country", self.country, self.country, list(cost.GRAMS_PER_KWH)))
+        if not 0 <= self.rank < self.world:
+            raise UsageError(f"rank = {self.rank} is not one of the {self.world} processes, 0 to {self.world - 1}")
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes the run folder: one does."""
+        return self.rank == 0
+
+
+class RunKeywords(TypedDict, total=False):
+    """The fields of RunOptions as keyword arguments of the functions that people call."""
+
+    seed: int
+    resume: bool
+    overwrite: bool
+    device: str
+    deterministic: bool
+    country: str
+    rank: int
+    world: int
