@@ -164,7 +164,7 @@ def training_settings(row: Row) -> dict[str, object]:
         return {}
     batches, train = row.recipe.batches, numeric_settings(plain(row.recipe.model_dump()))["train"]
     found: dict[str, object] = {"batches.kind": batches.kind, "batches.length": batches.length}
-    found["tokens a step"] = batches.tokens * train["accumulate"]
+    found["tokens per step"] = batches.tokens * train["accumulate"]
     if batches.short:
         found |= {"batches.short": batches.short, "batches.short_share": batches.short_share}
     return found | flatten({name: value for name, value in train.items() if name != "log_every"}, "train.")
