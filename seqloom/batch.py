@@ -90,7 +90,9 @@ class Excerpt(NamedTuple):
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.targets != IGNORE])
         tokens = int(lengths.sum())
-        return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths.tolist()))
+        return Sizes(
+            tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths[lengths > 0].tolist())
+        )
 
 
 class Pair(NamedTuple):
@@ -118,8 +120,8 @@ class Pair(NamedTuple):
             int(sources.sum()),
             int((sources * sources).sum()),
             int((sources * lengths).sum()),
-            tuple(lengths.tolist()),
-            tuple(sources.tolist()),
+            tuple(lengths[lengths > 0].tolist()),
+            tuple(sources[sources > 0].tolist()),
         )
 
 
@@ -171,7 +173,7 @@ class Labelled(NamedTuple):
         lengths = torch.bincount(self.batch.owner[self.real])
         told = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
         pairs = int((lengths * lengths).sum())
-        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths.tolist()))
+        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths[lengths > 0].tolist()))
 
 
 class State(NamedTuple):
@@ -301,6 +303,11 @@ class Backbone(nn.Module):
     lineage: Lineage
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
 
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """How a size of it is trained unless somebody says otherwise: the sections of a recipe beside [model]."""
+        raise NotImplementedError
+
     @property
     def gates(self) -> tuple[tuple[str, ...], ...]:
         """Of each layer, the names of what maps=True shows; none: attention weights."""
@@ -366,6 +373,11 @@ class EncoderDecoder(nn.Module):
     characters = 0
     presets: ClassVar[dict[str, dict[str, Any]]]
     lineage: Lineage
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """How a size of it is trained unless somebody says otherwise: the sections of a recipe beside [model]."""
+        raise NotImplementedError
 
     def encode(self, source: Ragged) -> Context:
         raise NotImplementedError

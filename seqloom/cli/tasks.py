@@ -27,6 +27,7 @@ from seqloom.cli.options import (
     with_budget,
 )
 from seqloom.cli.training import show
+from seqloom.models.index import check_recipe_name
 
 TRAIN_EXAMPLES = """Examples:
 
@@ -92,6 +93,7 @@ def train(
     country: Country = "world",
 ) -> None:
     """Train a task from its own examples, from scratch."""
+    check_recipe_name(recipe)
     from seqloom.errors import UsageError
     from seqloom.runs.report import write_translation_report
     from seqloom.runs.training import train as run_train

@@ -40,7 +40,7 @@ def solve_size(
     """The recipe with `model.field` such that it has about so many parameters, or training on so many tokens takes about so many
     FLOPs; and the solution in words. A count-based model has no size to choose and stays as it is. together: other widths are
     scaled with dim; earlier versions scaled dim alone."""
-    if recipe.learns == "counts":
+    if recipe.count_based:
         return recipe, "it is count-based: its size follows from the text"
     step, grow = width_step(recipe, field), scale_widths if together and field == "dim" else set_field
     sample = sample_sizes(text) if flops else Sizes(0, 0, 0, 0)

@@ -9,7 +9,7 @@ wide as what predicts, so that an output layer may share them; `cell = "lstm"` (
 other than additive are not the paper's. bahdanau-2015 is RNNsearch-50.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -22,6 +22,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import CELLS, Bidirectional, CellState, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class Decoder(AlignedDecoder):
@@ -91,6 +92,10 @@ class Bahdanau(RecurrentEncoderDecoder):
             "share_embeddings": False,
         },
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
 
     def __init__(self, config: Config):
         half, make = config.encoder_dim or config.dim // 2, CELLS[config.cell]

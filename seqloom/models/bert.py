@@ -4,7 +4,7 @@ Departures from the paper: attention dropout defaults to 0 (a non-zero value lea
 masked tokens and next sentences, are objectives.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -17,6 +17,7 @@ from seqloom.blocks.layers import PostNormLayer
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Bert(BidirectionalBackbone):
@@ -55,6 +56,11 @@ class Bert(BidirectionalBackbone):
         "multilingual": {"vocab_size": 119547, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},  # mBERT
         "large": {"vocab_size": 30522, "dim": 1024, "num_layers": 24, "num_heads": 16, "max_len": 512},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        smoothing = 0.7 if preset == "multilingual" else None
+        return encoder_recipe(preset, cls.presets[preset], {"name": "next-sentence"}, smoothing)
 
     def __init__(self, config: Config):
         pooler = nn.Linear(config.dim, config.dim) if config.pooler else None

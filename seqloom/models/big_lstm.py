@@ -7,7 +7,7 @@ Departures: characters are bytes; forget gates start open; two biases a gate, as
 recipe names. The paper's second way out, a character network at the output, is not here.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -18,6 +18,7 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import LstmCell, init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class BigLstm(StackedBackbone):
@@ -65,6 +66,13 @@ class BigLstm(StackedBackbone):
             "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024], [8, 2048]],
         },
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        values = recurrent_recipe(preset, cls.presets[preset])
+        if preset == "jozefowicz-2016":
+            values["objective"] |= {"softmax": "sampled", "samples": 8192}
+        return values
 
     def __init__(self, config: Config):
         width = config.proj_dim or config.dim

@@ -8,6 +8,8 @@ dropped out of single characters; forget gates start open; two biases a gate, as
 one word; whatever optimizer the recipe names (the paper: SGD at 0.015, momentum 0.9, batches of 10 sentences).
 """
 
+from typing import Any
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -55,6 +57,12 @@ class BilstmCnn(BidirectionalBackbone):
         "small": {"embedding_dim": 100, "dim": 256},
         "ma-hovy-2016": {"embedding_dim": 100, "dim": 400},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """The rate was chosen on wikigold's validation part (one seed, small: F1 0.40 with 1e-3, 0.53 with 4e-3, 0.55 with
+        1e-2)."""
+        return {"task": {"name": "tag"}, "train": {"optim": {"lr": 4e-3}}}
 
     def __init__(self, config: Config):
         letters = sum(number for _, number in config.filters)

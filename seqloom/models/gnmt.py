@@ -22,6 +22,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, RecurrentLayer, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class Upper(Residual):
@@ -70,6 +71,10 @@ class Gnmt(RecurrentEncoderDecoder):
         "small": {"dim": 256, "num_layers": 4, "dropout": 0.3},
         "gnmt": {"vocab_size": 32000},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
 
     def __init__(self, config: Config):
         dim, dropout = config.dim, config.dropout

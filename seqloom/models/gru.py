@@ -1,5 +1,7 @@
 """A language model of gated recurrent units. Cho et al., 2014 (arXiv 1406.1078); Chung et al., 2014 (arXiv 1412.3555)."""
 
+from typing import Any
+
 from pydantic import Field
 
 from seqloom.batch import Lineage
@@ -8,6 +10,7 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import GruCell, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Gru(StackedBackbone):
@@ -27,6 +30,10 @@ class Gru(StackedBackbone):
         "tiny": {"dim": 80, "num_layers": 2},
         "small": {"dim": 650, "num_layers": 2},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         stack = recurrent_stack(

@@ -7,6 +7,8 @@ the paper does (by 0.01) where memory need not be long: carried on through a who
 until the run diverges, at every rate that was tried (3e-4 to 4e-3).
 """
 
+from typing import Any
+
 from pydantic import Field
 from torch import nn
 
@@ -16,6 +18,7 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import ElmanCell, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Irnn(StackedBackbone):
@@ -36,6 +39,10 @@ class Irnn(StackedBackbone):
         "tiny": {"dim": 80, "num_layers": 2, "scale": 0.9},
         "small": {"dim": 650, "num_layers": 2, "scale": 0.9},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         self.scale = config.scale

@@ -22,6 +22,7 @@ from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class JordanLayer(nn.Module):
@@ -67,6 +68,10 @@ class Jordan(StackedBackbone):
         dropout: float = Field(0.0, ge=0, lt=1)
 
     presets = {"tiny": {"dim": 96}, "small": {"dim": 650}}  # noqa: RUF012
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         layer = JordanLayer(config.dim, config.alpha, config.dropout)

@@ -21,6 +21,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.grid import from_grid, to_grid
 from seqloom.blocks.recurrent import CellState, LstmCell, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class AttentionalCell(nn.Module):
@@ -105,6 +106,10 @@ class Luong(RecurrentEncoderDecoder):
         "small": {"dim": 384, "num_layers": 2, "dropout": 0.3},
         "luong-2015": {"vocab_size": 50000, "share_embeddings": False},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
 
     def __init__(self, config: Config):
         dim, dropout = config.dim, config.dropout

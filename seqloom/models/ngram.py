@@ -4,6 +4,8 @@ As a backbone it remembers which runs of its last words it knows; what follows t
 `counts`. Nothing is trained: `pretrain` counts. Departures: no start symbols but the end token before each document.
 """
 
+from typing import Any
+
 import torch
 from pydantic import Field
 
@@ -29,6 +31,11 @@ class Ngram(Backbone):
         "tiny": {"order": 3},
         "small": {"order": 5},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """All of the training text, once: nothing else decides what is counted."""
+        return {"objective": {"name": "counts"}, "budget": {"epochs": 1}}
 
     def __init__(self, config: Config):
         super().__init__()

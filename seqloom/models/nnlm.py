@@ -3,6 +3,8 @@
 Departures: a full softmax trained with whatever optimizer the recipe names; optional dropout.
 """
 
+from typing import Any
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -11,6 +13,7 @@ from seqloom.batch import Backbone, Context, Lineage, Output, Ragged, State
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 NOTHING = -1  # stands in the window where the text has not begun
 
@@ -40,6 +43,10 @@ class Nnlm(Backbone):
         # MLP1 of the paper's table 1: of the networks alone the best on Brown's test text (perplexity 268)
         "bengio-brown": {"vocab_size": 16383, "order": 5, "embedding_dim": 60, "dim": 50, "direct": True},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         super().__init__()

@@ -3,7 +3,7 @@
 Departures: several layers, with dropout between them (Zaremba et al., 2014), as the later recurrent models have.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import ElmanCell, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Rnn(StackedBackbone):
@@ -33,6 +34,10 @@ class Rnn(StackedBackbone):
         "tiny": {"dim": 80, "num_layers": 2},
         "small": {"dim": 650, "num_layers": 2},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         stack = recurrent_stack(

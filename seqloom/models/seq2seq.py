@@ -23,6 +23,7 @@ from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import CELLS, RecurrentLayer, RecurrentStack
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class Decoder(StackedBackbone):
@@ -109,6 +110,10 @@ class Seq2seq(RecurrentEncoderDecoder):
             "share_embeddings": False,
         },
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
 
     def __init__(self, config: Config):
         dim, width, reminded = config.dim, config.embedding_dim or config.dim, config.context == "every"

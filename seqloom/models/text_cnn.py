@@ -5,7 +5,7 @@ The maximum over a text is taken by the task (`summary`). Departures: filters st
 over zeros, too; weights are decayed instead of held to a norm; whatever optimizer the recipe names (the paper: Adadelta).
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from torch import nn
@@ -38,6 +38,11 @@ class TextCnn(BidirectionalBackbone):
         "small": {"embedding_dim": 128},
         "kim-2014": {"embedding_dim": 300},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """The rate is that of the BiLSTM-CNN, not searched."""
+        return {"task": {"name": "classify"}, "train": {"optim": {"lr": 4e-3}}}
 
     def __init__(self, config: Config):
         layer = Convolutions(config.embedding_dim, config.filters, config.dropout / 2)

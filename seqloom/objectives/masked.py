@@ -45,7 +45,7 @@ class Masked(NamedTuple):
         lengths = torch.bincount(self.batch.owner[self.real])
         read, targets = int(lengths.sum()), int((self.targets != IGNORE).sum())
         pairs = int((lengths * lengths).sum())
-        return Sizes(int(self.text.sum()), pairs, read, targets, lengths=tuple(lengths.tolist()))
+        return Sizes(int(self.text.sum()), pairs, read, targets, lengths=tuple(lengths[lengths > 0].tolist()))
 
 
 class MlmHead(nn.Module):

@@ -233,15 +233,16 @@ def misfits(recipe: Recipe) -> list[str]:
     if recipe.objective is not None and recipe.task is not None:
         return ["'objective' and 'task': a run learns from plain text or from labelled examples: leave one of them out"]
     kind, find = ("task", fitting_tasks) if recipe.task is not None else ("objective", fitting_objectives)
-    fitting, found = find(cls), []
-    if recipe.learns not in fitting:
+    learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
+    found = []
+    if not learner.fits(cls):
+        fitting = find(cls)
         other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)
         kind_of = kind if fitting else other[0]
         instead = next(iter(fitting or other[1](cls)), None)
         hint = "" if instead is None else f': use "{instead}" ([{kind_of}] name = "{instead}")'
         found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
     else:
-        learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
         right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
         if recipe.batches.kind != right and (right or recipe.batches.kind in ("pairs", "passages", "labelled")):
             use = right or "packed"

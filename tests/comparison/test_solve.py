@@ -8,7 +8,8 @@ import pytest
 from seqloom.comparison import solve
 from seqloom.comparison.run import settle_plan
 from seqloom.comparison.solve import describe_unscaled, sizes_of, solve_size
-from seqloom.recipes.library import find_recipe, names
+from seqloom.models.index import recipe_names as names
+from seqloom.recipes.library import find_recipe
 from seqloom.weights import shapes_only
 from tests.comparison.plans import GPT, plan_of, write_text
 
