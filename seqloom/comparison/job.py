@@ -42,7 +42,6 @@ from seqloom.evaluate.suites import write_arrays
 from seqloom.files import digest_of, read_record, sha256, write_json
 from seqloom.migrations import RESULT
 from seqloom.models import model_class
-from seqloom.objectives.masked import MaskedLM
 from seqloom.runs.folder import plain
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import load_language_model
@@ -140,13 +139,15 @@ def transfer(out: Path, row: Row, seed: int, task: TaskRecord, plan: ResolvedPla
 
 
 def sample_text(run: Run, prompt: str) -> str:
-    """A continuation of the prompt, or the words that fill a gap after it."""
-    if isinstance(run.learner, MaskedLM):
+    """A continuation of the prompt, or the words that fill a gap after it; nothing of a model that can do neither."""
+    if run.learner.fills_gaps:
         try:
             (gap,) = run.fill(f"{prompt.strip()} [MASK]", top=5)
         except UsageError as error:
             return f"({error})"
         return f"{prompt.strip()} [{' | '.join(each.text.removeprefix(prompt.strip()).strip() for each in gap)}]"
+    if not run.learner.has_next_word:
+        return ""
     return run.generate(prompt, max_new=SAMPLE_TOKENS, temperature=0.8, seed=0)[0].text
 
 

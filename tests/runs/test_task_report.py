@@ -53,7 +53,11 @@ def test_it_is_written_at_the_end(tmp_path, task):
     run, _files = trained(tmp_path, task)
     source = (run.folder / "report.html").read_text()
     page = Page(source)
-    assert "valid: 20 examples" in page.text and "test: 20 examples" in page.text and "the most frequent answer" in page.text
+    assert (
+        "valid: 20 examples" in page.text
+        and "test: 20 examples" in page.text
+        and "the most frequent answer" in page.text
+    )
     assert "Loss" in page.text and "Score" in page.text and "Mistakes" in page.text
     assert "script" not in page.tags and "http" not in source.replace("http://www.w3.org", "")
     scores = json.loads((run.folder / "metrics.json").read_text())["test_scores"]
