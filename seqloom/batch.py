@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from seqloom.config import named_object
+
 IGNORE = -100  # the target of a place that is not to be predicted
 
 Tree = TypeVar("Tree")
@@ -352,6 +354,15 @@ class Backbone(nn.Module):
     ) -> Output:
         raise NotImplementedError
 
+    def surround(
+        self, first: int, separator: int, end: int, extract: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The special tokens that texts of a task have before the first, between two and behind the last. extract: what a model
+        that reads from left to right ends them with."""
+        if self.causal:
+            return (end,), (separator,), (extract,)
+        return (first,), (separator,) if self.segment_kind == "texts" else (separator, separator), (separator,)
+
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         """The state of n sequences that have read nothing yet and will read at most max_len tokens."""
         raise NotImplementedError
@@ -392,8 +403,13 @@ class EncoderDecoder(nn.Module):
         """How a size of it is trained unless somebody says otherwise: the sections of a recipe beside [model]."""
         raise NotImplementedError
 
-    def encode(self, source: Ragged) -> Context:
+    def encode(self, source: Any) -> Context:
         raise NotImplementedError
+
+    def view(self, part: str) -> Backbone:
+        """Itself as a Backbone that reads a text: "encoder", the encoder's states, or "whole", the decoder's after both have
+        read it (blocks/views.py)."""
+        return named_object("seqloom.blocks.views:VIEWS")[part](self)
 
     def forward(self, pair: Pair, *, layers: bool = False, maps: bool = False) -> Output:
         return self.decoder(pair.target, context=self.encode(pair.source), layers=layers, maps=maps)

@@ -112,6 +112,6 @@ class Bahdanau(RecurrentEncoderDecoder):
             config.readout_dim or config.embedding_dim,
             config.dropout,
         )
-        encoder = RecurrentEncoder(embedding(), Stack([both], top=nn.Dropout(config.dropout)))
+        encoder = RecurrentEncoder(embedding(), Stack([both], top=nn.Dropout(config.dropout)), 2 * half)
         super().__init__(encoder, decoder, config.share_embeddings, config.cell)
         self.max_len = config.max_len

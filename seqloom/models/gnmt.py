@@ -93,7 +93,7 @@ class Gnmt(RecurrentEncoderDecoder):
         cell = AlignedCell(LstmCell(dim, dim), Alignment(config, dim, dim))
         upper = Stack(reminded, top=nn.Dropout(dropout))
         super().__init__(
-            RecurrentEncoder(embedding(), Stack(layers)),
+            RecurrentEncoder(embedding(), Stack(layers), dim),
             Decoder(embedding(), cell, upper, dropout),
             config.share_embeddings,
         )

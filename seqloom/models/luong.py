@@ -124,7 +124,7 @@ class Luong(RecurrentEncoderDecoder):
 
         cell = AttentionalCell(stack(), Alignment(config, dim, dim), dim, config.input_feeding)
         super().__init__(
-            RecurrentEncoder(embedding(), stack(), reverse=True),
+            RecurrentEncoder(embedding(), stack(), dim, reverse=True),
             Decoder(embedding(), cell, dropout),
             config.share_embeddings,
         )

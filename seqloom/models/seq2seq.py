@@ -131,5 +131,5 @@ class Seq2seq(RecurrentEncoderDecoder):
             if reminded
             else Decoder(embedding(), stack(width, config.dropout), dim)
         )
-        encoder = RecurrentEncoder(embedding(), stack(width, None), config.reverse)
+        encoder = RecurrentEncoder(embedding(), stack(width, None), dim, config.reverse)
         super().__init__(encoder, decoder, config.share_embeddings, config.cell)

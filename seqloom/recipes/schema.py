@@ -4,6 +4,7 @@ from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from seqloom.batch import EncoderDecoder
 from seqloom.batches.pairs import EncodedPairs, PairBatches
 from seqloom.batches.passages import Marks, Passages
 from seqloom.batches.plan import Batches, Packed, Streams
@@ -162,7 +163,10 @@ class Recipe(Config):
         kind, section = ("objective", self.objective) if self.objective is not None else ("task", self.task)
         assert section is not None
         learner: Any = (objective_class if kind == "objective" else task_class)(section["name"])
-        return learner(backbone, build(learner.Config, without_name(section), kind, self.name))
+        settings = build(learner.Config, without_name(section), kind, self.name)
+        if learner.reads == "labelled" and isinstance(backbone, EncoderDecoder):
+            backbone = backbone.view(settings.view)
+        return learner(backbone, settings)
 
 
 def without_name(section: dict[str, Any]) -> dict[str, Any]:

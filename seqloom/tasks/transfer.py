@@ -53,6 +53,10 @@ class Transfer(Task):
         layers: str = Field(
             "last", description="of the backbone: as embed --layers; mix: how much each counts is learnt"
         )
+        view: Literal["encoder", "whole"] = Field(
+            "encoder",
+            description="of a model that translates: its encoder's states, or its decoder's after both have read",
+        )
         frozen: bool = False
         reader: Literal["none", "lstm"] = "none"
         reader_dim: int = Field(256, gt=0, multiple_of=2, description="of both directions together")
@@ -63,7 +67,7 @@ class Transfer(Task):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        return issubclass(model, Backbone) and model.learns_from != "counts"
+        return model.learns_from != "counts"
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
