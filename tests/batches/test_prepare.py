@@ -173,7 +173,7 @@ def test_resuming_says_so_and_other_arguments_are_refused(tmp_path: Path, capsys
     with pytest.raises(UsageError, match="other arguments or files"):
         prepare([path], tmp_path / "out", **(OPTIONS | {"vocab_size": 301}))
     prepare([path], tmp_path / "out", **OPTIONS)
-    assert "going on" in capsys.readouterr().err
+    assert "resuming an unfinished preparation" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"prepared already.*--overwrite"):
         prepare([path], tmp_path / "out", **OPTIONS)
     prepare([path], tmp_path / "out", **(OPTIONS | {"overwrite": True}))
@@ -234,7 +234,7 @@ def test_wrong_calls(tmp_path: Path) -> None:
     for options, kind, words in (
         ({"tokenizer": "x"}, UsageError, "unknown tokenizer 'x'"),
         ({"workers": 0}, UsageError, "--workers 0"),
-        ({"from_tokenizer": path, "lowercase": True}, UsageError, "brings its own vocabulary"),
+        ({"from_tokenizer": path, "lowercase": True}, UsageError, "has its own vocabulary"),
         ({"vocab_size": 50_000}, UsageError, "the data supports only"),
         ({"valid": tmp_path / "missing"}, DataError, "no such file"),
     ):

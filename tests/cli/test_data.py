@@ -152,7 +152,7 @@ def test_sigterm_stops_with_its_code_and_the_same_command_goes_on(
     right = shards.ShardWriter._write
     monkeypatch.setattr(shards.ShardWriter, "_write", lambda self: (right(self), os.kill(os.getpid(), signal.SIGTERM)))
     arguments = ("prepare", corpus, "--out", tmp_path / "o", "--vocab-size", 280, "--valid", 0.1)
-    fails(capsys, 75, "run the same command again", *arguments)
+    fails(capsys, 75, "rerun the same command to resume", *arguments)
     monkeypatch.setattr(shards.ShardWriter, "_write", right)
     code, _, err = call(capsys, *arguments)
     assert code == 0 and "going on" in err

@@ -214,8 +214,8 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     refused(capsys, 2, "belong together", "evaluate", bert, *blimp)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, "--suite-data", tmp_path)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--data", tmp_path)
-    refused(capsys, 2, "--pll belongs to --suite", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
-    refused(capsys, 2, "--cache belongs to --data", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
+    refused(capsys, 2, "--pll works with --suite", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
+    refused(capsys, 2, "--cache works with --data", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
     refused(
         capsys,
         2,
@@ -282,7 +282,7 @@ def test_suites_of_bad_input(runs, tmp_path, capsys):
     (tmp_path / "items.npz").write_bytes(b"mine")
     refused(capsys, 2, "exists already", *asked("lambada", tmp_path / "a.txt", "--items", tmp_path / "items.npz"))
     refused(
-        capsys, 2, "--items belongs to --suite", "evaluate", lstm, "--data", tmp_path, "--items", tmp_path / "b.npz"
+        capsys, 2, "--items works with --suite", "evaluate", lstm, "--data", tmp_path, "--items", tmp_path / "b.npz"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "a.txt", "items.npz"]
 

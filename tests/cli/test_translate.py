@@ -9,7 +9,7 @@ import pytest
 
 import seqloom.cli.tasks
 import seqloom.cli.training
-from seqloom.cli import run, spread
+from seqloom.cli import repeat_option_names, run
 from tests.cli.test_bad_input import fails
 from tests.training.material import pairs, write_pairs
 
@@ -100,7 +100,7 @@ def test_a_prefix_for_every_line(folder: Path, capsys: pytest.CaptureFixture[str
         (2, "--tokenize", ["metric", "translate", "THREE", "THREE", "--tokenize", "words"]),
         (3, "has 2 lines", ["evaluate", "RUN", "--test", "THREE", "TWO"]),
         *(
-            (2, f"{option} belongs to --data", ["evaluate", "RUN", "--test", "THREE", "THREE", option, value])
+            (2, f"{option} works with --data", ["evaluate", "RUN", "--test", "THREE", "THREE", option, value])
             for option, value in {
                 "--stride": "4",
                 "--cache": "30",
@@ -112,9 +112,9 @@ def test_a_prefix_for_every_line(folder: Path, capsys: pytest.CaptureFixture[str
                 "--batch-tokens": "16384",
             }.items()
         ),
-        (2, "--pll belongs to --suite", ["evaluate", "RUN", "--test", "THREE", "THREE", "--pll", "plain"]),
-        (2, "--beam belongs to --test", ["evaluate", "RUN", "--data", "RUN", "--beam", "4"]),
-        (2, "--stride belongs to windows", ["evaluate", "RUN", "--data", "RUN", "--cache", "30", "--stride", "4"]),
+        (2, "--pll works with --suite", ["evaluate", "RUN", "--test", "THREE", "THREE", "--pll", "plain"]),
+        (2, "--beam works with --test", ["evaluate", "RUN", "--data", "RUN", "--beam", "4"]),
+        (2, "--stride works with windows", ["evaluate", "RUN", "--data", "RUN", "--cache", "30", "--stride", "4"]),
         (5, "NOWHERE", ["translate", "RUN", "NOWHERE"]),
         (3, "line 2 has", ["translate", "RUN", "LONG"]),
     ],
@@ -174,9 +174,9 @@ def test_a_recipe_for_a_task_does_not_pretrain(folder: Path, capsys: pytest.Capt
 
 
 def test_files_of_one_option() -> None:
-    assert spread(["train", "r", "--train", "a", "b", "--valid", "c", "--out", "d"]) == [
+    assert repeat_option_names(["train", "r", "--train", "a", "b", "--valid", "c", "--out", "d"]) == [
         "train", "r", "--train", "a", "--train", "b", "--valid", "c", "--out", "d"
     ]  # fmt: skip
-    assert spread(["train", "--train", "a", "b", "r"]) == ["train", "--train", "a", "--train", "b", "r"]
-    assert spread(["prepare", "t", "--valid", "0.1", "u"]) == ["prepare", "t", "--valid", "0.1", "u"]
+    assert repeat_option_names(["train", "--train", "a", "b", "r"]) == ["train", "--train", "a", "--train", "b", "r"]
+    assert repeat_option_names(["prepare", "t", "--valid", "0.1", "u"]) == ["prepare", "t", "--valid", "0.1", "u"]
     assert seqloom.cli.tasks and seqloom.cli.training  # they register their commands
