@@ -75,7 +75,7 @@ class Row(NamedTuple):
     )
 
 
-def framed(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
+def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
     """Texts in their frame: ids, segments, which text each token is of (−1: none, a special token), and where each begins."""
     parts, sources, starts = [np.array(frame.before, np.int64)], [np.full(len(frame.before), -1)], []
     for i, text in enumerate(texts):
@@ -106,7 +106,7 @@ def spelling_of(
     return spelt(ids, unknown, tokenizer, frame.spelling)
 
 
-def shortened(texts: Sequence[Ids], room: int | None) -> list[Ids]:
+def truncate(texts: Sequence[Ids], room: int | None) -> list[Ids]:
     """Texts that fit together: where they are too long the longest gives way at its end, token by token, as `tokenizers` has it
     for others: what cannot be shared out equally is kept by the longest, of equal ones by the last."""
     sizes = [len(text) for text in texts]
@@ -146,51 +146,62 @@ class Examples:
 
 
 def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None, max_words: int | None = None) -> Labelled:
-    """Examples in one row. max_len: where shapes should come again, the longest sequence of all; tokens, words and sequences
-    are then filled up. max_words: the same of the words of an example, where words have labels."""
+    """Examples in one batch. max_len: the longest sequence of all, if the same shapes should occur again; tokens, words and
+    sequences are then padded. max_words: the same for the words of an example, if words have labels."""
     rows = [row for example in examples for row in example]
     sizes = np.array([len(row.ids) for row in rows])
     total, longest = int(sizes.sum()), max_len or -(-int(sizes.max()) // 8) * 8
-    filler = -total % STEP if max_len else 0
-    cuts = np.full(-(-filler // longest), longest)
-    if filler:
-        cuts[-1] = filler - longest * (len(cuts) - 1)
-    count = len(rows) + len(cuts)
-    empty = -count % STEP_SEQUENCES if max_len else 0
-    lengths = np.concatenate((sizes, cuts, np.zeros(empty, np.int64))).astype(np.int64)
+    padding = -total % STEP if max_len else 0
+    lengths = padded_lengths(sizes, padding, longest, max_len is not None)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     owner = np.repeat(np.arange(len(lengths)), lengths)
-
-    def joined(parts: list[np.ndarray], value: Any) -> np.ndarray:
-        return np.concatenate([*parts, np.full(filler, value, parts[0].dtype)])
-
-    ids = joined([row.ids for row in rows], 0)
-    segments = None
-    if any(row.segments is not None for row in rows):
-        none = [np.zeros(len(row.ids), np.int64) if row.segments is None else row.segments for row in rows]
-        segments = torch.from_numpy(joined(none, 0))
-    chars = None
-    if rows[0].chars is not None:
-        letters = [row.chars for row in rows if row.chars is not None]
-        nothing = np.full((filler, letters[0].shape[1]), PAD, letters[0].dtype)
-        chars = torch.from_numpy(np.concatenate([*letters, nothing]))
-    own, real = joined([row.own for row in rows], False), np.arange(len(ids)) < total
+    ids = pad([row.ids for row in rows], padding, 0)
+    own, real = pad([row.own for row in rows], padding, False), np.arange(len(ids)) < total
     example = np.repeat(np.arange(len(examples)), [len(each) for each in examples])
     groups = np.concatenate((example, np.full(len(lengths) - len(rows), len(examples))))
     batch = Ragged(
         torch.from_numpy(ids), torch.from_numpy(np.arange(len(ids)) - offsets[owner]), torch.from_numpy(owner),
-        torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments, chars=chars,
+        torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments_of(rows, padding),
+        chars=characters_of(rows, padding),
     )  # fmt: skip
     found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
     if rows[0].places is not None:
         return with_words(found, examples, offsets, max_words or (max_len and 1 << 30))
     labels = np.stack([row.label for row in rows])
-    if labels.ndim == 2:  # places in a sequence are places in the row
+    if labels.ndim == 2:  # positions in a sequence become positions in the batch
         labels = labels + offsets[: len(rows), None]
-    return found._replace(labels=torch.from_numpy(filled_up(labels, len(lengths) - len(rows))))
+    return found._replace(labels=torch.from_numpy(pad_labels(labels, len(lengths) - len(rows))))
 
 
-def filled_up(labels: np.ndarray, more: int) -> np.ndarray:
+def padded_lengths(sizes: np.ndarray, padding: int, longest: int, fixed: bool) -> np.ndarray:
+    """The lengths of all sequences: the examples', then those of padding, then empty ones up to a multiple of STEP_SEQUENCES."""
+    fill = np.full(-(-padding // longest), longest)
+    if padding:
+        fill[-1] = padding - longest * (len(fill) - 1)
+    empty = -(len(sizes) + len(fill)) % STEP_SEQUENCES if fixed else 0
+    return np.concatenate((sizes, fill, np.zeros(empty, np.int64))).astype(np.int64)
+
+
+def pad(parts: list[np.ndarray], padding: int, value: Any) -> np.ndarray:
+    return np.concatenate([*parts, np.full(padding, value, parts[0].dtype)])
+
+
+def segments_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
+    if all(row.segments is None for row in rows):
+        return None
+    parts = [np.zeros(len(row.ids), np.int64) if row.segments is None else row.segments for row in rows]
+    return torch.from_numpy(pad(parts, padding, 0))
+
+
+def characters_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
+    if rows[0].chars is None:
+        return None
+    letters = [row.chars for row in rows if row.chars is not None]
+    nothing = np.full((padding, letters[0].shape[1]), PAD, letters[0].dtype)
+    return torch.from_numpy(np.concatenate([*letters, nothing]))
+
+
+def pad_labels(labels: np.ndarray, more: int) -> np.ndarray:
     nothing = np.nan if labels.dtype.kind == "f" else IGNORE
     return np.concatenate((labels, np.full((more, *labels.shape[1:]), nothing, labels.dtype)))
 
@@ -215,7 +226,7 @@ def with_words(
     words = Words(
         torch.from_numpy(np.repeat(np.arange(len(count)), count)), torch.from_numpy(borders.astype(np.int32)), longest
     )
-    labels = filled_up(np.concatenate([row.label for row in rows]), more)
+    labels = pad_labels(np.concatenate([row.label for row in rows]), more)
     last = offsets[-1] - 1
     spots = np.concatenate([*places, np.tile([[last, last + 1]], (more, 1))])
     return found._replace(labels=torch.from_numpy(labels), places=torch.from_numpy(spots), words=words)

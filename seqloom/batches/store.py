@@ -175,14 +175,6 @@ class Split:
         return offsets
 
     @cached_property
-    def document_words(self) -> Ints:
-        return self.documents["words"].astype(np.int64)
-
-    @cached_property
-    def document_characters(self) -> Ints:
-        return self.documents["characters"].astype(np.int64)
-
-    @cached_property
     def document_bytes(self) -> Ints:
         return self.documents["bytes"].astype(np.int64)
 

@@ -113,5 +113,5 @@ def embed(
     )
     if written.empty:
         what = "no rows" if pool == "none" else "rows of zeros"
-        say(f"{written.empty:,} texts are empty, the first at {written.first_empty}: they have {what}")
+        say(f"empty texts: {written.empty:,}, the first at {written.first_empty}: they have {what}")
     print(f"{out}: {' × '.join(f'{size:,}' for size in written.shape)}")

@@ -8,7 +8,7 @@ models of every kind share one prepared text, and the one that belongs to a mode
 import json
 from typing import Any
 
-from seqloom.batches.labelled import Frame, framed
+from seqloom.batches.labelled import Frame, add_special_tokens
 from seqloom.tokens.tokenizer import Tokenizer
 
 SPECIAL = {
@@ -94,7 +94,7 @@ def does(data: dict[str, Any], frame: Frame) -> bool:
         return False
     for texts in (["a"], ["a", "a"]):
         found = rust.encode(*texts)
-        ids, segments, _, _ = framed([plain] * len(texts), frame)
+        ids, segments, _, _ = add_special_tokens([plain] * len(texts), frame)
         if found.ids != ids.tolist() or found.type_ids != ([0] * len(ids) if segments is None else segments.tolist()):
             return False
     return True

@@ -231,7 +231,7 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
     run, out = Path(run), Path(out)
     loaded = load_run(run, "cpu")  # every file is checked by it
     check_out(out, overwrite, run, exported_folder(out))
-    made = exported(run, loaded)
+    made = convert_run(run, loaded)
     with sole_owner(out):
         clear_folder(out, exported_folder(out))
         tokenizer = loaded.tokenizer
@@ -266,27 +266,22 @@ def exported_folder(folder: Path) -> FolderKind:
     return FolderKind("an exported model", pattern, (), lambda place: (place / EXPORTED).is_file(), EXPORTED)
 
 
-def exported(run: Path, loaded: Any) -> Exported:
+def convert_run(run: Path, loaded: Any) -> Exported:
+    """A loaded run as config, tensors and special tokens of `transformers`."""
     recipe, tokenizer = build_recipe(loaded.config["recipe"], str(run)), loaded.tokenizer
-    name = recipe.model["name"]
-    if name not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
-        raise ModelError(f"{run}: the model {name} cannot be exported; these can: {known}")
-    if recipe.batches.backward or getattr(loaded, "backward", False):
-        raise ModelError(f"{run} reads texts from their end, which no model elsewhere does: it cannot be exported")
-    model_type = MODEL_TYPES[name]
+    check_exportable(run, recipe, loaded)
+    model_type = MODEL_TYPES[recipe.model["name"]]
     imported = loaded.config.get("imported")
     padding = padding_of(tokenizer, imported)
     if FAMILIES[model_type].skip and padding is None:
-        # theirs would take a word for padding; the BERT that has no segments is the same model
+        # theirs would read a word as padding; BERT without segments is the same model
         model_type = "bert"
     family = counted_from(FAMILIES[model_type], padding)
     values = recipe.model_config_of(tokenizer.vocab_size).model_dump()
-    stored = {part.removeprefix("backbone."): t for part, t in raw(run).items()}
-    ours = {part: stored[part] for part in (n.removeprefix("backbone.") for n, _ in loaded.learner.named_parameters())}
+    ours = trained_tensors(run, loaded)
     if recipe.learns == "masked" and imported is None and values.get("pooler"):
         values["pooler"] = False  # it was never trained
-        ours = {part: tensor for part, tensor in ours.items() if not part.startswith("pooler.")}
+        ours = without(ours, "pooler.")
     if values.get("num_segments") == 0:
         table = ours["embedding.token.weight"]
         ours["embedding.segments.weight"] = table.new_zeros(1, table.shape[1])
@@ -300,10 +295,10 @@ def exported(run: Path, loaded: Any) -> Exported:
         if "pooler" in values:
             values["pooler"] = pooled
         if not pooled:
-            ours = {part: tensor for part, tensor in ours.items() if not part.startswith("pooler.")}
+            ours = without(ours, "pooler.")
     else:
         head = head_of(family, recipe.learns, set(ours), str(run))
-    ours = {part: tensor for part, tensor in ours.items() if not part.startswith(head.left_out or ("\0",))}
+    ours = without(ours, *head.left_out) if head.left_out else ours
     tensors = give({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
     config = write_values(family, model_type, values, set(tensors), str(run))
     config["architectures"] = [head.architecture]
@@ -313,17 +308,34 @@ def exported(run: Path, loaded: Any) -> Exported:
     return Exported(config | labels | tokens, tensors, roles, generation_of(tokenizer, loaded.learner, tokens))
 
 
+def check_exportable(run: Path, recipe: Recipe, loaded: Any) -> None:
+    name = recipe.model["name"]
+    if name not in MODEL_TYPES:
+        raise ModelError(f"{run}: the model {name} cannot be exported; these can: {', '.join(MODEL_TYPES)}")
+    if recipe.batches.backward or getattr(loaded, "backward", False):
+        raise ModelError(
+            f"{run} reads texts from right to left, which no model of transformers does: it cannot be exported"
+        )
+
+
+def trained_tensors(run: Path, loaded: Any) -> dict[str, Tensor]:
+    """The parameters of a run in their stored type, named without "backbone."."""
+    files = load_tensors(run / WEIGHTS[0]) | load_tensors(run / WEIGHTS[1])
+    stored = {name.removeprefix("backbone."): tensor for name, tensor in files.items()}
+    names = (name.removeprefix("backbone.") for name, _ in loaded.learner.named_parameters())
+    return {name: stored[name] for name in names}
+
+
+def without(tensors: dict[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
+
+
 def padding_of(tokenizer: Tokenizer, imported: Any) -> int | None:
     """The token that stands for padding and for nothing else; an imported model has learnt its positions behind it."""
     if isinstance(imported, dict) and imported.get("padding") is not None:
         return int(imported["padding"])
     name = names_of(tokenizer).get("pad_token")
     return None if name is None else tokenizer.id(name)
-
-
-def raw(run: Path) -> dict[str, Tensor]:
-    """As they are stored, in their own type."""
-    return load_tensors(run / WEIGHTS[0]) | load_tensors(run / WEIGHTS[1])
 
 
 def head_of(family: Family, learns: str, ours: set[str], where: str) -> Head:

@@ -77,7 +77,7 @@ def keep_top_p(scores: Tensor, p: float) -> Tensor:
 NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence holds, behind its length
 
 
-def restrain(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits, end_id: int) -> Tensor:
+def limit_repetition(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits, end_id: int) -> Tensor:
     """The rules about what was said before, for those that look at it. The end token before a text is its border: nobody has
     said it, so that no rule keeps a text from ending."""
     seen = seen.masked_fill(seen == end_id, NOTHING)

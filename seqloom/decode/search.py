@@ -11,8 +11,8 @@ from torch import Tensor
 
 from seqloom.batch import Context, State, select, widen
 from seqloom.decode.graph import Recorded
-from seqloom.decode.rules import NEVER, NOTHING, BeamConfig, restrain
-from seqloom.decode.sample import Texts
+from seqloom.decode.rules import NEVER, NOTHING, BeamConfig, limit_repetition
+from seqloom.decode.sample import SeenTokens
 from seqloom.decode.step import Steps
 from seqloom.errors import UsageError
 
@@ -148,8 +148,8 @@ class Search:
                 f"this one does not tell: set it to 0"
             )
         n, groups, each = len(prompts), config.groups, config.beam // config.groups
-        texts = Texts(prompts, length, device)
-        seen = texts.seen[:, None, None].expand(-1, groups, each, -1)
+        tokens = SeenTokens(prompts, length, device)
+        seen = tokens.ids[:, None, None].expand(-1, groups, each, -1)
         sums = torch.full((n, groups, each), NEVER, device=device)
         looks = first.looked.new_zeros(n, groups, each, length, first.looked.shape[1]) if aligned else ()
         beams = Beams(
@@ -157,10 +157,10 @@ class Search:
             sums=sums.index_fill(2, torch.zeros(1, dtype=torch.long, device=device), 0.0),  # one for each group
             looks=looks,
             parents=torch.zeros_like(sums, dtype=torch.long),
-            prompt=texts.lengths,
-            made=torch.zeros_like(texts.lengths),
+            prompt=tokens.lengths,
+            made=torch.zeros_like(tokens.lengths),
             room=torch.tensor(most, device=device),
-            sizes=sizes(context) if aligned else torch.zeros_like(texts.lengths),
+            sizes=sizes(context) if aligned else torch.zeros_like(tokens.lengths),
             done=torch.zeros(n, groups, dtype=torch.bool, device=device),
             finished=Finished(sums, sums, seen, looks),
         )
@@ -251,7 +251,7 @@ class Search:
         log_probs = scores.log_softmax(1)
         if config.repetition_penalty > 1 or config.no_repeat:
             lengths = self.for_each(beams.prompt + beams.made)
-            log_probs = restrain(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config, self.end_id)
+            log_probs = limit_repetition(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config, self.end_id)
         log_probs.index_fill_(1, self.banned, NEVER)
         if config.min_new:
             early = self.for_each(beams.made < config.min_new)

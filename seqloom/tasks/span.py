@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor
 
 from seqloom.batch import Backbone, Labelled, Loss, wide
-from seqloom.batches.labelled import Frame, Row, framed
+from seqloom.batches.labelled import Frame, Row, add_special_tokens
 from seqloom.blocks.pooling import log_softmax_within
 from seqloom.errors import UsageError
 from seqloom.metrics.spans import best_threshold, span_scores
@@ -98,7 +98,7 @@ class PickSpan(Transfer):
     def window(
         self, question: np.ndarray, ids: np.ndarray, spots: np.ndarray, part: slice, example: Question, frame: Frame
     ) -> Row:
-        row, segments, source, starts = framed((question, ids[part]), frame)
+        row, segments, source, starts = add_special_tokens((question, ids[part]), frame)
         nowhere = len(row) - 1 if self.backbone.causal else 0
         label = np.array([nowhere, nowhere])
         if example.answers:

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
-from seqloom.batches.labelled import Frame, Row, framed, spelling_of
+from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of
 from seqloom.blocks.crf import Crf
 from seqloom.blocks.pooling import pool_words
 from seqloom.errors import DataError, UsageError
@@ -230,7 +230,7 @@ def row_of(
 ) -> Row:
     """words: the tokens of each, and what of it is unknown. blank: tokens that stand for one, which no word is read at."""
     sizes = np.array([len(ids) for ids, _ in words])
-    ids, segments, source, starts = framed([np.concatenate([ids for ids, _ in words])], frame)
+    ids, segments, source, starts = add_special_tokens([np.concatenate([ids for ids, _ in words])], frame)
     stops = starts[0] + np.cumsum(sizes)
     skipped = [len(blank) if len(blank) < len(ids) and ids[: len(blank)].tolist() == blank else 0 for ids, _ in words]
     places = np.stack((stops - sizes + skipped, stops), 1)

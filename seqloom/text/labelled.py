@@ -181,17 +181,27 @@ def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[
                 yield place, value if isinstance(value, dict) else "no JSON object"
 
 
-def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    broken: dict[int, str] = {}  # by line
+class _Lines:
+    """The lines of a table, and which of them cannot be read."""
 
-    def readable() -> Iterator[str]:
-        for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
-            if wrong is not None:
-                broken[number] = wrong
+    def __init__(self, path: Path):
+        self.path = path
+        self.errors: dict[int, str] = {}  # by line number
+
+    def __iter__(self) -> Iterator[str]:
+        for number, (line, error) in enumerate(lines_with_errors(self.path), 1):
+            if error is not None:
+                self.errors[number] = error
             yield line.replace("\0", "") + "\n"
 
+    def first_error(self, start: int, stop: int) -> int | None:
+        return next((i for i in range(start, stop) if i in self.errors), None)
+
+
+def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
     quotes = {"strict": True} if ending == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader = csv.reader(readable(), **quotes)
+    lines = _Lines(path)
+    reader = csv.reader(lines, **quotes)
     header: list[str] | None = None
     while True:
         start = reader.line_num + 1
@@ -199,30 +209,33 @@ def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield (
-                place,
-                f"no valid {ending.upper()} ({error}): is a quote not closed? .jsonl has no such trouble",
-            )
+            yield place, f"not valid {ending.upper()} ({error}): close the quote, or use .jsonl"
             continue
         if cells is None:
             return
-        bad = next((i for i in range(start, reader.line_num + 1) if i in broken), None)
+        bad = lines.first_error(start, reader.line_num + 1)
         if header is None:
             if bad is not None:
-                raise DataError(f"{path}:{bad}: {broken[bad]}")
-            header = [name.strip().lower() for name in cells]
-            missing = [name for name in wanted if header.count(name) != 1]
-            if missing:
-                raise DataError(
-                    f'{place}: no column "{missing[0]}", or several: the first line names them, {", ".join(wanted)}'
-                )
+                raise DataError(f"{path}:{bad}: {lines.errors[bad]}")
+            header = _header(cells, wanted, place)
         elif bad is not None:
-            yield f"{path}:{bad}", broken[bad]
+            yield f"{path}:{bad}", lines.errors[bad]
         elif cells and len(cells) != len(header):
-            yield place, f"{len(cells)} columns, the first line names {len(header)}"
+            yield place, f"{len(cells)} columns, but the header has {len(header)}"
         elif cells:
             row: dict[str, Any] = dict(zip(header, cells, strict=True))
             yield place, {name: value for name, value in row.items() if value or name in wanted}
+
+
+def _header(cells: list[str], wanted: Sequence[str], place: str) -> list[str]:
+    header = [name.strip().lower() for name in cells]
+    missing = [name for name in wanted if header.count(name) != 1]
+    if missing:
+        raise DataError(
+            f'{place}: the header needs one column "{missing[0]}" and has {header.count(missing[0])}: the first line must name '
+            f"the columns {', '.join(wanted)}"
+        )
+    return header
 
 
 def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -> Example:

@@ -88,7 +88,7 @@ def closed(text: str, start: int, end: int) -> int:
 
 
 def is_end(text: str, found: re.Match[str], end: int, cased: bool) -> bool:
-    """Whether a stop, with what closes behind it up to `end`, ends a sentence. cased: capitals tell where sentences begin."""
+    """Whether a stop, with the closing marks up to `end`, ends a sentence. cased: sentences begin with capitals."""
     follows = NEXT.match(text, end)
     assert follows is not None
     if follows.end() == len(text) and not follows[2]:
@@ -100,15 +100,20 @@ def is_end(text: str, found: re.Match[str], end: int, cased: bool) -> bool:
         return False
     if not stop.startswith(".") or stop.startswith(".."):
         return True
-    before = BEFORE.search(text, max(found.start() - REACH, 0), found.start())
+    return not belongs_to_word(text, found.start(), word, cased)
+
+
+def belongs_to_word(text: str, dot: int, word: str, cased: bool) -> bool:
+    """Whether a single dot belongs to the number or abbreviation before it. word: what follows."""
+    before = BEFORE.search(text, max(dot - REACH, 0), dot)
     if before is None:
-        return True
+        return False
     last = re.sub(r"\s", "", before[1]).lower()
     if last.isdigit():
         inside = bool(before[2]) and word[0].isdigit()  # "3 . 5"
-        return not inside and LINE_START.search(text, max(found.start() - REACH, 0), found.start()) is None
+        return inside or LINE_START.search(text, max(dot - REACH, 0), dot) is not None
     if last in TITLES or (last in NUMBERED and word[0].isdigit()):
-        return False
+        return True
     if len(last) == 1 or "." in last or last in ABBREVIATIONS:
-        return cased and word.lower() in STARTERS
-    return True
+        return not (cased and word.lower() in STARTERS)
+    return False

@@ -160,34 +160,9 @@ def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
 def _learn_pieces(
     kind: str, texts: Iterable[str], vocab_size: int | None, min_count: int, lowercase: bool
 ) -> Tokenizer:
-    from tokenizers import Tokenizer as Rust
-    from tokenizers import models, normalizers, pre_tokenizers, trainers
-
     size = vocab_size or DEFAULT_SIZE
-    alphabet = sorted(byte_alphabet())
-    quiet: Any = {"show_progress": False}
-    own = 1 if kind == "wordpiece" else 2  # special tokens that are added behind the learnt ones
-    normaliser: Any = normalizers.Lowercase() if lowercase else None
-    trainer: Any
-    if kind == "bpe":
-        rust = Rust(models.BPE())
-        trainer = trainers.BpeTrainer(
-            vocab_size=size - own, min_frequency=min_count, initial_alphabet=alphabet, special_tokens=[], **quiet
-        )
-    elif kind == "unigram":
-        rust = Rust(models.Unigram())
-        trainer = trainers.UnigramTrainer(vocab_size=size - own, initial_alphabet=alphabet, special_tokens=[], **quiet)
-    else:
-        rust = Rust(models.WordPiece(unk_token="[UNK]"))
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=size - own, min_frequency=min_count, special_tokens=list(WORDPIECE_SPECIALS), **quiet
-        )
-        normaliser = normalizers.BertNormalizer(lowercase=lowercase)
-    if normaliser is not None:
-        rust.normalizer = normaliser
-    rust.pre_tokenizer = (
-        pre_tokenizers.BertPreTokenizer() if kind == "wordpiece" else pre_tokenizers.ByteLevel(add_prefix_space=False)
-    )
+    own = 1 if kind == "wordpiece" else 2  # special tokens that are added after the learnt ones
+    rust, trainer = _piece_trainer(kind, size - own, min_count, lowercase)
     if kind == "wordpiece":
         texts = list(texts)
         first, inside = _alphabet(rust, texts)
@@ -198,7 +173,7 @@ def _learn_pieces(
         trainer.special_tokens = [*WORDPIECE_SPECIALS, *(f"##{c}" for c in inside)]
     seen, room = 0, LONG_WORDS
 
-    def feed() -> Iterator[str]:
+    def training_pieces() -> Iterator[str]:
         nonlocal seen, room
         for text in texts:
             seen += len(text)
@@ -209,23 +184,52 @@ def _learn_pieces(
                     room -= len(piece)
                     yield from with_words_cut(piece[:LONG_WORDS], WORD)
 
-    rust.train_from_iterator(feed(), trainer)
+    rust.train_from_iterator(training_pieces(), trainer)
     if not seen:
         raise DataError(_NO_TEXT)
     data = json.loads(rust.to_str())
     model = data["model"]
     count = len(model["vocab"]) + own
-    if count > size:
-        raise UsageError(f"vocab_size {size}: this text needs at least {count}: give {count} or more")
-    if count < size and vocab_size is not None:
-        raise UsageError(f"vocab_size {size}: the data supports only {count}: give {count} or less, or leave it out")
-    if count < size:
-        say(f"the {kind} vocabulary has {count:,} entries, not {size:,}: the text is too small for more")
+    _check_size(kind, count, size, vocab_size is not None)
     if kind != "wordpiece":
         return _byte_level(model, lowercase)
     specials = [(name, i) for i, name in enumerate(WORDPIECE_SPECIALS)] + _at_end(count - own, END)
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": False}
     return _assemble(model, data["pre_tokenizer"], decoder, data["normalizer"], specials)
+
+
+def _piece_trainer(kind: str, size: int, min_count: int, lowercase: bool) -> tuple[Any, Any]:
+    """An empty tokenizer of the Rust library, and its trainer."""
+    from tokenizers import Tokenizer as Rust
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    quiet: Any = {"show_progress": False}
+    if kind == "wordpiece":
+        rust = Rust(models.WordPiece(unk_token="[UNK]"))
+        rust.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+        rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        specials = list(WORDPIECE_SPECIALS)
+        return rust, trainers.WordPieceTrainer(
+            vocab_size=size, min_frequency=min_count, special_tokens=specials, **quiet
+        )
+    rust = Rust(models.BPE() if kind == "bpe" else models.Unigram())
+    if lowercase:
+        rust.normalizer = normalizers.Lowercase()
+    rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    options: Any = {"vocab_size": size, "initial_alphabet": sorted(byte_alphabet()), "special_tokens": [], **quiet}
+    if kind == "bpe":
+        return rust, trainers.BpeTrainer(min_frequency=min_count, **options)
+    return rust, trainers.UnigramTrainer(**options)
+
+
+def _check_size(kind: str, count: int, size: int, chosen: bool) -> None:
+    """count: entries that were learnt; size: entries that were wanted, by the user if chosen."""
+    if count > size:
+        raise UsageError(f"vocab_size {size}: this text needs at least {count}: give {count} or more")
+    if count < size and chosen:
+        raise UsageError(f"vocab_size {size}: the data supports only {count}: give {count} or less, or leave it out")
+    if count < size:
+        say(f"the {kind} vocabulary has {count:,} entries, not {size:,}: the text is too small for more")
 
 
 def _alphabet(rust: Any, texts: Iterable[str]) -> tuple[list[str], list[str]]:

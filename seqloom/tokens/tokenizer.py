@@ -69,9 +69,9 @@ def panics_as_errors() -> Iterator[None]:
 class Tokenizer:
     """One tokenizer; immutable once built, safe to share between threads.
 
-    byte_exact: decode(encode(x)) == x for every text. Otherwise decode(encode(x)) == normalise(x):
-    char turns characters it never saw into `<unk>`; word and wordpiece put one blank between words and the unknown
-    token for unknown words; --lowercase lowers the case first. bpe, unigram and byte work on bytes and lose nothing.
+    byte_exact: decode(encode(x)) == x for every text. Otherwise decode gives back less: char replaces characters that are not in
+    its vocabulary with `<unk>`; word and wordpiece put one space between words and the unknown token for unknown words; lowercase
+    ones lose the case. bpe, unigram and byte work on bytes and lose nothing.
     """
 
     def __init__(self, data: dict[str, Any], where: str = "this tokenizer"):
@@ -90,40 +90,46 @@ class Tokenizer:
             self.kind: Kind = _kind(data)
             vocabulary: dict[str, int] = self._rust.get_vocab(with_added_tokens=True)
         except Exception as error:  # the library raises bare Exception for whatever it finds in the file
-            raise ModelError(f"{where} is no usable tokenizer.json: {error}") from error
+            raise ModelError(f"{where} is not a usable tokenizer.json: {error}") from error
         self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
+        self._set_special_tokens(data, vocabulary)
+        model, normalizer = data["model"], data.get("normalizer") or {}
+        unknown = model.get("unk_token")
+        self.unk_id: int | None = vocabulary.get(unknown) if unknown else model.get("unk_id")
+        self.lowercase = normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase"))
+        self.in_bytes: bool = _is_byte_level(data)  # its entries are written in `byte_alphabet`
+        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and self.in_bytes
+        # fast paths
+        cuts = _cuts_at_blanks(data)
+        self._table = ChunkTable(self._encode_new, self.unk_id, _splits_punctuation(data)) if cuts else None
+        by_character = self.kind == "char" and not self.lowercase and self.unk_id is not None
+        self._code_points = _code_points(vocabulary) if by_character else None
+        self._bytes = _byte_ids(vocabulary) if self.kind == "byte" and self.byte_exact else None
+
+    def _set_special_tokens(self, data: dict[str, Any], vocabulary: dict[str, int]) -> None:
         self._specials = {
             entry["content"]: entry["id"] for entry in data.get("added_tokens") or () if entry.get("special")
         }
         wrong = [name for name, number in self._specials.items() if vocabulary.get(name) != number]
         if wrong:
             raise ModelError(
-                f"{where}: the special token {wrong[0]!r} is said to have the number {self._specials[wrong[0]]} and has "
-                f"{vocabulary.get(wrong[0])}: the file is damaged"
+                f"{self.where}: the special token {wrong[0]!r} is listed with the id {self._specials[wrong[0]]}, but has the id "
+                f"{vocabulary.get(wrong[0])} in the vocabulary: the file is damaged"
             )
-        end = next((self._specials[name] for name in ENDS if name in self._specials), None)
+        end = self._first_special(ENDS)
         if end is None:
-            raise ModelError(f"{where} has no token that ends a document (one of {', '.join(ENDS)}, marked special)")
+            raise ModelError(
+                f"{self.where} has no token for the end of a document (one of {', '.join(ENDS)}, marked special)"
+            )
         self.end_id: int = end
-        self.mask_id: int | None = next((self._specials[name] for name in MASKS if name in self._specials), None)
-        # around the passages of models that read in both directions: what a vocabulary has for it, else the end of a document
-        self.first_id: int = next((self._specials[name] for name in FIRSTS if name in self._specials), end)
-        self.separator_id: int = next((self._specials[name] for name in SEPARATORS if name in self._specials), end)
-        model = data["model"]
-        unknown = model.get("unk_token")
-        self.unk_id: int | None = vocabulary.get(unknown) if unknown else model.get("unk_id")
-        self.lowercase = bool((data.get("normalizer") or {}).get("type") == "Lowercase") or bool(
-            (data.get("normalizer") or {}).get("lowercase")
-        )
-        self.in_bytes: bool = _is_byte_level(data)  # its entries are written in `byte_alphabet`
-        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and self.in_bytes
-        self._table = (
-            ChunkTable(self._encode_new, self.unk_id, _parts_punctuation(data)) if _cuts_at_blanks(data) else None
-        )
-        self._code_points: npt.NDArray[np.uint32] | None = None
-        if self.kind == "char" and not self.lowercase and self.unk_id is not None:
-            self._code_points = _code_points(vocabulary)
-        self._bytes = _byte_ids(vocabulary) if self.kind == "byte" and self.byte_exact else None
+        self.mask_id: int | None = self._first_special(MASKS)
+        # around the passages of bidirectional models; a vocabulary without them uses the end of a document
+        first, separator = self._first_special(FIRSTS), self._first_special(SEPARATORS)
+        self.first_id: int = end if first is None else first
+        self.separator_id: int = end if separator is None else separator
+
+    def _first_special(self, names: Sequence[str]) -> int | None:
+        return next((self._specials[name] for name in names if name in self._specials), None)
 
     # ---- files
 
@@ -296,18 +302,6 @@ class Tokenizer:
         text: str = self._rust.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
         return text
 
-    def normalise(self, text: str) -> str:
-        """What decode(encode(text)) gives back: the declared loss of this tokenizer, worked out without its ids."""
-        rust, text = self._rust, self.lowered(text)
-        if self.kind == "char":
-            return "".join(c if self.id(c) is not None else UNKNOWN for c in text)
-        if self.kind in ("word", "wordpiece"):
-            words = [word for word, _ in rust.pre_tokenizer.pre_tokenize_str(text)]
-            unknown = self.token(self.unk_id) if self.unk_id is not None else ""
-            known = [rust.model.tokenize(word)[0].id != self.unk_id for word in words]
-            return " ".join(word if ok else unknown for word, ok in zip(words, known, strict=True))
-        return text
-
     def lowered(self, text: str) -> str:
         """What the normaliser (lower case, BERT's cleaning) makes of a text before it is cut into tokens."""
         return self._rust.normalizer.normalize_str(text) if self._rust.normalizer is not None else text
@@ -375,7 +369,7 @@ def _cuts_at_blanks(data: dict[str, Any]) -> bool:
     return before.get("type") in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
 
 
-def _parts_punctuation(data: dict[str, Any]) -> bool:
+def _splits_punctuation(data: dict[str, Any]) -> bool:
     return (data.get("pre_tokenizer") or {}).get("type") != "WhitespaceSplit"
 
 
@@ -400,9 +394,3 @@ def _byte_ids(vocabulary: dict[str, int]) -> npt.NDArray[np.uint32] | None:
     if any(number is None for number in numbers):
         return None
     return np.array(numbers, np.uint32)
-
-
-def use_threads(count: int) -> None:
-    """How many threads the Rust side may use; it reads this once, at its first parallel call."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if count > 1 else "false"
-    os.environ.setdefault("RAYON_NUM_THREADS", str(max(count, 1)))

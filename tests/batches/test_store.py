@@ -74,8 +74,8 @@ def test_counts_and_offsets(folder: Path) -> None:
     assert (split.num_documents, split.num_tokens) == (len(DOCUMENTS), SIZE)
     lengths = [len(text.encode()) + 1 for text in DOCUMENTS]
     assert split.offsets.tolist() == np.cumsum([0, *lengths]).tolist()
-    assert split.document_words.tolist() == [len(text.split()) for text in DOCUMENTS]
-    assert split.document_characters.tolist() == [len(text) for text in DOCUMENTS]
+    assert split.documents["words"].tolist() == [len(text.split()) for text in DOCUMENTS]
+    assert split.documents["characters"].tolist() == [len(text) for text in DOCUMENTS]
     assert split.document_bytes.tolist() == [len(text.encode()) for text in DOCUMENTS]
     assert split.words == sum(len(text.split()) for text in DOCUMENTS)
     for a, b, text in zip(split.offsets, split.offsets[1:], DOCUMENTS, strict=False):

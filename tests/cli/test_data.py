@@ -155,7 +155,7 @@ def test_sigterm_stops_with_its_code_and_the_same_command_goes_on(
     fails(capsys, 75, "rerun the same command to resume", *arguments)
     monkeypatch.setattr(shards.ShardWriter, "_write", right)
     code, _, err = call(capsys, *arguments)
-    assert code == 0 and "going on" in err
+    assert code == 0 and "resuming an unfinished preparation" in err
 
 
 def test_a_folder_in_use(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,7 +124,7 @@ def test_embed(runs, recipe, tmp_path, capsys):
     code, out, err = call(capsys, "embed", runs[recipe], runs["lines"], "--out", tmp_path / "a.npz")
     loaded = load(runs[recipe])
     assert code == 0 and out == f"{tmp_path / 'a.npz'}: 4 × 20\n"
-    assert "texts without a token: 1, the first at" in err and "lines.txt:2; they have rows of zeros" in err
+    assert "empty texts: 1, the first at" in err and "lines.txt:2; they have rows of zeros" in err
     with np.load(tmp_path / "a.npz") as found:
         assert found.files == ["embeddings"] and np.array_equal(found["embeddings"], loaded.encode(LINES))
         assert not found["embeddings"][1].any()
@@ -175,7 +175,7 @@ def test_embed_of_bad_input(runs, tmp_path, capsys):
     (tmp_path / "empty.txt").write_bytes(b"")
     refused(capsys, 3, "the file is empty", "embed", bert, tmp_path / "empty.txt", "--out", out)
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\xfe\n")
-    refused(capsys, 3, "bad.txt:2: no valid UTF-8", "embed", bert, tmp_path / "bad.txt", "--out", out)
+    refused(capsys, 3, "bad.txt:2: not valid UTF-8", "embed", bert, tmp_path / "bad.txt", "--out", out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.txt", "empty.txt"]
     out.write_bytes(b"mine")
     refused(capsys, 2, "exists already", "embed", bert, runs["lines"], "--out", out)
@@ -211,7 +211,7 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"good": "a", "bad": "b"}\n{"good": "a"}\n')
     refused(capsys, 3, "a.jsonl:2: no object with", "evaluate", bert, *blimp, "--suite-data", tmp_path)
     refused(capsys, 2, "no such file", "evaluate", bert, *blimp, "--suite-data", tmp_path / "none")
-    refused(capsys, 2, "belong together", "evaluate", bert, *blimp)
+    refused(capsys, 2, "need each other", "evaluate", bert, *blimp)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, "--suite-data", tmp_path)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--data", tmp_path)
     refused(capsys, 2, "--pll works with --suite", "evaluate", bert, "--data", tmp_path, "--pll", "plain")

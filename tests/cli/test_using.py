@@ -155,6 +155,6 @@ def test_score_of_bad_input(runs, tmp_path, capsys):
     assert call(capsys, "score", runs["lstm-tiny"], tmp_path / "none.txt")[0] == 5
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\xfe\n")
     code, _, err = call(capsys, "score", runs["lstm-tiny"], tmp_path / "bad.txt")
-    assert code == 3 and "bad.txt:2: no valid UTF-8" in err
+    assert code == 3 and "bad.txt:2: not valid UTF-8" in err
     (tmp_path / "empty.txt").write_bytes(b"")
     assert call(capsys, "score", runs["lstm-tiny"], tmp_path / "empty.txt")[:2] == (0, "")
