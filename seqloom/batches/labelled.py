@@ -21,7 +21,7 @@ import torch
 
 from seqloom.batch import IGNORE, Backbone, Labelled, Ragged, Words
 from seqloom.batches.plan import generator
-from seqloom.tokens.spelling import PAD, spelling_table, spelt
+from seqloom.tokens.spelling import PAD, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 STEP = 256  # tokens of batches are filled up to a multiple of it where shapes should come again
@@ -101,9 +101,9 @@ def spelling_of(
     which those at its end may have been cut off."""
     if frame.spelling is None:
         return None
-    strange = [list(words)[: int((kept == tokenizer.unk_id).sum())] for kept, words in texts]
-    unknown = [word for words in strange for word in (words[::-1] if frame.backward else words)]
-    return spelt(ids, unknown, tokenizer, frame.spelling)
+    spelled = [list(words)[: int((kept == tokenizer.unk_id).sum())] for kept, words in texts]
+    unknown = [word for words in spelled for word in (words[::-1] if frame.backward else words)]
+    return spell_text(ids, unknown, tokenizer, frame.spelling)
 
 
 def truncate(texts: Sequence[Ids], room: int | None) -> list[Ids]:

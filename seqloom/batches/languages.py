@@ -68,13 +68,13 @@ class Mixed:
 
     def plan(self, seed: int, epoch: int) -> MixedPlan:
         spots = [
-            between(each, derive_seed(seed, number), epoch * often, (epoch + 1) * often)
+            batches_between(each, derive_seed(seed, number), epoch * often, (epoch + 1) * often)
             for number, (each, often) in enumerate(zip(self.batches, self.passes.tolist(), strict=True))
         ]
         return MixedPlan(spots, generator(seed, epoch))
 
 
-def between(batches: Batches, seed: int, begin: float, end: float) -> list[Spot]:
+def batches_between(batches: Batches, seed: int, begin: float, end: float) -> list[Spot]:
     """What is read from one place to another, both counted in passes through the text."""
     found = []
     for number in range(int(begin), int(np.ceil(end))):
@@ -84,7 +84,7 @@ def between(batches: Batches, seed: int, begin: float, end: float) -> list[Spot]
     return found
 
 
-class Told:
+class WithLanguage:
     """Passages that say which language they are in: a segment is a language (XLM)."""
 
     rows = usual = 0
@@ -93,10 +93,10 @@ class Told:
         self.under, self.split, self.language = under, under.split, language
 
     def plan(self, seed: int, epoch: int) -> Plan:
-        return ToldPlan(self.under.plan(seed, epoch), self.language)
+        return WithLanguagePlan(self.under.plan(seed, epoch), self.language)
 
 
-class ToldPlan:
+class WithLanguagePlan:
     def __init__(self, under: Plan, language: int):
         self.under, self.language = under, language
 

@@ -93,7 +93,7 @@ def encode_pairs(
     return EncodedPairs(sides[0], sides[1], words, size, tokenizer.end_id, start_id)
 
 
-def gathered(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def take_rows(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows `index` end to end, and their lengths."""
     lengths = side.lengths[index]
     starts = np.repeat(side.offsets[:-1][index] - np.concatenate(([0], np.cumsum(lengths[:-1]))), lengths)
@@ -106,7 +106,7 @@ def with_end(row: np.ndarray, lengths: np.ndarray, end_id: int, before: bool) ->
     return np.insert(row, borders[:-1] if before else borders[1:], end_id)
 
 
-def laid(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
+def to_ragged(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(row)) - offsets[owner]
@@ -114,7 +114,7 @@ def laid(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
     return Ragged(ids, places, owners, torch.from_numpy(offsets.astype(np.int32)), max_len)
 
 
-def rounded(length: int) -> int:
+def round_up(length: int) -> int:
     """Up to a multiple of 8: batches of one size come again."""
     return -(-length // 8) * 8
 
@@ -144,15 +144,15 @@ class Fixed(NamedTuple):
 
 def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = None) -> Pair:
     """Sources end with the end token; targets are read from it on and predicted up to it."""
-    source, source_lengths = gathered(pairs.source, index)
-    target, target_lengths = gathered(pairs.target, index)
+    source, source_lengths = take_rows(pairs.source, index)
+    target, target_lengths = take_rows(pairs.target, index)
     source = with_end(source, source_lengths, pairs.end_id, before=False)
     read = with_end(target, target_lengths, pairs.start_id, before=True)
     following = with_end(target, target_lengths, pairs.end_id, before=False)
     source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
     cuts = None if fixed is None else fixed.cuts(len(index), len(source), len(read))
     if fixed is None or cuts is None:
-        longest = [rounded(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
+        longest = [round_up(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
     else:
         longest = [fixed.max_len] * 2
         source, read = (np.pad(row, (0, int(cut.sum()))) for row, cut in zip((source, read), cuts, strict=True))
@@ -161,7 +161,9 @@ def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = Non
             np.concatenate(part) for part in zip((source_lengths, target_lengths), cuts, strict=True)
         )
     return Pair(
-        laid(source, source_lengths, longest[0]), laid(read, target_lengths, longest[1]), torch.from_numpy(following)
+        to_ragged(source, source_lengths, longest[0]),
+        to_ragged(read, target_lengths, longest[1]),
+        torch.from_numpy(following),
     )
 
 

@@ -256,13 +256,13 @@ class Passages:
         other = rng.random(len(table)) < 0.5
         two = lengths[:, 1] > 0
         if self.form == "order":
-            two[two] = balanced(lengths[two], self.surfaces(starts[two], lengths[two]), max_len // CELLS, rng)
+            two[two] = select_balanced(lengths[two], self.edge_kinds(starts[two], lengths[two]), max_len // CELLS, rng)
             other &= two
             starts[other], lengths[other] = starts[other][:, ::-1], lengths[other][:, ::-1]
         else:
             index = np.flatnonzero(two)
-            surfaces = self.surfaces(starts[index, 1], lengths[index, 1])
-            partner = partners(document[index], lengths[index], surfaces, room, rng)
+            edge_kinds = self.edge_kinds(starts[index, 1], lengths[index, 1])
+            partner = find_partners(document[index], lengths[index], edge_kinds, room, rng)
             one, index = index[partner >= 0], index[partner[partner >= 0]]
             two = np.isin(np.arange(len(table)), one)
             other &= two
@@ -273,7 +273,7 @@ class Passages:
         rows = Rows(starts[two], lengths[two], np.where(other, OTHER, FOLLOWS)[two])
         return Rows(*(np.concatenate(part) for part in zip(rows, rest, strict=True)))
 
-    def surfaces(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def edge_kinds(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """What kinds of tokens parts begin and end with, as one number."""
         places = np.stack((starts, starts + lengths - 1)).reshape(2, -1)
         begin, end = (self.marks.kinds[self.split.read_many(row, np.ones_like(row))] for row in places)
@@ -295,10 +295,10 @@ def one_part(starts: np.ndarray, ends: np.ndarray, max_len: int, rng: np.random.
     )
 
 
-def balanced(lengths: np.ndarray, surfaces: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+def select_balanced(lengths: np.ndarray, edge_kinds: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
     """Which passages to keep so that of two parts that look different each is as often the first as the second. lengths and
     surfaces: (P, 2); width: of what is taken for one length."""
-    codes = surfaces * (int(lengths.max(initial=0)) + 1) + lengths // max(width, 1)
+    codes = edge_kinds * (int(lengths.max(initial=0)) + 1) + lengths // max(width, 1)
     sides = np.sign(codes[:, 0] - codes[:, 1])
     sides = np.where(sides == 0, np.sign(lengths[:, 0] - lengths[:, 1]), sides)
     _, cell = np.unique(np.sort(codes, axis=1), axis=0, return_inverse=True)
@@ -314,17 +314,17 @@ def balanced(lengths: np.ndarray, surfaces: np.ndarray, width: int, rng: np.rand
     return keep
 
 
-def partners(
-    documents: np.ndarray, lengths: np.ndarray, surfaces: np.ndarray, room: int, rng: np.random.Generator
+def find_partners(
+    documents: np.ndarray, lengths: np.ndarray, edge_kinds: np.ndarray, room: int, rng: np.random.Generator
 ) -> np.ndarray:
     """For each passage another one, of another document, with a second part that looks alike, so that both may exchange theirs.
     lengths: (P, 2); surfaces: (P,) of second parts. −1 where none was found."""
     found = np.full(len(documents), -1)
     left = np.arange(len(documents))
     for width in WIDTHS:
-        order = left[np.lexsort((lengths[left, 1] + rng.random(len(left)) * width, surfaces[left]))]
+        order = left[np.lexsort((lengths[left, 1] + rng.random(len(left)) * width, edge_kinds[left]))]
         one, two = order[0 : len(order) - 1 : 2], order[1::2]
-        fits = (documents[one] != documents[two]) & (surfaces[one] == surfaces[two])
+        fits = (documents[one] != documents[two]) & (edge_kinds[one] == edge_kinds[two])
         fits &= np.abs(lengths[one, 1] - lengths[two, 1]) < width
         fits &= (lengths[one, 0] + lengths[two, 1] <= room) & (lengths[two, 0] + lengths[one, 1] <= room)
         one, two = one[fits], two[fits]

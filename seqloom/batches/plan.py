@@ -179,7 +179,7 @@ HALVED = 0.05  # the share of batches that have half the length
 SHAPES = 4  # steps to which the shapes of streams are rounded up where documents are sequences of their own
 
 
-def varied(rng: np.random.Generator, length: int, total: int) -> np.ndarray:
+def draw_borders(rng: np.random.Generator, length: int, total: int) -> np.ndarray:
     """Where the batches of an epoch end in streams of `total` tokens, 0 before them: lengths around `length`, seldom
     around half of it (Merity et al., 2017, arXiv 1708.02182). The last one is cut, or left out if hardly any is left."""
     count = total // SHORTEST + 1
@@ -202,7 +202,7 @@ class StreamPlan:
         self.phase = int(rng.integers(0, min(length, spare + 1)))
         self.stride = (split.num_tokens - self.phase) // streams  # tokens of one stream
         # where batches begin and end in their streams
-        self.borders = varied(rng, length, self.stride) if vary else np.arange(0, self.stride + 1, length)
+        self.borders = draw_borders(rng, length, self.stride) if vary else np.arange(0, self.stride + 1, length)
 
     def __len__(self) -> int:
         return len(self.borders) - 1

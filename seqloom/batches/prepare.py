@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from seqloom.batches.shards import EncodedBatch, Encoder, ShardWriter, encoded
+from seqloom.batches.shards import EncodedBatch, Encoder, ShardWriter, encode_batches
 from seqloom.batches.store import (
     MANIFEST,
     TOKENIZER,
@@ -47,9 +47,9 @@ from seqloom.progress import Progress, say
 from seqloom.text.survey import SPLITS, Corpus, Plan, Request, Survey, survey
 from seqloom.tokens.chunks import pieces
 from seqloom.tokens.learn import LEARNT, check_options, storage_type
-from seqloom.tokens.surface import Surface
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
+from seqloom.tokens.whitespace_and_case import WhitespaceAndCase
 
 SAMPLE = 32_000_000  # bytes of text, spread over the whole corpus, that a tokenizer is learnt from
 SHARD_TOKENS = 1 << 24
@@ -237,8 +237,8 @@ class _Preparation:
         borders = saved["borders"]
         plan = Plan(flags, None if borders is None else (borders[0], borders[1]))
         tokenizer, costs = Tokenizer.load(self.out / TOKENIZER), read_json(self.out / _COSTS)
-        surface = None if costs["surface"] is None else Surface(tokenizer, costs["surface"])
-        encoder = Encoder(tokenizer, ByteNgram(costs["unknown"]), surface, self.options["backward"])
+        lost_text = None if costs["surface"] is None else WhitespaceAndCase(tokenizer, costs["surface"])
+        encoder = Encoder(tokenizer, ByteNgram(costs["unknown"]), lost_text, self.options["backward"])
         return Survey(plan, saved["report"], saved["modes"]), encoder
 
     def _saved_state(self) -> dict[str, Any] | None:
@@ -282,12 +282,14 @@ class _Preparation:
         found.report["tokenizer_sample"] = {"bytes": sum(map(_utf8_size, sample)), "of": size}
         tokenizer = self.given or self._learn(sample)
         unknown = ByteNgram(_unknown_words(tokenizer, sample))
-        surface = None
-        if Surface.needed(tokenizer) and Surface.possible(tokenizer):
-            surface = Surface(tokenizer).learn(_with_progress(sample, "learning the cost of whitespace and case"))
+        lost_text = None
+        if WhitespaceAndCase.needed(tokenizer) and WhitespaceAndCase.possible(tokenizer):
+            lost_text = WhitespaceAndCase(tokenizer).learn(
+                _with_progress(sample, "learning the cost of whitespace and case")
+            )
         tokenizer.save(self.out / TOKENIZER)
         write_bytes(self.out / _PLAN, found.plan.flags.tobytes())
-        costs = {"unknown": unknown.words, "surface": None if surface is None else surface.as_json()}
+        costs = {"unknown": unknown.words, "surface": None if lost_text is None else lost_text.as_json()}
         write_json(self.out / _COSTS, costs)
         borders = None if found.plan.borders is None else list(found.plan.borders)
         # written last: if this file exists, the others are complete
@@ -301,7 +303,7 @@ class _Preparation:
         }
         state = json.loads(json.dumps(state))  # as it will be when it is read back
         write_json(self.out / _STATE, state | {"whole": digest_of(state)})
-        return found, Encoder(tokenizer, unknown, surface, self.options["backward"])
+        return found, Encoder(tokenizer, unknown, lost_text, self.options["backward"])
 
     def _learn(self, sample: list[str]) -> Tokenizer:
         kind = self.options["tokenizer"]
@@ -363,14 +365,14 @@ class _Preparation:
         if self.workers is None and self.corpus.size < MANY_BYTES:
             workers = 1
         batch: EncodedBatch
-        for split, batch in encoded(encoder, batches(), workers):
+        for split, batch in encode_batches(encoder, batches(), workers):
             writers[split].add(batch)
-        bits_complete = encoder.surface is not None or not Surface.needed(tokenizer)
+        bits_complete = encoder.lost_text is not None or not WhitespaceAndCase.needed(tokenizer)
         return {SPLITS[i]: entry for i, writer in writers.items() if (entry := writer.close(bits_complete)) is not None}
 
     def _finish(self, survey: Survey, tokenizer: Tokenizer, splits: dict[Any, SplitEntry]) -> Manifest:
         reason = "yes"
-        if Surface.needed(tokenizer) and not Surface.possible(tokenizer):
+        if WhitespaceAndCase.needed(tokenizer) and not WhitespaceAndCase.possible(tokenizer):
             reason = "no: this tokenizer does not give back every byte, and the cost of what it loses is not known"
         manifest = Manifest(
             **FORMAT.stamp(),

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from seqloom.batches.spelt import UnknownWords
+from seqloom.batches.unknown_words import UnknownWords
 from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
 from seqloom.files import explained, parse_json

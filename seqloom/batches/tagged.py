@@ -11,7 +11,7 @@ from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Plan
 from seqloom.errors import DataError
 from seqloom.progress import Progress, say
-from seqloom.text.tagged import Sentence, continued
+from seqloom.text.tagged import Sentence, continues_entity
 from seqloom.tokens.learn import storage_type
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -72,7 +72,7 @@ def encode_tagged(sentences: Iterable[Sentence], tokenizer: Tokenizer, name: str
 def with_entities(sentence: Sentence, tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
     """The tokens of a sentence, and which go on with the entity, or else the word, of the token before them."""
     tokens, spots = tokenizer.encode_with_offsets(sentence.text)
-    goes_on = continued(sentence.tags)
+    goes_on = continues_entity(sentence.tags)
     spaces = [len(space) for space in sentence.spaces]
     # a blank belongs to the word behind it, as the tokens of byte-level vocabularies have it
     ends = np.cumsum([len(word) for word in sentence.words]) + np.cumsum([0, *spaces[:-1]])
@@ -89,10 +89,10 @@ class TaggedPassages(Passages):
     """Passages of sentences that say which tokens belong together."""
 
     def plan(self, seed: int, epoch: int) -> Plan:
-        return Joined(super().plan(seed, epoch), self.split.joined)  # type: ignore[attr-defined]
+        return EntityPlan(super().plan(seed, epoch), self.split.joined)  # type: ignore[attr-defined]
 
 
-class Joined:
+class EntityPlan:
     def __init__(self, plan: Plan, joined: np.ndarray):
         self.under, self.joined = plan, np.append(joined, False)  # place −1: a special token
 

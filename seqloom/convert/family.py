@@ -43,7 +43,7 @@ class Family(NamedTuple):
     check: Callable[[dict[str, Any], dict[str, Tensor]], None] = lambda values, unread: None
 
 
-def counted_from(family: Family, padding: int | None) -> Family:
+def with_padding(family: Family, padding: int | None) -> Family:
     """Of a family that counts positions from behind its padding token, the one with this token."""
     if not family.skip or padding is None:
         return family

@@ -40,7 +40,7 @@ def with_frame(tokenizer: Tokenizer, frame: Frame) -> dict[str, Any]:
     """tokenizer.json with a post-processor that does what the frame says: its own, where it has such a one."""
     data: dict[str, Any] = json.loads(tokenizer.to_json())
     before = data.get("post_processor")
-    if before is not None and does(data, frame):
+    if before is not None and matches_frame(data, frame):
         return data
     kept = [before] if before is not None and before.get("type") == "ByteLevel" else []
     if before is None and tokenizer.in_bytes and tokenizer.kind != "byte":
@@ -83,7 +83,7 @@ def template(tokenizer: Tokenizer, frame: Frame) -> dict[str, Any]:
     }
 
 
-def does(data: dict[str, Any], frame: Frame) -> bool:
+def matches_frame(data: dict[str, Any], frame: Frame) -> bool:
     """Whether the post-processor of a tokenizer.json puts the special tokens and segment ids where the frame has them."""
     from tokenizers import Tokenizer as Rust
 

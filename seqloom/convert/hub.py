@@ -90,9 +90,9 @@ def read_index(folder: Path) -> Weights:
     shapes: dict[str, tuple[int, ...]] = {}
     for file in names:
         found = read_shapes(folder / file)
-        strange = [name for name in found if listed.get(name) != file]
-        if strange:
-            raise ModelError(f"{path} does not list {strange[0]!r} in {file}, where it is")
+        unlisted = [name for name in found if listed.get(name) != file]
+        if unlisted:
+            raise ModelError(f"{path} does not list {unlisted[0]!r} in {file}, where it is")
         shapes |= found
     absent = [name for name in listed if name not in shapes]
     if absent:

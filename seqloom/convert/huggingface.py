@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqloom import __version__
 from seqloom.batches.vocabulary import PreparedVocabulary
-from seqloom.convert.family import Family, Head, counted_from
+from seqloom.convert.family import Family, Head, with_padding
 from seqloom.convert.frame import (
     PADDING,
     frame_of,
@@ -22,8 +22,8 @@ from seqloom.convert.frame import (
     with_frame,
 )
 from seqloom.convert.hub import open_weights, read_config
-from seqloom.convert.names import find, give
-from seqloom.convert.read import Model, read_model, token_ids, told
+from seqloom.convert.names import find_place, to_their_tensors
+from seqloom.convert.read import Model, read_model, token_ids, vocabulary_buffers
 from seqloom.convert.tasks import (
     check_plain,
     has_pooler,
@@ -34,7 +34,7 @@ from seqloom.convert.tasks import (
     task_head,
 )
 from seqloom.convert.values import FAMILIES, family_of, write_values
-from seqloom.convert.vocabulary import take_tokenizer
+from seqloom.convert.vocabulary import read_tokenizer
 from seqloom.decode.rules import BeamConfig
 from seqloom.errors import FileError, ModelError, UsageError
 from seqloom.files import FolderKind, clear_folder, contents, read_json, sha256, sole_owner, write_bytes, write_json
@@ -69,16 +69,16 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, 
         raise UsageError(f"--task {task}: by its config.json {folder} was not fine-tuned for a task: leave it out")
     with open_weights(folder) as weights:
         model = read_model(family, config, weights.shapes, str(folder), tuned)
-        tokenizer = take_tokenizer(folder, config["model_type"], model.values["vocab_size"])
+        tokenizer = read_tokenizer(folder, config["model_type"], model.values["vocab_size"])
         check_padding(family, tokenizer, str(folder))
         recipe = recipe_of(model, config, tokenizer)
         learner = recipe_shape(recipe, model)
-        beside = told(learner, PreparedVocabulary(tokenizer))
+        beside = vocabulary_buffers(learner, PreparedVocabulary(tokenizer))
         tensors, unused = model.take(weights.read())
     if tuned is not None:
         tensors = in_our_order(tensors, tuned.learns["task"])
     check_finite(tensors | unused, str(folder))
-    own = {name for name in tensors if find(family.table, name) is not None}
+    own = {name for name in tensors if find_place(family.table, name) is not None}
     parts = (
         {name: tensor for name, tensor in tensors.items() if name in own},
         {name: tensor for name, tensor in tensors.items() if name not in own} | beside,
@@ -276,7 +276,7 @@ def convert_run(run: Path, loaded: Any) -> Exported:
     if FAMILIES[model_type].skip and padding is None:
         # theirs would read a word as padding; BERT without segments is the same model
         model_type = "bert"
-    family = counted_from(FAMILIES[model_type], padding)
+    family = with_padding(FAMILIES[model_type], padding)
     values = recipe.model_config_of(tokenizer.vocab_size).model_dump()
     ours = trained_tensors(run, loaded)
     if recipe.learns == "masked" and imported is None and values.get("pooler"):
@@ -299,7 +299,7 @@ def convert_run(run: Path, loaded: Any) -> Exported:
     else:
         head = head_of(family, recipe.learns, set(ours), str(run))
     ours = without(ours, *head.left_out) if head.left_out else ours
-    tensors = give({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
+    tensors = to_their_tensors({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
     config = write_values(family, model_type, values, set(tensors), str(run))
     config["architectures"] = [head.architecture]
     config["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")

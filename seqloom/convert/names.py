@@ -16,7 +16,7 @@ from seqloom.errors import ModelError
 Shape = tuple[int, ...]
 
 
-class Kept(NamedTuple):
+class StoredTensor(NamedTuple):
     """Where another project keeps one of our tensors."""
 
     names: tuple[str, ...]  # several: laid one above the other they are ours
@@ -46,14 +46,14 @@ class Kept(NamedTuple):
         return [(part[None] if self.row else part).contiguous() for part in parts]
 
 
-Table = Mapping[str, Kept]
+Table = Mapping[str, StoredTensor]
 
 
-def kept(*names: str, **how: Any) -> Kept:
-    return Kept(names, **how)
+def stored_as(*names: str, **how: Any) -> StoredTensor:
+    return StoredTensor(names, **how)
 
 
-def find(table: Table, name: str) -> Kept | None:
+def find_place(table: Table, name: str) -> StoredTensor | None:
     """The place of one of our tensors: its module's names with `.weight` or `.bias`, or its own."""
     number = re.search(r"layers\.(\d+)\.", name)
     i = number[1] if number else ""
@@ -68,7 +68,7 @@ def find(table: Table, name: str) -> Kept | None:
 class Plan(NamedTuple):
     """What a model of ours needs of another project's file."""
 
-    places: dict[str, Kept]  # by our names
+    places: dict[str, StoredTensor]  # by our names
     shapes: dict[str, Shape]  # by theirs
     names: dict[str, str]  # by the names in the file, those of the table
 
@@ -87,10 +87,10 @@ def plan(
     prefix: of the body's names, left out where a body was stored alone; repeated: names under which a tensor may be stored
     once more, and its own; unread: patterns of what is stored but holds nothing learnt.
     """
-    places: dict[str, Kept] = {}
+    places: dict[str, StoredTensor] = {}
     shapes: dict[str, Shape] = {}
     for name, tensor in ours.items():
-        place = find(table, name)
+        place = find_place(table, name)
         if place is None:
             raise ModelError(f"{where}: such models have no place for {name!r}")
         places[name] = place
@@ -151,11 +151,13 @@ def take(
     return model, unused
 
 
-def give(table: Table, tensors: Mapping[str, Tensor], unused: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+def to_their_tensors(
+    table: Table, tensors: Mapping[str, Tensor], unused: Mapping[str, Tensor], where: str
+) -> dict[str, Tensor]:
     """Their tensors, made of ours."""
     made: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        place = find(table, name)
+        place = find_place(table, name)
         if place is None:
             raise ModelError(f"{where}: {name!r} has no place in such models elsewhere")
         made |= dict(zip(place.names, place.theirs(tensor, unused.get(place.names[0])), strict=True))

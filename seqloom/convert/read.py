@@ -45,7 +45,7 @@ def shape_of(family: Family, head: Head, values: dict[str, Any]) -> Learner:
         return learner(model(model.Config(**values)), learner.Config(**own))
 
 
-def told(learner: Learner, vocabulary: Vocabulary) -> dict[str, Tensor]:
+def vocabulary_buffers(learner: Learner, vocabulary: Vocabulary) -> dict[str, Tensor]:
     """What a learner without memory keeps of its vocabulary beside its weights."""
     for module in learner.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from seqloom.convert.family import Family, Head
-from seqloom.convert.names import kept
+from seqloom.convert.names import stored_as
 from seqloom.errors import ModelError, UsageError
 from seqloom.tasks.tag import known_tags
 
@@ -43,7 +43,7 @@ def task_head(family: Family, model_type: str, section: dict[str, Any], summaris
     place = "classifier.out_proj" if in_head(model_type, name) else "classifier"
     if name == "QuestionAnswering":
         place = "qa_outputs"
-    table: dict[str, Any] = {"head": kept(place)}
+    table: dict[str, Any] = {"head": stored_as(place)}
     if summarised:
         table["summary.dense"] = between(family, model_type, name)
     return Head("", f"{stem_of(family)}For{name}", {"task": section}, table)
@@ -110,8 +110,8 @@ def in_our_order(tensors: dict[str, Tensor], section: dict[str, Any]) -> dict[st
 
 def between(family: Family, model_type: str, name: str) -> Any:
     if model_type == "electra" and name == "MultipleChoice":
-        return kept("sequence_summary.summary")
-    return kept("classifier.dense") if in_head(model_type, name) else family.table["pooler"]
+        return stored_as("sequence_summary.summary")
+    return stored_as("classifier.dense") if in_head(model_type, name) else family.table["pooler"]
 
 
 def in_head(model_type: str, name: str) -> bool:

@@ -20,7 +20,7 @@ SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "source.spm", "token
 OTHERS = (*SENTENCEPIECE, "vocab.json", "vocab.txt")
 
 
-def take_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
+def read_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
         Tokenizer.load(path)  # refuses what is none
@@ -41,10 +41,10 @@ def take_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
             f"{folder} has no tokenizer.json, and {why}: write one with AutoTokenizer.from_pretrained(FOLDER).save_pretrained"
             f"(FOLDER) of transformers{needs}"
         )
-    return filled(data, vocab_size, path)
+    return with_spare_tokens(data, vocab_size, path)
 
 
-def filled(data: dict[str, Any], vocab_size: int, path: Path) -> Tokenizer:
+def with_spare_tokens(data: dict[str, Any], vocab_size: int, path: Path) -> Tokenizer:
     """With a name for every row of the table: some models have more rows than words."""
     tokenizer = Tokenizer(data, str(path))
     if tokenizer.vocab_size > vocab_size:

@@ -92,7 +92,7 @@ class Search:
             return []
         stepper, limit = self.stepper, self.stepper.limit
         longest, most = max(map(len, prompts)), self.rooms(prompts, rooms)
-        capacity = self.bounded(longest + FIRST_ROOM[stepper.graphed])
+        capacity = self.limit_capacity(longest + FIRST_ROOM[stepper.graphed])
         beams, state = self.start(prompts, context, most, capacity)
         found: list[list[Hypothesis]] = [[] for _ in prompts]
         there = list(range(len(prompts)))  # the source in each row
@@ -104,16 +104,16 @@ class Search:
                     break
                 if len(going) < stepper.worth_keeping * len(there):  # finished sources leave the batch
                     self.read(beams, [row for row, over in enumerate(done) if over], there, found)
-                    beams, state = leave(beams, state, torch.tensor(going, device=stepper.device))
+                    beams, state = keep_sources(beams, state, torch.tensor(going, device=stepper.device))
                     there = [there[row] for row in going]
             if longest + made > capacity and capacity != limit:
-                capacity = self.bounded(2 * capacity)
+                capacity = self.limit_capacity(2 * capacity)
                 state = state._replace(own=widen(state.own, capacity))
             beams, state = self.recorded_step(beams, state) if stepper.graphed else self.step(beams, state)
         self.read(beams, list(range(len(there))), there, found)
         return found
 
-    def bounded(self, capacity: int) -> int:
+    def limit_capacity(self, capacity: int) -> int:
         return capacity if self.stepper.limit is None else min(capacity, self.stepper.limit)
 
     def rooms(self, prompts: list[list[int]], rooms: list[int] | None) -> list[int]:
@@ -170,11 +170,11 @@ class Search:
 
     def step(self, beams: Beams, state: State) -> tuple[Beams, State]:
         """What was chosen is read, and the next tokens are chosen."""
-        rows = (beams.parents.flatten(1) + self.config.beam * counted(beams.parents)).flatten()
+        rows = (beams.parents.flatten(1) + self.config.beam * row_numbers(beams.parents)).flatten()
         if self.moves(rows):
             state = state._replace(own=select(state.own, rows))
         last = beams.prompt + beams.made - 1  # where the token that was chosen stands
-        tokens = beams.seen.gather(3, spread(last, beams.seen)).flatten()
+        tokens = beams.seen.gather(3, expand_positions(last, beams.seen)).flatten()
         limit = self.stepper.limit
         places = last if limit is None else last.clamp(max=limit - 1)  # sources that are done may still go on
         after = self.stepper.plain(tokens, self.for_each(places), state)
@@ -222,18 +222,18 @@ class Search:
             row = looked.view(n, groups, each, 1, -1)
             place = beams.made[:, None, None, None, None].expand(-1, groups, each, 1, row.shape[-1])
             looks = looks.scatter(3, place, row)
-        place = spread(beams.prompt + beams.made, beams.seen)
+        place = expand_positions(beams.prompt + beams.made, beams.seen)
 
-        def taken(which: Tensor) -> tuple[Tensor, Tensor, Any]:
+        def candidates(which: Tensor) -> tuple[Tensor, Tensor, Any]:
             """(N, G, B) of the candidates: their sums, texts and looks."""
             source = parent.gather(2, which)
-            text = along(beams.seen, source).scatter(3, place, token.gather(2, which)[..., None])
-            return value.gather(2, which), text, along(looks, source)
+            text = gather_along(beams.seen, source).scatter(3, place, token.gather(2, which)[..., None])
+            return value.gather(2, which), text, gather_along(looks, source)
 
         first = torch.arange(each, device=value.device).expand(n, groups, each)
         over = ends[..., :each] & (value[..., :each] > NEVER) & ~beams.done[..., None]
-        finished = self.merged(beams.finished, taken(first), over, made, beams.sizes)
-        sums, seen, looks = taken(running)
+        finished = self.merge_finished(beams.finished, candidates(first), over, made, beams.sizes)
+        sums, seen, looks = candidates(running)
         group = torch.arange(groups, device=value.device)[:, None] * each
         return beams._replace(
             seen=seen,
@@ -241,7 +241,7 @@ class Search:
             looks=looks,
             parents=parent.gather(2, running) + group,
             made=made,
-            done=beams.done | at_end | self.settled(sums, finished.scores, beams.room),
+            done=beams.done | at_end | self.is_settled(sums, finished.scores, beams.room),
             finished=finished,
         )
 
@@ -258,7 +258,7 @@ class Search:
             log_probs[:, self.end_id] = log_probs[:, self.end_id].masked_fill(early, NEVER)
         return log_probs
 
-    def merged(
+    def merge_finished(
         self, before: Finished, new: tuple[Tensor, Tensor, Any], over: Tensor, made: Tensor, sizes: Tensor
     ) -> Finished:
         """The best of those that were finished and of those that are now."""
@@ -272,13 +272,13 @@ class Search:
         order = scores.sort(dim=2, descending=True, stable=True).indices[..., : sums.shape[2]]
 
         def kept(old: Any, more: Any) -> Any:
-            return along(torch.cat((old, more), 2), order) if isinstance(old, Tensor) else ()
+            return gather_along(torch.cat((old, more), 2), order) if isinstance(old, Tensor) else ()
 
         return Finished(
             scores.gather(2, order), kept(before.sums, sums), kept(before.seen, seen), kept(before.looks, looks)
         )
 
-    def settled(self, sums: Tensor, finished: Tensor, room: Tensor) -> Tensor:
+    def is_settled(self, sums: Tensor, finished: Tensor, room: Tensor) -> Tensor:
         """(N, G) where nothing better can come. A sum only falls, its divisor is greatest at the greatest length, and a
         coverage penalty is never positive: that bounds what a running hypothesis can reach."""
         highest, worst = sums.amax(2), finished[..., -1]
@@ -297,7 +297,9 @@ class Search:
         done, prompt, sizes = select((beams.finished, beams.prompt, beams.sizes), index)
         scores, order = done.scores.flatten(1).sort(dim=1, descending=True, stable=True)
         best_ones = order[:, : self.config.n_best]
-        sums, seen, looks = (along(flat(part), best_ones) for part in (done.sums, done.seen, done.looks))
+        sums, seen, looks = (
+            gather_along(flatten_groups(part), best_ones) for part in (done.sums, done.seen, done.looks)
+        )
         looks = looks.cpu() if isinstance(looks, Tensor) else ()
         parts = (part.tolist() for part in (scores, sums, seen, prompt, sizes))
         for i, (row, score, total, texts, before, size) in enumerate(zip(rows, *parts, strict=True)):
@@ -332,17 +334,17 @@ def best(scores: Tensor, k: int) -> Tensor:
     return places.gather(1, found.sort(dim=1, descending=True, stable=True).indices[:, :k])
 
 
-def counted(rows: Tensor) -> Tensor:
+def row_numbers(rows: Tensor) -> Tensor:
     """(N, 1) the numbers of the rows."""
     return torch.arange(rows.shape[0], device=rows.device)[:, None]
 
 
-def spread(each: Tensor, over: Tensor) -> Tensor:
+def expand_positions(each: Tensor, over: Tensor) -> Tensor:
     """(N,) → (N, G, B, 1), one place for every hypothesis of (N, G, B, …)."""
     return each[:, None, None, None].expand(-1, *over.shape[1:3], 1)
 
 
-def along(tree: Any, index: Tensor) -> Any:
+def gather_along(tree: Any, index: Tensor) -> Any:
     """Picks from the last dimension that a tensor and the index (…, B) share; () stays ()."""
     if not isinstance(tree, Tensor):
         return tree
@@ -350,7 +352,7 @@ def along(tree: Any, index: Tensor) -> Any:
     return tree.gather(index.ndim - 1, index.view(*index.shape, *[1] * len(extra)).expand(*index.shape, *extra))
 
 
-def flat(tree: Any) -> Any:
+def flatten_groups(tree: Any) -> Any:
     """(N, G, B, …) → (N, G · B, …)"""
     return tree.flatten(1, 2) if isinstance(tree, Tensor) else tree
 
@@ -361,7 +363,7 @@ def sizes(context: Any) -> Tensor:
     return one.offsets.diff().long()
 
 
-def leave(beams: Beams, state: State, index: Tensor) -> tuple[Beams, State]:
+def keep_sources(beams: Beams, state: State, index: Tensor) -> tuple[Beams, State]:
     """Only these sources go on."""
     beam = beams.sums[0].numel()
     rows = (index[:, None] * beam + torch.arange(beam, device=index.device)).flatten()

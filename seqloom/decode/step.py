@@ -129,14 +129,14 @@ class Ensemble(GraphedSteps):
 
     def start(self, prompts: list[list[int]], capacity: int, context: list[Context] | None = None) -> Next:
         contexts = [None] * len(self.members) if context is None else context
-        return joined([m.start(prompts, capacity, c) for m, c in zip(self.members, contexts, strict=True)])
+        return average_members([m.start(prompts, capacity, c) for m, c in zip(self.members, contexts, strict=True)])
 
     def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
         states = [State(own, shared) for own, shared in zip(state.own, state.shared, strict=True)]
-        return joined([m.plain(tokens, positions, s) for m, s in zip(self.members, states, strict=True)])
+        return average_members([m.plain(tokens, positions, s) for m, s in zip(self.members, states, strict=True)])
 
 
-def joined(each: list[Next]) -> Next:
+def average_members(each: list[Next]) -> Next:
     scores = torch.stack([one.scores.log_softmax(1) for one in each]).logsumexp(0) - math.log(len(each))
     known = [one.looked for one in each if isinstance(one.looked, Tensor)]
     state = State(tuple(one.state.own for one in each), tuple(one.state.shared for one in each))

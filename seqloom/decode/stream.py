@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from seqloom.tokens.tokenizer import Tokenizer
 
-TORN = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for the bytes of an unfinished character
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for the bytes of an unfinished character
 
 
 class Sample(NamedTuple):
@@ -35,7 +35,7 @@ class TextStream:
         """What can be shown now; "" while a character is unfinished."""
         self.ids.append(token)
         text = self.tokenizer.decode(self.ids)
-        if text.endswith(TORN):
+        if text.endswith(INCOMPLETE):
             return ""
         piece = self._new(text)
         if self.tokenizer.byte_exact:  # bytes simply add up, so what is shown need not be decoded again

@@ -21,7 +21,7 @@ from seqloom.blocks.pooling import log_softmax_within
 from seqloom.errors import UsageError
 from seqloom.metrics.spans import best_threshold, span_scores
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
-from seqloom.text.read import form_of
+from seqloom.text.read import file_format
 from seqloom.text.spans import Question, question_of, read_questions, read_rows
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -47,7 +47,7 @@ class PickSpan(Transfer):
 
     @staticmethod
     def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        if not need_labels and all(form_of(path) == "jsonl" for path in paths):
+        if not need_labels and all(file_format(path) == "jsonl" for path in paths):
             return read_rows(paths)
         return read_questions(paths, need_labels)
 

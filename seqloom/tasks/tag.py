@@ -37,7 +37,7 @@ from seqloom.metrics.entities import (
 from seqloom.metrics.labels import label_scores
 from seqloom.progress import say
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
-from seqloom.text.tagged import Sentence, parted, read_tagged, sentence_of
+from seqloom.text.tagged import Sentence, read_tagged, sentence_of, split_tag
 from seqloom.tokens.tokenizer import Tokenizer
 
 
@@ -194,7 +194,7 @@ class TagWords(Transfer):
 
 def known_tags(labels: Sequence[str], scheme: str | None) -> list[str]:
     """The tags themselves; in a scheme all tags of every kind: a held-out entity may have more words than any training one."""
-    kinds = sorted({parted(label)[1] for label in labels if label != "O"})
+    kinds = sorted({split_tag(label)[1] for label in labels if label != "O"})
     return list(labels) if scheme is None else labels_of(kinds, scheme)
 
 

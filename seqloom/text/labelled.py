@@ -22,11 +22,11 @@ from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
 from seqloom.text.pairs import lines, lines_with_errors
-from seqloom.text.read import ending_of, form_of
+from seqloom.text.read import file_extension, file_format
 
 TASKS = ("classify", "regress", "pair", "choose")
 
-UNFIT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
 
 
 Id = str | int  # as the row has it, so that answers can be joined to it; 1 and "1" are the same one
@@ -55,10 +55,14 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: Literal[True]) 
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool) -> Iterator[Example | BadRow]: ...
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
     """The rows of all files in their order. Without need_labels: labels are not looked at, and bad rows are given as such."""
-    return each_row(paths, task, need_labels) if not need_labels else refused(each_row(paths, task), paths, "example")
+    return (
+        iter_rows(paths, task, need_labels)
+        if not need_labels
+        else reject_bad_rows(iter_rows(paths, task), paths, "example")
+    )
 
 
-def refused(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[Any]:
+def reject_bad_rows(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[Any]:
     """The same rows, where a bad one is an error, and none at all is one, too."""
     empty = True
     for row in rows:
@@ -70,7 +74,7 @@ def refused(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[A
         raise DataError(f"{', '.join(map(str, paths))}: no {what}: the files are empty")
 
 
-def each_row(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
+def iter_rows(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
     """Every row, bad ones as such, whether labels are needed or not."""
     if task not in TASKS:
         raise UsageError(unknown_name("task", task, task, list(TASKS)))
@@ -102,7 +106,7 @@ class Label(NamedTuple):
 
 def read_labels(path: Path) -> list[Label]:
     """The labels of a file alone, right or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
-    if form_of(path) == "jsonl" or ending_of(path) in ("csv", "tsv"):
+    if file_format(path) == "jsonl" or file_extension(path) in ("csv", "tsv"):
         rows = _rows(path, ["label"])
     else:
         rows = ((f"{path}:{i}", {"label": line}) for i, line in enumerate(lines(path), 1))
@@ -136,7 +140,7 @@ def text_of(row: Mapping[str, Any], name: str) -> str:
         raise ValueError(f'"{name}" is no string: {_short(value)}')
     if not value.strip():
         raise ValueError(f'"{name}" is empty')
-    if UNFIT.search(value):
+    if NOT_TEXT.search(value):
         raise ValueError(f'"{name}" holds a NUL or half of a character: this is no text')
     return value
 
@@ -147,10 +151,10 @@ def _fields(task: str) -> list[str]:
 
 def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """file:line and the fields there, or what is wrong with that line."""
-    if form_of(path) == "jsonl":
+    if file_format(path) == "jsonl":
         return read_objects(path)
-    if ending_of(path) in ("csv", "tsv"):
-        return _table(path, wanted, ending_of(path))
+    if file_extension(path) in ("csv", "tsv"):
+        return _table(path, wanted, file_extension(path))
     raise DataError(f"{path}: no .jsonl, .csv or .tsv: labelled texts come in one of them")
 
 
@@ -285,7 +289,7 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
     if task == "choose":
         return _choice(value, choices)
     if isinstance(value, str):
-        if UNFIT.search(value):
+        if NOT_TEXT.search(value):
             raise ValueError('"label" holds a NUL or half of a character: this is no text')
         return value
     if isinstance(value, bool | int):

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
-from seqloom.text.read import MAX_DOCUMENT, Problems, ending_of, form_of
-from seqloom.text.stream import Opened, check_text
+from seqloom.text.read import MAX_DOCUMENT, Problems, file_extension, file_format
+from seqloom.text.stream import InputFile, check_text
 
 
 class TextPair(NamedTuple):
@@ -40,7 +40,7 @@ def lines(path: Path) -> Iterator[str]:
 
 def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
     """Every line and what is wrong with it, for those who then go on with the next one; the line is what can be read of it."""
-    with Opened(path) as opened:
+    with InputFile(path) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
         for number in itertools.count(1):
             raw = opened.bytes.readline(MAX_DOCUMENT + 1)
@@ -79,8 +79,8 @@ def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
 
 
 def _rows(path: Path) -> Iterator[TextPair]:
-    form = form_of(path)
-    if form == "txt" and ending_of(path) != "tsv":
+    form = file_format(path)
+    if form == "txt" and file_extension(path) != "tsv":
         raise UsageError(f"{path}: one file alone must be .tsv (source, tab, target) or .jsonl: give two aligned files")
     for number, line in enumerate(lines(path), 1):
         place = f"{path}:{number}"
@@ -137,7 +137,7 @@ def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
     return {"pairs": len(words[0]), **sides, "problems": problems.as_json()}
 
 
-def repeated(held_out: Iterable[TextPair], train: Iterable[TextPair]) -> list[str]:
+def repeated_sources(held_out: Iterable[TextPair], train: Iterable[TextPair]) -> list[str]:
     """Where held-out sources stand that are in the training text, too."""
     known = {hash(pair.source) for pair in train}
     return [pair.place for pair in held_out if pair.source.strip() and hash(pair.source) in known]

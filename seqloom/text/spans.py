@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
 from seqloom.files import parse_json
-from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, refused, text_of
-from seqloom.text.read import MAX_FILE, form_of
-from seqloom.text.stream import Opened, check_text
+from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, reject_bad_rows, text_of
+from seqloom.text.read import MAX_FILE, file_format
+from seqloom.text.stream import InputFile, check_text
 
 
 class Question(NamedTuple):
@@ -34,10 +34,12 @@ def read_questions(paths: Sequence[Path], need_answers: bool) -> Iterator[Questi
 def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
     """The questions of all files in their order. Without need_answers: answers are not looked at, and a bad question is given
     as such."""
-    return each_question(paths, False) if not need_answers else refused(each_question(paths), paths, "question")
+    return (
+        iter_questions(paths, False) if not need_answers else reject_bad_rows(iter_questions(paths), paths, "question")
+    )
 
 
-def each_question(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
+def iter_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
     """Every question, bad ones as such, whether answers are needed or not."""
     seen: dict[str, str] = {}
     for path in paths:
@@ -57,7 +59,7 @@ def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
     for path in paths:
         for place, row in read_objects(path):
             try:
-                yield _asked(fields_of(row), place)
+                yield _unanswered_question(fields_of(row), place)
             except ValueError as error:
                 yield BadRow(place, str(error))
 
@@ -65,12 +67,12 @@ def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
 def question_of(row: Mapping[str, Any], place: str) -> Question:
     """One row, wherever it is from; DataError with its place where it is none."""
     try:
-        return _asked(row, place)
+        return _unanswered_question(row, place)
     except ValueError as wrong:
         raise DataError(f"{place}: {wrong}") from None
 
 
-def _asked(row: Mapping[str, Any], place: str) -> Question:
+def _unanswered_question(row: Mapping[str, Any], place: str) -> Question:
     id_ = str(row["id"]) if isinstance(row.get("id"), str | int) else ""
     return Question(id_, text_of(row, "question"), text_of(row, "context"), [], False, place)
 
@@ -80,7 +82,7 @@ def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
     told. The JSON of SQuAD's own script, {id: answer}, or jsonl {"id", "answer", "no_answer"}, the last being the probability."""
     answers: dict[str, str] = {}
     likely: dict[str, float] = {}
-    if form_of(path) != "jsonl":
+    if file_format(path) != "jsonl":
         value = _json(path)
         wrong = [id_ for id_, text in value.items() if not isinstance(text, str)] if isinstance(value, dict) else [""]
         if wrong:
@@ -118,7 +120,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
 
 
 def _json(path: Path) -> Any:
-    with Opened(path) as opened:
+    with InputFile(path) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
         raw = opened.bytes.read(MAX_FILE + 1)
     if len(raw) > MAX_FILE:

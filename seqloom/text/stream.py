@@ -35,7 +35,7 @@ _BINARY = {
 }
 
 
-class _Unpacker(Protocol):
+class _Decompressor(Protocol):
     @property
     def eof(self) -> bool: ...
     @property
@@ -92,7 +92,7 @@ class _Zstd:
         return found
 
 
-class _Over(io.RawIOBase):
+class _WrappedFile(io.RawIOBase):
     """Bytes that are made of those of another file, and close it with themselves."""
 
     _file: IO[bytes]
@@ -105,7 +105,7 @@ class _Over(io.RawIOBase):
         super().close()
 
 
-class _Unpacked(_Over):
+class _DecompressedFile(_WrappedFile):
     """A packed file as plain bytes, several streams end to end included, within the limits on ratio and size."""
 
     def __init__(self, file: IO[bytes], kind: str, path: Path):
@@ -115,7 +115,7 @@ class _Unpacked(_Over):
         self._fresh = True  # no byte of the present stream was read yet
         self._out = 0
 
-    def _new(self) -> _Unpacker:
+    def _new(self) -> _Decompressor:
         if self._kind == "gz":
             return _Zlib()
         if self._kind == "zst":
@@ -157,7 +157,7 @@ class _Unpacked(_Over):
             hungry = True
 
 
-class _Recoded(_Over):
+class _RecodedFile(_WrappedFile):
     """Text of another encoding as UTF-8."""
 
     def __init__(self, file: io.BufferedReader, encoding: str, path: Path):
@@ -216,7 +216,7 @@ def check_growth(path: Path, unpacked: int, packed: int) -> None:
         )
 
 
-class Opened:
+class InputFile:
     """An open data file: its unpacked bytes, and how much of the file on disk has been used (for progress)."""
 
     def __init__(self, path: Path, encoding: str | None = None):
@@ -233,15 +233,15 @@ class Opened:
         if self.compression is None:
             self.bytes = io.BufferedReader(cast(io.RawIOBase, self._file), _BLOCK)
         else:
-            self.bytes = io.BufferedReader(_Unpacked(self._file, self.compression, path), _BLOCK)
+            self.bytes = io.BufferedReader(_DecompressedFile(self._file, self.compression, path), _BLOCK)
         if encoding is not None and not head.startswith(PARQUET):
-            self.bytes = io.BufferedReader(_Recoded(self.bytes, encoding, path), _BLOCK)
+            self.bytes = io.BufferedReader(_RecodedFile(self.bytes, encoding, path), _BLOCK)
 
     def position(self) -> int:
         """Bytes of the file on disk that were read."""
         return self.size if self._file.closed else self._file.tell()
 
-    def __enter__(self) -> "Opened":
+    def __enter__(self) -> "InputFile":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
 from seqloom.progress import say
-from seqloom.text.labelled import UNFIT, BadRow, Id, fields_of, id_of, read_objects, refused, text_of
+from seqloom.text.labelled import NOT_TEXT, BadRow, Id, fields_of, id_of, read_objects, reject_bad_rows, text_of
 from seqloom.text.pairs import lines_with_errors
-from seqloom.text.read import ending_of, form_of
+from seqloom.text.read import file_extension, file_format
 
 DOCUMENT = "-DOCSTART-"  # a line that is no word in some files
 COLUMNS = ("conll", "conllu", "conllx", "bio", "iob", "iob2", "iobes", "tsv")  # what names of files with columns end in
@@ -51,31 +51,31 @@ class Sentence(NamedTuple):
     @property
     def spaces(self) -> list[str]:
         """What stands behind each word, where they are joined."""
-        parted = ["" if unspaced(a) and unspaced(b) else " " for a, b in itertools.pairwise(self.words)]
-        return [*parted, ""]
+        split_tag = ["" if is_unspaced(a) and is_unspaced(b) else " " for a, b in itertools.pairwise(self.words)]
+        return [*split_tag, ""]
 
     @property
     def spots(self) -> list[tuple[int, int]]:
         """Where each word begins and ends in the text, in characters."""
         if self.source is not None:
-            return cut_words(self.source)
+            return word_spans(self.source)
         sizes = [len(word) + len(space) for word, space in zip(self.words, self.spaces, strict=True)]
         starts = itertools.accumulate(sizes, initial=0)
         return [(start, start + len(word)) for start, word in zip(starts, self.words, strict=False)]
 
 
-def unspaced(word: str) -> bool:
+def is_unspaced(word: str) -> bool:
     """A character of a script without blanks between words: Chinese, Japanese."""
     return len(word) == 1 and ("\u3000" <= word <= "\u9fff" or "\uff00" <= word <= "\uffef" or word in "“”‘’…—·")
 
 
-def cut_words(text: str) -> list[tuple[int, int]]:
+def word_spans(text: str) -> list[tuple[int, int]]:
     """Where the words of a plain text begin and end: runs of letters, marks and digits; any other character that is no blank is
     a word of its own, and so is one of a script without blanks between words."""
     found: list[tuple[int, int]] = []
     before = False  # whether the last character was one of a run
     for i, character in enumerate(text):
-        runs = character in JOINERS or (unicodedata.category(character)[0] in "LMN" and not unspaced(character))
+        runs = character in JOINERS or (unicodedata.category(character)[0] in "LMN" and not is_unspaced(character))
         if runs and before:
             found[-1] = (found[-1][0], i + 1)
         elif not character.isspace():
@@ -93,12 +93,12 @@ def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | B
 def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
     """The sentences of all files in their order. Without need_tags: tags are not looked at, and bad rows are given as such."""
     if not need_tags:
-        return each_sentence(paths, False)
-    rows = (row for row in each_sentence(paths) if isinstance(row, BadRow) or row.words)
-    return refused(rows, paths, "sentence")
+        return iter_sentences(paths, False)
+    rows = (row for row in iter_sentences(paths) if isinstance(row, BadRow) or row.words)
+    return reject_bad_rows(rows, paths, "sentence")
 
 
-def each_sentence(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
+def iter_sentences(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
     """Every sentence, bad rows as such, whether tags are needed or not. With tags a sentence may have no words: nothing is
     learnt from it."""
     seen: dict[str, str] = {}
@@ -112,17 +112,17 @@ def each_sentence(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sen
 
 
 def _rows(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
-    if form_of(path) == "jsonl":
+    if file_format(path) == "jsonl":
         return _objects(path, need_tags)
-    if not need_tags and ending_of(path) not in COLUMNS:
+    if not need_tags and file_extension(path) not in COLUMNS:
         head = (line for line, _ in itertools.islice(lines_with_errors(path), HEAD))
-        if not in_columns(head):
+        if not has_columns(head):
             say(f"{path}: read as plain sentences, one a line (words with columns have one word a line)")
             return _sentences(path)
     return _columns(path, need_tags)
 
 
-def in_columns(lines: Iterable[str]) -> bool:
+def has_columns(lines: Iterable[str]) -> bool:
     """Whether lines are words with columns behind them, rather than plain sentences: each is a single word, or has tabs, or ends
     in a tag; or all have as many columns, in groups between blank lines."""
     rows = [line.strip() for line in lines]
@@ -192,7 +192,7 @@ def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
         if row.get("text") is None:
             raise ValueError('neither "words" nor "text"')
         text = text_of(row, "text")
-        return Sentence([text[a:b] for a, b in cut_words(text)], [], place, id=id_of(row), source=text)
+        return Sentence([text[a:b] for a, b in word_spans(text)], [], place, id=id_of(row), source=text)
     words = _strings(row, "words")
     tags = _strings(row, "tags") if need_tags else []
     if need_tags and len(words) != len(tags):
@@ -209,23 +209,23 @@ def _strings(row: Mapping[str, Any], name: str) -> list[str]:
     for i, each in enumerate(value, 1):
         if not each:
             raise ValueError(f'number {i} of "{name}" is empty')
-        if UNFIT.search(each):
+        if NOT_TEXT.search(each):
             raise ValueError(f'half of a character, or a NUL, in number {i} of "{name}": this is no text')
     return value
 
 
-def parted(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """Its mark and its kind: B and PER of B-PER. The first hyphen parts them: creative-work is one kind."""
     mark, _, kind = tag.partition("-")
     return mark, kind
 
 
-def continued(tags: Sequence[str]) -> list[bool]:
+def continues_entity(tags: Sequence[str]) -> list[bool]:
     """Which words go on with the entity of the word before them. IOB1, IOB2 and IOBES are read alike: an entity goes on where a
     tag is inside or at the end (I, E) and the one before it is of the same kind and did not end (O, E, S)."""
     found, before = [], "O"
     for tag in tags:
-        (mark, kind), (last, other) = parted(tag), parted(before)
+        (mark, kind), (last, other) = split_tag(tag), split_tag(before)
         found.append(mark in ("I", "E") and kind == other and last in ("B", "I"))
         before = tag
     return found

@@ -98,10 +98,10 @@ class ChunkTable:
         flat = np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum()))
         ends = np.cumsum(lengths)
         if first + count > self._starts.size:
-            self._starts, self._lengths = grown(self._starts, first + count), grown(self._lengths, first + count)
-            self._unknown = grown(self._unknown, first + count)
+            self._starts, self._lengths = grow(self._starts, first + count), grow(self._lengths, first + count)
+            self._unknown = grow(self._unknown, first + count)
         if self._used + flat.size > self._flat.size:
-            self._flat = grown(self._flat, self._used + flat.size)
+            self._flat = grow(self._flat, self._used + flat.size)
         self._flat[self._used : self._used + flat.size] = flat
         self._starts[first : first + count] = self._used + ends - lengths
         self._lengths[first : first + count] = lengths
@@ -131,18 +131,18 @@ class ChunkTable:
             ends = np.cumsum(lengths)
             at = np.repeat(starts - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
             flat = self._flat[at]
-            strange = self._unknown[numbers]
+            unknown = self._unknown[numbers]
         stops = np.cumsum([0, *map(len, cut)])
         borders = np.concatenate([[0], ends])[stops]
         ids = [flat[a:b] for a, b in pairwise(borders.tolist())]
         if self._unknown_id is None:
             return ids, [[] for _ in texts]
         return ids, [
-            [parts[i] for i in (np.flatnonzero(strange[a:b]) + a).tolist()] for a, b in pairwise(stops.tolist())
+            [parts[i] for i in (np.flatnonzero(unknown[a:b]) + a).tolist()] for a, b in pairwise(stops.tolist())
         ]
 
 
-def grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+def grow(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     larger = np.zeros(max(size, 2 * array.size), array.dtype)
     larger[: array.size] = array
     return larger

@@ -38,7 +38,7 @@ def as_bytes(token: str) -> bytes:
     return bytes(VALUES[c] for c in token) if all(c in VALUES for c in token) else token.encode()
 
 
-def spelt(ids: npt.ArrayLike, unknown: Iterable[str], tokenizer: Tokenizer, table: Characters) -> Characters:
+def spell_text(ids: npt.ArrayLike, unknown: Iterable[str], tokenizer: Tokenizer, table: Characters) -> Characters:
     """(T, C) a text by the table of its vocabulary, and its unknown words, given in their order, by their own letters."""
     row = np.asarray(ids)
     characters = table[row]

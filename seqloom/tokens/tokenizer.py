@@ -204,10 +204,10 @@ class Tokenizer:
         if self._table is None:
             rows = self._encode_new(texts)
             ids = [np.array(row, np.uint32) for row in rows]
-            strange = [[text] if self.unk_id in row else [] for text, row in zip(texts, rows, strict=True)]
+            unknown_parts = [[text] if self.unk_id in row else [] for text, row in zip(texts, rows, strict=True)]
         else:
-            ids, strange = self._table.encode(texts)
-        return ids, [[word for part in parts for word in self._unknown_in(part)] for parts in strange]
+            ids, unknown_parts = self._table.encode(texts)
+        return ids, [[word for part in parts for word in self._unknown_in(part)] for parts in unknown_parts]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids, and the stretch of characters that each stands for; tokens inside one character share its stretch."""

@@ -11,7 +11,7 @@ from seqloom.models import model_class
 from seqloom.objectives.entity_lm import EntityLM
 from seqloom.runs.load import load
 from seqloom.runs.training import train
-from seqloom.text.tagged import Sentence, continued, read_tagged
+from seqloom.text.tagged import Sentence, continues_entity, read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.corpus import marks_by
 
@@ -63,7 +63,7 @@ def test_what_is_no_tagged_text_is_named_by_its_line(tmp_path, name, text, messa
     ],
 )
 def test_which_words_go_on_with_an_entity(tags, goes_on):
-    assert continued(tags.split()) == [bool(each) for each in goes_on]
+    assert continues_entity(tags.split()) == [bool(each) for each in goes_on]
 
 
 def test_tokens_of_an_entity_belong_together_whatever_cuts_them():

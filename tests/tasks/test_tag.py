@@ -27,7 +27,7 @@ from seqloom.tasks import tag as module
 from seqloom.tasks.tag import TagWords, as_written, pieces
 from seqloom.text import tagged
 from seqloom.text.labelled import BadRow
-from seqloom.text.tagged import Sentence, cut_words, read_tagged, sentence_of
+from seqloom.text.tagged import Sentence, read_tagged, sentence_of, word_spans
 from seqloom.tokens.tokenizer import KINDS, Tokenizer
 from tests.cli.test_bad_input import fails
 from tests.training.material import sentences
@@ -154,7 +154,7 @@ def test_words_stand_where_they_are_said_to(words):
 
 
 def words_are_cut(text):
-    spots = cut_words(text)
+    spots = word_spans(text)
     spots_point_at_words(Sentence([text[a:b] for a, b in spots], [], "here", source=text))
     covered = [i for a, b in spots for i in range(a, b)]
     assert covered == [i for i, character in enumerate(text) if not character.isspace()], "each character in one word"
@@ -166,7 +166,7 @@ def test_cutting_loses_no_character(text):
 
 
 def test_planted_offsets_are_noticed(monkeypatch):
-    monkeypatch.setattr(tagged, "cut_words", lambda text: [(a + 1, b + 1) for a, b in cut_words(text)])
+    monkeypatch.setattr(tagged, "cut_words", lambda text: [(a + 1, b + 1) for a, b in word_spans(text)])
     with pytest.raises(AssertionError):
         words_are_cut("é b")
     monkeypatch.setattr(Sentence, "spaces", property(lambda self: [" "] * len(self.words)))
@@ -185,7 +185,7 @@ def test_planted_offsets_are_noticed(monkeypatch):
     ],
 )
 def test_words_of_plain_text(text, words):
-    assert [text[a:b] for a, b in cut_words(text)] == words
+    assert [text[a:b] for a, b in word_spans(text)] == words
 
 
 # ---- answers

@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from seqloom.errors import DataError, UsageError
-from seqloom.text.pairs import read_pairs, repeated, survey_pairs
+from seqloom.text.pairs import read_pairs, repeated_sources, survey_pairs
 from seqloom.text.tagged import read_tagged
 
 
@@ -91,7 +91,7 @@ def test_what_is_odd_is_counted_and_named(tmp_path):
 def test_held_out_sources_in_the_training_text_are_found(tmp_path):
     train = write(tmp_path, "t.tsv", "a\tx\nb\ty\n\tz\n")
     valid = write(tmp_path, "v.tsv", "c\tx\nb\tother\n\tz\n")
-    assert repeated(read_pairs([valid]), read_pairs([train])) == [f"{valid}:2"]
+    assert repeated_sources(read_pairs([valid]), read_pairs([train])) == [f"{valid}:2"]
 
 
 def test_half_a_character_is_no_text(tmp_path):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.tokens.chunks import chunks, grown
+from seqloom.tokens.chunks import chunks, grow
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 
@@ -47,7 +47,7 @@ class Chunk(NamedTuple):
 State = tuple[str, str]  # between two chunks: the kind of word to the left, the gap not yet paid for
 
 
-class Choice:
+class InterpolatedModel:
     """P(string | contexts from general to special), interpolated, over every string there is."""
 
     def __init__(self, counts: Iterable[tuple[str, str, int]] = ()):
@@ -82,14 +82,14 @@ class Choice:
         return [(context, symbol, n) for context, counts in self.counts.items() for symbol, n in counts.items()]
 
 
-class Surface:
+class WhitespaceAndCase:
     """The cost of what one tokenizer loses. `learn` from training texts, then `bits` of any text."""
 
     def __init__(self, tokenizer: Tokenizer, saved: dict[str, Any] | None = None):
         self.tokenizer = tokenizer
         self.forgets_gaps = tokenizer.kind in ("word", "wordpiece")
         saved = saved or {"gaps": (), "forms": (), "spelled": {}}
-        self.gaps, self.forms = Choice(saved["gaps"]), Choice(saved["forms"])
+        self.gaps, self.forms = InterpolatedModel(saved["gaps"]), InterpolatedModel(saved["forms"])
         self.spelled = ByteNgram(saved["spelled"])
         self.gaps.close()
         self.forms.close()
@@ -146,7 +146,7 @@ class Surface:
     def _add(self, texts: list[str]) -> None:
         first = len(self._chunks)
         if first + len(texts) > self._after.size:
-            self._after = grown(self._after, first + len(texts))
+            self._after = grow(self._after, first + len(texts))
         for number, chunk in enumerate(self._split(texts), first):
             self._chunks.append(chunk)
             self._after[number] = self._state(_kind(chunk.units[-1].word), chunk.rest) if chunk.units else _PASSED_ON
@@ -187,7 +187,7 @@ class Surface:
             yield left, Unit(waiting + gap, form, word), right
             left, waiting = right, ""
 
-    def _full(self, places: int) -> bool:
+    def _is_full(self, places: int) -> bool:
         return len(self._chunks) > _CHUNKS or places > _PLACES or self._characters > _CHARACTERS
 
     def units(self, text: str) -> Iterator[Unit]:
@@ -197,7 +197,7 @@ class Surface:
 
     # ---- learn and charge
 
-    def learn(self, texts: Iterable[str]) -> "Surface":
+    def learn(self, texts: Iterable[str]) -> "WhitespaceAndCase":
         spelled: Counter[str] = Counter()
         seen: Counter[int] = Counter()
 
@@ -206,11 +206,11 @@ class Surface:
                 self._count(place, times, spelled)
             seen.clear()
 
-        for some in _gathered(texts):
+        for some in _in_groups(texts):
             kinds, times = np.unique(self._places(some), return_counts=True)
             for place, number in zip(kinds.tolist(), times.tolist(), strict=True):
                 seen[place] += number
-            if self._full(len(seen)):
+            if self._is_full(len(seen)):
                 count()
                 self._clear()
         count()
@@ -238,7 +238,7 @@ class Surface:
         ends = places & _NUMBER == 0
         owner = np.cumsum(ends) - ends
         found: npt.NDArray[np.float64] = np.bincount(owner, costs[kind], len(texts)).astype(np.float64)
-        if self._full(len(self._costs)):
+        if self._is_full(len(self._costs)):
             self._clear()
         return found
 
@@ -262,7 +262,7 @@ class Surface:
         return cost + (self.spelled.bits(form) if pattern == _SPELLED else 0.0)
 
 
-def _gathered(texts: Iterable[str]) -> Iterator[list[str]]:
+def _in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
     some: list[str] = []
     size = 0
     for text in texts:
