@@ -75,9 +75,7 @@ def explain(error: BaseException) -> tuple[str, int]:
         line = "out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model"
         return line, OutOfMemory.exit_code
     if isinstance(error, UnicodeEncodeError):
-        line = (
-            f"{error.object[max(error.start - 20, 0) : error.end + 20]!r} holds half of a character: give text in UTF-8"
-        )
+        line = f"{error.object[max(error.start - 20, 0) : error.end + 20]!r} contains an unpaired surrogate: give text in UTF-8"
         return one_line(line), DataError.exit_code
     if is_panic(error):
         line = f"the tokenizer fails on this text ({error}): its tokenizer.json is damaged, or not made for it"
@@ -85,7 +83,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if "seqloom.plugins" in sys.modules and (blamed := sys.modules["seqloom.plugins"].blame(error)) is not None:
         return one_line(blamed), UsageError.exit_code
     # a bug of ours; it still gets one line and a way to see more
-    return one_line(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)"), 1
+    return one_line(f"{type(error).__name__}: {error} (this is a bug: --debug shows where)"), 1
 
 
 def can_explain(error: BaseException) -> bool:

@@ -95,11 +95,11 @@ def check_recorded(folder: Path, recorded: Any, plugin: Plugin | None) -> None:
     name = str(known.get("file", "(not recorded)"))
     if plugin is None:
         raise ModelError(
-            f"{folder} is made of code of your own: give its file {name} with --plugin (a run folder holds no code)"
+            f"{folder} uses your own code: give its file {name} with --plugin (a run folder contains no code)"
         )
     if plugin.sha256 != known.get("sha256"):
         raise ModelError(
-            f"{plugin.path} is not the {name} that {folder} was trained with (their SHA-256 differ): restore that one"
+            f"{plugin.path} is not the {name} that {folder} was trained with (their SHA-256 differ): restore the original file"
         )
 
 

@@ -39,7 +39,7 @@ class Loader:
             plan = self.batches.plan(self.seed, epoch)
             if len(plan) < self.world:
                 raise UsageError(
-                    f"the corpus has {len(plan)} batches an epoch, fewer than {self.world} ranks: lower the batch"
+                    f"the corpus has {len(plan)} batches per epoch, fewer than {self.world} ranks: make the batches smaller"
                 )
             self._plans = {e: p for e, p in self._plans.items() if e == epoch - 1} | {epoch: plan}
         return self._plans[epoch]

@@ -88,7 +88,7 @@ def encode_pairs(
     for why, places in left_out.items():
         say(f"{name}: {len(places):,} pairs with {why} left out (first: {', '.join(places[:3])})")
     if not parts[0]:
-        raise DataError(f"{name}: no pair is left to read: check the files, or raise batches.length")
+        raise DataError(f"{name}: no pairs are left: check the files, or raise batches.length")
     sides = [Side(np.concatenate(part), np.concatenate(([0], np.cumsum([len(row) for row in part])))) for part in parts]
     return EncodedPairs(sides[0], sides[1], words, size, tokenizer.end_id, start_id)
 

@@ -173,7 +173,9 @@ class Passages:
         self.max_len, self.short, self.epochs = max_len, short, epochs
         self.least = 3 if form == "single" else 5  # special tokens, and a token a part
         if max_len < self.least:
-            raise UsageError(f"batches.length {max_len}: passages have special tokens and text: at least {self.least}")
+            raise UsageError(
+                f"batches.length {max_len}: a passage has special tokens and text, so it needs at least {self.least}"
+            )
         if form != "single":
             self.find_sentences()
 
@@ -189,13 +191,13 @@ class Passages:
         self.first = np.concatenate(([0], np.cumsum(counts)))  # of each document
         if not (counts >= 2).any():
             raise DataError(
-                f"no document has two sentences, which {kind} prediction needs: a document is a whole text, several "
-                f"sentences in a line or between blank lines (prepare --documents), or use the objective masked"
+                f"no document has two sentences, which {kind} prediction needs: prepare whole texts as documents, "
+                f"with several sentences on a line or between blank lines (prepare --documents), or use the objective masked"
             )
         if self.form == "next" and split.num_documents < 2:
             raise DataError(
-                "next sentence prediction takes half of its second sentences from other documents, and there is one document "
-                "only: tell documents apart (prepare --documents line or blank), or use the objective masked"
+                "next sentence prediction takes half of its second sentences from other documents, but there is only one "
+                "document: split it (prepare --documents line or blank), or use the objective masked"
             )
 
     def plan(self, seed: int, epoch: int) -> Plan:

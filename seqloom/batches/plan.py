@@ -255,7 +255,7 @@ class Streams:
         if split.num_tokens < streams * length:
             raise UsageError(
                 f"one batch of batches.streams {streams} × batches.length {length} tokens is more than the "
-                f"{split.num_tokens} tokens of the training text: lower them, for example "
+                f"{split.num_tokens} tokens of the training text: lower one of them, for example "
                 f"--set batches.streams={max(1, split.num_tokens // length // 4)}, or give more text"
             )
         self.split, self.streams, self.length, self.vary, self.reset = split, streams, length, vary, reset

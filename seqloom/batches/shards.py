@@ -94,7 +94,7 @@ def encode_batches(
             first, future = waiting.popleft()
             yield first, future.result()
     except BrokenProcessPool:
-        raise OutOfMemory("a worker process was killed, most likely for memory: use fewer --workers") from None
+        raise OutOfMemory("a worker process was killed, probably because memory ran out: use fewer --workers") from None
     finally:
         pool.shutdown(cancel_futures=True)
         if before is None:

@@ -148,7 +148,7 @@ class Split:
                     actual = path.stat().st_size
                 if actual != size:
                     raise DataError(
-                        f"{path} has {actual} bytes, {size} were written: it is damaged, prepare the data again"
+                        f"{path} has {actual} bytes instead of {size}: it is damaged, prepare the data again"
                     )
             self._starts[i + 1] = self._starts[i] + shard.tokens
             with explained(tokens):
@@ -230,7 +230,7 @@ class Split:
             place = stop
         if len(out) and int(out.max()) >= self.vocab_size:  # on a GPU it would be an error of no place
             raise DataError(
-                f"{self._folder}: split {self.name!r} has a token {int(out.max()):,} that is not in the vocabulary of "
+                f"{self._folder}: split {self.name!r} has the token {int(out.max()):,}, outside the vocabulary of "
                 f"{self.vocab_size:,}: it is damaged, prepare the data again"
             )
         return out
@@ -254,8 +254,8 @@ class Store:
             if not folder.exists():
                 raise DataError(f"{folder}: no such folder: make it with 'seqloom prepare TEXT... --out {folder}'")
             raise DataError(
-                f"{folder} has no {MANIFEST}: it is no prepared folder or its preparation was cut short; "
-                f"run 'seqloom prepare TEXT... --out {folder}' (again: it goes on where it stopped)"
+                f"{folder} has no {MANIFEST}: it is not a prepared folder, or its preparation was interrupted; "
+                f"run 'seqloom prepare TEXT... --out {folder}' (rerun the same command to resume)"
             )
         store = cls(folder, read_manifest(path))
         if verify:
@@ -272,7 +272,7 @@ class Store:
                     )
         if fingerprint(self.manifest.tokenizer, self.manifest.splits) != self.manifest.fingerprint:
             raise DataError(
-                f"{self.folder / MANIFEST}: the fingerprint does not fit the shards: prepare the data again"
+                f"{self.folder / MANIFEST}: the fingerprint does not match the shards: prepare the data again"
             )
         _ = self.tokenizer
 
@@ -281,7 +281,7 @@ class Store:
         tokenizer = Tokenizer.load(self.folder / TOKENIZER)
         if tokenizer.hash != self.manifest.tokenizer:
             raise ModelError(
-                f"{self.folder / TOKENIZER} is not the tokenizer that made this data: prepare the data again"
+                f"{self.folder / TOKENIZER} is not the tokenizer that this data was made with: prepare the data again"
             )
         return tokenizer
 
@@ -324,7 +324,7 @@ def read_manifest(path: Path) -> Manifest:
     with explained(path):
         if path.stat().st_size > MANIFEST_LIMIT:
             raise DataError(
-                f"{path} is larger than {MANIFEST_LIMIT >> 20} MB: this is no manifest, prepare the data again"
+                f"{path} is larger than {MANIFEST_LIMIT >> 20} MB, too large for a manifest: prepare the data again"
             )
         data = path.read_bytes()
     try:
@@ -334,5 +334,5 @@ def read_manifest(path: Path) -> Manifest:
         raise DataError(f"{path} is damaged ({error}): prepare the data again") from error
     found = problems(Manifest, values)
     if found:
-        raise DataError(f"{path} is damaged or of another version ({found[0]}): prepare the data again")
+        raise DataError(f"{path} is damaged or from another version ({found[0]}): prepare the data again")
     return Manifest.model_validate(values)

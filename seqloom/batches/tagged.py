@@ -62,9 +62,9 @@ def encode_tagged(sentences: Iterable[Sentence], tokenizer: Tokenizer, name: str
             words, size = words + len(sentence.words), size + len(sentence.text.encode())
             bar.advance(1)
     if not ids:
-        raise DataError(f"{name}: no sentence to read: check the files")
+        raise DataError(f"{name}: no sentences: check the files")
     if not any(part.any() for part in joined):
-        say(f"warning: {name} has no entity of more than one token: its masks are plain ones")
+        say(f"warning: {name} has no entity of more than one token: it is masked token by token")
     offsets = np.concatenate(([0], np.cumsum([len(part) for part in ids])))
     return TaggedText(np.concatenate(ids), np.concatenate(joined), offsets, words, size)
 

@@ -21,7 +21,8 @@ class UnknownWords:
         self.place = np.flatnonzero(ids == unk_id)
         if len(words) != len(self.place):
             raise DataError(
-                f"{path} has {len(words):,} words for {len(self.place):,} unknown tokens: it is damaged, prepare the data again"
+                f"{path} has {len(words):,} words but the shard has {len(self.place):,} unknown tokens: it is damaged, "
+                "prepare the data again"
             )
         kinds: dict[bytes, int] = {}
         self.kind = np.array([kinds.setdefault(word, len(kinds)) for word in words], np.int64)

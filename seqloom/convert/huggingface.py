@@ -66,7 +66,9 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, 
     check_out(out, overwrite, folder, RUN)
     tuned = stored_head(family, config, task, str(folder))
     if task is not None and tuned is None:
-        raise UsageError(f"--task {task}: by its config.json {folder} was not fine-tuned for a task: leave it out")
+        raise UsageError(
+            f"--task {task}: {folder} was not fine-tuned for a task, according to its config.json: leave it out"
+        )
     with open_weights(folder) as weights:
         model = read_model(family, config, weights.shapes, str(folder), tuned)
         tokenizer = read_tokenizer(folder, config["model_type"], model.values["vocab_size"])
@@ -110,7 +112,7 @@ def load(
 def check_finite(tensors: dict[str, Tensor], where: str) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise ModelError(f"{where}: the weights are damaged: {name} holds what is no number (NaN, or infinite)")
+            raise ModelError(f"{where}: the weights are damaged: {name} contains NaN or infinity")
 
 
 def check_padding(family: Family, tokenizer: Tokenizer, where: str) -> None:
@@ -118,14 +120,14 @@ def check_padding(family: Family, tokenizer: Tokenizer, where: str) -> None:
     if family.skip and family.skip - 1 not in tokenizer.special_ids.values():
         raise ModelError(
             f"{where}: config.json has pad_token_id = {family.skip - 1}, which is {tokenizer.entry(family.skip - 1)!r} in its "
-            f"vocabulary and no special token: such a word would be read as padding"
+            f"vocabulary, but not a special token: this word would be read as padding"
         )
 
 
 def check_out(out: Path, overwrite: bool, source: Path, kind: FolderKind) -> None:
     here, there = out.resolve(), source.resolve()
     if here in (there, *there.parents) or there in here.parents:
-        raise UsageError(f"--out {out} and {source} lie in each other: choose another folder")
+        raise UsageError(f"--out {out} and {source} are inside each other: choose another folder")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file: choose a folder")
     if not overwrite and out.is_dir() and contents(out, kind):
@@ -146,7 +148,7 @@ def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Rec
         start, end = token_ids(config, model.values["vocab_size"], "decoder_start_token_id", "eos_token_id")
         if end != tokenizer.end_id:
             raise ModelError(
-                f"{model.where}: config.json ends texts with token {end}, its tokenizer with {tokenizer.end_id} "
+                f"{model.where}: config.json ends texts with the token {end}, but its tokenizer with {tokenizer.end_id} "
                 f"({tokenizer.token(tokenizer.end_id)!r})"
             )
         learns["task"] |= {} if start == end else {"start_id": start}
@@ -353,7 +355,9 @@ def unused_of(run: Path, imported: Any) -> dict[str, Tensor]:
     if listed is None:
         return {}
     if not (run / UNUSED).is_file() or sha256(run / UNUSED) != listed:
-        raise ModelError(f"{run / UNUSED} is damaged or missing (its SHA-256 is not the recorded one): import it again")
+        raise ModelError(
+            f"{run / UNUSED} is damaged or missing (its SHA-256 differs from the recorded one): import it again"
+        )
     return load_tensors(run / UNUSED)
 
 

@@ -92,7 +92,7 @@ def plan(
     for name, tensor in ours.items():
         place = find_place(table, name)
         if place is None:
-            raise ModelError(f"{where}: such models have no place for {name!r}")
+            raise ModelError(f"{where}: models of this type have no tensor for {name!r}")
         places[name] = place
         shapes |= dict.fromkeys(place.names, place.shapes(tuple(tensor.shape)))
     names: dict[str, str] = {}
@@ -107,16 +107,16 @@ def plan(
     stored = {full: found[name] for name, full in names.items()}
     missing = [name for name in shapes if name not in stored]
     if missing:
-        more = f" nor {len(missing) - 1} others that belong to it" if len(missing) > 1 else ""
+        more = f" nor {len(missing) - 1} others that the model needs" if len(missing) > 1 else ""
         raise ModelError(f"{where}: no tensor {missing[0]!r}{more}")
     for name, shape in known.items():
         if stored.get(name, shape) != shape:
             raise ModelError(
-                f"{where}: {name!r} has the shape {list(stored[name])}, by config.json it has {list(shape)}"
+                f"{where}: {name!r} has the shape {list(stored[name])}, but {list(shape)} according to config.json"
             )
     unknown = [name for name in stored if name not in known]
     if unknown:
-        raise ModelError(f"{where}: {len(unknown)} unknown tensors, {min(unknown)!r} for one")
+        raise ModelError(f"{where}: {len(unknown)} unknown tensors, for example {min(unknown)!r}")
     return Plan(places, shapes, names)
 
 
@@ -133,17 +133,17 @@ def take(
     stored = {full: tensors[name] for name, full in chosen.names.items()}
     for name, own in repeated.items():
         if name in stored and own in stored and not torch.equal(stored[name], stored[own]):
-            raise ModelError(f"{where}: {name!r} differs from {own!r}, of which config.json makes one tensor")
+            raise ModelError(f"{where}: {name!r} differs from {own!r}, but config.json ties them")
     model, unused = {}, {}
     for name, place in chosen.places.items():
         parts = [stored[each] for each in place.names]
         if len({part.dtype for part in parts}) > 1:
             raise ModelError(
-                f"{where}: {', '.join(map(repr, place.names))} are of different types, and one tensor here"
+                f"{where}: {', '.join(map(repr, place.names))} have different types, but are one tensor here"
             )
         if not parts[0].is_floating_point():
             raise ModelError(
-                f"{where}: {place.names[0]!r} holds {str(parts[0].dtype).removeprefix('torch.')}, no weights"
+                f"{where}: {place.names[0]!r} has the type {str(parts[0].dtype).removeprefix('torch.')}: weights need floats"
             )
         model[name] = place.ours(parts)
         if place.skip:
@@ -159,6 +159,6 @@ def to_their_tensors(
     for name, tensor in tensors.items():
         place = find_place(table, name)
         if place is None:
-            raise ModelError(f"{where}: {name!r} has no place in such models elsewhere")
+            raise ModelError(f"{where}: models of this type in transformers have no tensor for {name!r}")
         made |= dict(zip(place.names, place.theirs(tensor, unused.get(place.names[0])), strict=True))
     return made

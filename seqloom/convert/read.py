@@ -63,12 +63,12 @@ def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: st
     if head is None:
         wanted = " or ".join(repr(head.mark) for head in family.heads)
         raise ModelError(
-            f"{where} has no output layer of those that are imported (no {wanted}), and its config.json names no head for a "
-            f"task: a body alone is not imported"
+            f"{where} has no output layer that can be imported (no {wanted}), and its config.json names no head for a "
+            f"task: a model without an output layer cannot be imported"
         )
     values = read_values(family, config, names, f"{where}: config.json")
     if values["num_layers"] > len(shapes):
-        raise ModelError(f"{where}: config.json has {values['num_layers']:,} layers, more than there are tensors")
+        raise ModelError(f"{where}: config.json has {values['num_layers']:,} layers, more than it has tensors")
     learner = shape_of(family, head, values)
     ours = {name.removeprefix("backbone."): parameter for name, parameter in learner.named_parameters()}
     table = {**family.table, **head.table}

@@ -32,9 +32,7 @@ def check_plain(section: dict[str, Any], where: str) -> None:
     other = [f"task.{name} = {section[name]!r}" for name, plain in wanted.items() if section.get(name, plain) != plain]
     if section["name"] not in ARCHITECTURES or other:
         told = ", ".join(other) or f"the task {section['name']}"
-        raise ModelError(
-            f"{where}: {told} cannot be exported: heads elsewhere read the last layer, and nothing is between"
-        )
+        raise ModelError(f"{where}: {told} cannot be exported: heads of transformers read the last layer directly")
 
 
 def task_head(family: Family, model_type: str, section: dict[str, Any], summarised: bool) -> Head:
@@ -71,7 +69,7 @@ def section_of(name: str, config: dict[str, Any], task: str | None, where: str) 
         number = config.get("problem_type") == "regression" or len(labels_in(config, where)) == 1
         kinds = ["regress"] if number else ["classify", "pair"]
         if config.get("problem_type") == "multi_label_classification":
-            raise ModelError(f"{where}: its texts have several classes at a time, and here each has one")
+            raise ModelError(f"{where}: a multi-label classifier cannot be imported: here each text has one class")
     if task is not None and task not in kinds:
         raise UsageError(f"--task {task}: {where} has a head for {' or '.join(kinds)}")
     chosen = task or kinds[0]

@@ -34,14 +34,12 @@ def short_repr(value: Any) -> str:
 def family_of(config: dict[str, Any], where: str) -> Family:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise ModelError(
-            f"{where}: model_type {short_repr(kind)} is none of those that can be read: {', '.join(FAMILIES)}"
-        )
+        raise ModelError(f"{where}: model_type {short_repr(kind)} cannot be imported; these can: {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     padding = (family.defaults | config).get("pad_token_id")
     if family.skip and (type(padding) is not int or not 0 <= padding < LARGEST):
         raise ModelError(
-            f"{where}: pad_token_id = {short_repr(padding)} must be the number of a token: positions begin behind it"
+            f"{where}: pad_token_id = {short_repr(padding)} must be the id of a token: positions begin after it"
         )
     return with_padding(family, padding)
 
@@ -102,7 +100,7 @@ def write_values(
         names_of = {ours: theirs for theirs, ours in reversed(family.activations.items())}
         if values["activation"] not in names_of:
             raise ModelError(
-                f"{where}: {family.activation} {values['activation']!r} is not known to such models elsewhere"
+                f"{where}: {family.activation} {values['activation']!r} is not available in models of this type in transformers"
             )
         config[family.activation] = names_of[values["activation"]]
     config |= family.back(values)
@@ -110,8 +108,8 @@ def write_values(
     changed = [name for name, value in full.items() if name != "max_len" and read.get(name, value) != value]
     if changed:
         name = changed[0]
-        theirs = "knows no such setting" if read[name] is None else f"has {read[name]!r}"
+        theirs = "does not have this setting" if read[name] is None else f"has {read[name]!r}"
         raise ModelError(
-            f"{where}: model.{name} = {values[name]!r} has no place in a {model_type} elsewhere, which {theirs}"
+            f"{where}: model.{name} = {values[name]!r} cannot be expressed in a {model_type} of transformers, which {theirs}"
         )
     return config

@@ -51,10 +51,10 @@ class BeamConfig(Limits):
     def sizes_fit(self) -> Self:
         if self.n_best > self.beam:
             raise ValueError(
-                f"n_best = {self.n_best} is more than a beam of {self.beam} finds: ask for fewer, or widen it"
+                f"n_best = {self.n_best} is more than a beam of {self.beam} finds: lower it, or raise beam"
             )
         if self.beam % self.groups:
-            raise ValueError(f"a beam of {self.beam} cannot be shared out among {self.groups} groups equally")
+            raise ValueError(f"a beam of {self.beam} cannot be divided into {self.groups} equal groups")
         return self
 
 

@@ -120,7 +120,7 @@ class Search:
         """How many new tokens each may have."""
         limit, longest = self.stepper.limit, max(map(len, prompts))
         if limit is not None and longest > limit:
-            raise UsageError(f"a prompt has {longest} tokens, the model reads at most {limit}: shorten it")
+            raise UsageError(f"a prompt has {longest} tokens, but the model reads at most {limit}: shorten it")
         most = [self.config.max_new] * len(prompts)
         if rooms is not None:
             most = [max(1, min(room, given)) for room, given in zip(most, rooms, strict=True)]
@@ -144,8 +144,8 @@ class Search:
         aligned = isinstance(first.looked, Tensor)
         if config.coverage_penalty and not aligned:
             raise UsageError(
-                f"a coverage penalty of {config.coverage_penalty} needs to know where the model looks at its source, which "
-                f"this one does not tell: set it to 0"
+                f"a coverage penalty of {config.coverage_penalty} needs attention to the source, which this model does not "
+                f"have: set it to 0"
             )
         n, groups, each = len(prompts), config.groups, config.beam // config.groups
         tokens = SeenTokens(prompts, length, device)

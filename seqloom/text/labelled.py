@@ -71,7 +71,7 @@ def reject_bad_rows(rows: Iterator[Any], paths: Sequence[Path], what: str) -> It
         empty = False
         yield row
     if empty:
-        raise DataError(f"{', '.join(map(str, paths))}: no {what}: the files are empty")
+        raise DataError(f"{', '.join(map(str, paths))}: no {what}s: the files are empty")
 
 
 def iter_rows(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
@@ -88,10 +88,11 @@ def iter_rows(paths: Sequence[Path], task: str, need_labels: bool = True) -> Ite
                 first = first or example
                 if task == "regress" and len(example.texts) != len(first.texts):
                     raise ValueError(
-                        f'{len(example.texts)} texts, {first.place} has {len(first.texts)}: "text2" in all rows or none'
+                        f"{len(example.texts)} texts, but {first.place} has {len(first.texts)}: "
+                        'give "text2" in all rows or in none'
                     )
                 if example.id is not None and (other := seen.setdefault(str(example.id), place)) != place:
-                    raise ValueError(f"the id {example.id!r} is that of {other}, too: ids are given once")
+                    raise ValueError(f"the id {example.id!r} is also used at {other}: ids must be unique")
             except ValueError as wrong:
                 yield BadRow(place, str(wrong), known_id(row))
             else:
@@ -137,11 +138,11 @@ def text_of(row: Mapping[str, Any], name: str) -> str:
     if value is None:
         raise ValueError(f'no "{name}"')
     if not isinstance(value, str):
-        raise ValueError(f'"{name}" is no string: {_short(value)}')
+        raise ValueError(f'"{name}" is not a string: {_short(value)}')
     if not value.strip():
         raise ValueError(f'"{name}" is empty')
     if NOT_TEXT.search(value):
-        raise ValueError(f'"{name}" holds a NUL or half of a character: this is no text')
+        raise ValueError(f'"{name}" contains a NUL or an unpaired surrogate, which is not valid text')
     return value
 
 
@@ -155,7 +156,7 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, An
         return read_objects(path)
     if file_extension(path) in ("csv", "tsv"):
         return _table(path, wanted, file_extension(path))
-    raise DataError(f"{path}: no .jsonl, .csv or .tsv: labelled texts come in one of them")
+    raise DataError(f"{path}: not a .jsonl, .csv or .tsv file: give labelled texts in one of these formats")
 
 
 def fields_of(row: dict[str, Any] | str) -> dict[str, Any]:
@@ -180,9 +181,9 @@ def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[
             try:
                 value = parse_json(line)
             except (ValueError, RecursionError) as error:
-                yield place, f"no valid JSON ({error})"
+                yield place, f"not valid JSON ({error})"
             else:
-                yield place, value if isinstance(value, dict) else "no JSON object"
+                yield place, value if isinstance(value, dict) else "not a JSON object"
 
 
 class _Lines:
@@ -246,7 +247,7 @@ def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -
     names = ["text", *(["text2"] if task == "pair" or (task == "regress" and row.get("text2") is not None) else [])]
     texts = tuple(text_of(row, name) for name in names)
     if task == "classify" and row.get("text2") is not None:
-        raise ValueError('"text2" in a row to classify: two texts are the task pair')
+        raise ValueError('"text2" in a row to classify: use the task pair for two texts')
     if task == "choose":
         texts += _choices(row.get("choices"))
     label = _label(row.get("label"), task, texts[1:]) if need_labels else None
@@ -274,9 +275,9 @@ def _choices(value: Any) -> tuple[str, ...]:
         try:
             value = parse_json(value)
         except (ValueError, RecursionError):
-            raise ValueError(f'"choices" is no JSON list: {_short(value)}') from None
+            raise ValueError(f'"choices" is not a JSON list: {_short(value)}') from None
     if not isinstance(value, list) or len(value) < 2:
-        raise ValueError(f'"choices" is no list of two or more: {_short(value)}')
+        raise ValueError(f'"choices" is not a list of two or more: {_short(value)}')
     return tuple(text_of({"one of the choices": each}, "one of the choices") for each in value)
 
 
@@ -290,11 +291,11 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
         return _choice(value, choices)
     if isinstance(value, str):
         if NOT_TEXT.search(value):
-            raise ValueError('"label" holds a NUL or half of a character: this is no text')
+            raise ValueError('"label" contains a NUL or an unpaired surrogate, which is not valid text')
         return value
     if isinstance(value, bool | int):
         return json.dumps(value)
-    raise ValueError(f"the label {_short(value)} is no name of a class; numbers are learnt by the task regress")
+    raise ValueError(f"the label {_short(value)} is not the name of a class; use the task regress for numbers")
 
 
 def number_of(value: Any) -> float:
@@ -304,7 +305,7 @@ def number_of(value: Any) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"the label {_short(value)} is no finite number")
+        raise ValueError(f"the label {_short(value)} is not a finite number")
     return number
 
 
@@ -313,7 +314,7 @@ def _choice(value: Any, choices: Sequence[str]) -> int:
         same = [i for i, choice in enumerate(choices) if choice.strip() == value]
         if len(same) > 1:
             raise ValueError(
-                f"the label {_short(value)} is the text of {len(same)} choices: give the number of one, from 0"
+                f"the label {_short(value)} is the text of {len(same)} choices: give the number of one of them, counted from 0"
             )
         if same:
             return same[0]
@@ -321,7 +322,7 @@ def _choice(value: Any, choices: Sequence[str]) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(choices):
         return value
     raise ValueError(
-        f"the label {_short(value)} is not among the {len(choices)} choices: give a number from 0, or the text of one"
+        f"the label {_short(value)} is not among the {len(choices)} choices: give a number, counted from 0, or the text of one"
     )
 
 

@@ -26,7 +26,7 @@ def read_pairs(paths: Sequence[Path]) -> Iterator[TextPair]:
     if len(paths) == 2:
         return _aligned(*paths)
     if len(paths) != 1:
-        raise UsageError(f"{len(paths)} files: give two aligned ones (source, target), one .tsv, or one .jsonl")
+        raise UsageError(f"{len(paths)} files: give two aligned files (source, target), one .tsv, or one .jsonl")
     return _rows(paths[0])
 
 
@@ -48,18 +48,18 @@ def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
                 return
             wrong = None
             if len(raw) > MAX_DOCUMENT:
-                wrong = f"a line of more than {MAX_DOCUMENT // 10**6} MB: this is no line of an example"
+                wrong = f"the line is longer than {MAX_DOCUMENT // 10**6} MB: check the file"
                 while raw and not raw.endswith(b"\n"):
                     raw = opened.bytes.readline(MAX_DOCUMENT)
                 raw = b""
             elif b"\0" in raw:
-                wrong = "a NUL byte: this is no text"
+                wrong = "the line has a NUL byte: this is not a text file"
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
             try:
                 line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                wrong = f"no valid UTF-8 ({error.reason}): convert the file first"
+                wrong = f"not valid UTF-8 ({error.reason}): convert the file to UTF-8"
                 line = raw.decode("utf-8", "replace")
             yield line.rstrip("\r\n"), wrong
 
@@ -72,8 +72,8 @@ def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
             short, long, rest = (source, target, right) if a is missing else (target, source, left)
             more = number + sum(1 for _ in rest)
             raise DataError(
-                f"{short} has {number - 1:,} lines, {long} has {more:,}: aligned files have one line for each line of the "
-                f"other; find where they part"
+                f"{short} has {number - 1:,} lines, {long} has {more:,}: aligned files must have the same number of lines; "
+                f"find the first line where they differ"
             )
         yield TextPair(a, b, f"{source}:{number}")
 
@@ -81,7 +81,9 @@ def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
 def _rows(path: Path) -> Iterator[TextPair]:
     form = file_format(path)
     if form == "txt" and file_extension(path) != "tsv":
-        raise UsageError(f"{path}: one file alone must be .tsv (source, tab, target) or .jsonl: give two aligned files")
+        raise UsageError(
+            f"{path}: a single file must be .tsv (source, tab, target) or .jsonl: otherwise give two aligned files"
+        )
     for number, line in enumerate(lines(path), 1):
         place = f"{path}:{number}"
         if form == "jsonl":
@@ -90,15 +92,15 @@ def _rows(path: Path) -> Iterator[TextPair]:
             try:
                 value = parse_json(line)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{place}: no valid JSON ({error})") from error
+                raise DataError(f"{place}: not valid JSON ({error})") from error
             wanted = [value.get(key) if isinstance(value, dict) else None for key in ("source", "target")]
             if not all(isinstance(part, str) for part in wanted):
-                raise DataError(f'{place}: no object with the strings "source" and "target"')
+                raise DataError(f'{place}: not an object with the strings "source" and "target"')
             a, b = (" ".join(str(part).split("\n")) for part in wanted)
         else:
             columns = line.split("\t")
             if len(columns) != 2:
-                raise DataError(f"{place}: {len(columns)} columns: a TSV of pairs has two, source and target")
+                raise DataError(f"{place}: {len(columns)} columns, but a TSV of pairs needs two: source and target")
             a, b = columns
             if number == 1 and (a.lower(), b.lower()) == ("source", "target"):
                 continue
@@ -129,7 +131,7 @@ def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
             problems.add(f"one side has more than {LOPSIDED:g} times the words of the other", place)
         seen.add(key)
     if not words[0]:
-        raise DataError(f"{', '.join(map(str, paths))}: no pair: the files are empty")
+        raise DataError(f"{', '.join(map(str, paths))}: no pairs: the files are empty")
     sides = {
         name: {"words": sum(side), "mean": sum(side) / len(side), "longest": max(side)}
         for name, side in zip(("source", "target"), words, strict=True)

@@ -103,7 +103,7 @@ class Reader:
                 head = opened.bytes.read(_HEAD)
         form = "parquet" if head.startswith(PARQUET) else file_format(path)
         if form == "parquet" and head and not head.startswith(PARQUET):
-            raise DataError(f"{path}: no parquet file, its first bytes are {head[:4]!r}: check the name")
+            raise DataError(f"{path}: not a parquet file: its first bytes are {head[:4]!r}: check the name")
         if form != "parquet":
             check_text(path, head)
         if form == "txt":
@@ -243,7 +243,9 @@ class Reader:
     def _parquet(self, opened: InputFile) -> Iterator[Document]:
         parquet, broken = _pyarrow_parquet()
         if opened.compression:
-            raise DataError(f"{self.path}: a packed parquet file: unpack it (parquet is compressed inside already)")
+            raise DataError(
+                f"{self.path}: a compressed parquet file: decompress it (parquet is compressed inside already)"
+            )
         number = 0
         try:
             file = parquet.ParquetFile(opened.bytes)
@@ -265,7 +267,7 @@ class Reader:
                         yield document
         except (OSError, ValueError, broken) as error:
             detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{self.path}:{number + 1}: damaged parquet file ({detail}): get it again") from error
+            raise DataError(f"{self.path}:{number + 1}: damaged parquet file ({detail}): download it again") from error
 
 
 def has_lone_surrogate(text: str) -> bool:

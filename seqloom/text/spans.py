@@ -47,7 +47,7 @@ def iter_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator
             try:
                 question = _question(row, paragraph, place, need_answers)
                 if seen.setdefault(question.id, place) != place:
-                    raise ValueError(f"this id is that of {seen[question.id]}, too: ids are given once")
+                    raise ValueError(f"this id is also used at {seen[question.id]}: ids must be unique")
             except ValueError as error:
                 yield BadRow(place, str(error))
             else:
@@ -87,7 +87,7 @@ def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
         wrong = [id_ for id_, text in value.items() if not isinstance(text, str)] if isinstance(value, dict) else [""]
         if wrong:
             raise DataError(
-                f"{path}: {wrong[0]!r} has no text: predictions are {{id: answer}}, or jsonl with id and answer"
+                f"{path}: {wrong[0]!r} has no answer text: predictions are {{id: answer}}, or jsonl with id and answer"
             )
         return value, None
     for place, row in read_objects(path):
@@ -95,7 +95,7 @@ def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
             fields = fields_of(row)
             id_, answer = text_of(fields, "id"), fields.get("answer")
             if not isinstance(answer, str):
-                raise ValueError('no string "answer": an empty one is no answer')
+                raise ValueError('"answer" is not a string: give an empty one for no answer')
             if id_ in answers:
                 raise ValueError(f"the id {id_!r} is given twice")
             answers[id_] = answer
@@ -124,23 +124,23 @@ def _json(path: Path) -> Any:
         check_text(path, opened.bytes.peek(1 << 12))
         raw = opened.bytes.read(MAX_FILE + 1)
     if len(raw) > MAX_FILE:
-        raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split it by articles")
+        raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split the file by articles")
     try:
         return parse_json(raw)
     except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError, too
-        raise DataError(f"{path}: no valid JSON ({error}): questions come in the files of SQuAD") from None
+        raise DataError(f"{path}: not valid JSON ({error}): questions must be in the JSON format of SQuAD") from None
 
 
 def _list(value: Any, name: str, place: str) -> list[Any]:
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, list):
-        raise DataError(f'{place}: no list "{name}": questions come in the files of SQuAD')
+        raise DataError(f'{place}: no list "{name}": questions must be in the JSON format of SQuAD')
     return found
 
 
 def _question(row: Any, paragraph: dict[str, Any], place: str, need_answers: bool) -> Question:
     if not isinstance(row, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     id_, question, context = text_of(row, "id"), text_of(row, "question"), text_of(paragraph, "context")
     impossible = row.get("is_impossible", False)
     if not need_answers:
@@ -149,7 +149,7 @@ def _question(row: Any, paragraph: dict[str, Any], place: str, need_answers: boo
         raise ValueError(f'"is_impossible" is neither true nor false: {impossible!r}')
     answers = row.get("answers", [])
     if not isinstance(answers, list):
-        raise ValueError('"answers" is no list')
+        raise ValueError('"answers" is not a list')
     if impossible == bool(answers):
         raise ValueError(
             f"{len(answers)} answers, and is_impossible is {str(impossible).lower()}: one of the two is wrong"
@@ -159,11 +159,11 @@ def _question(row: Any, paragraph: dict[str, Any], place: str, need_answers: boo
 
 def _answer(answer: Any, context: str) -> tuple[str, int]:
     if not isinstance(answer, dict):
-        raise ValueError("an answer is no JSON object")
+        raise ValueError("an answer is not a JSON object")
     text, start = text_of(answer, "text"), answer.get("answer_start")
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise ValueError(f'"answer_start" of {text!r} is no place in the paragraph: {start!r}')
+        raise ValueError(f'"answer_start" of {text!r} is not a position in the paragraph: {start!r}')
     there = context[start : start + len(text)]
     if there != text:
-        raise ValueError(f"the answer {text!r} is not at character {start}, where {there!r} stands")
+        raise ValueError(f"the answer {text!r} is not at character {start}: the paragraph has {there!r} there")
     return text, start

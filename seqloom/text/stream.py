@@ -128,7 +128,7 @@ class _DecompressedFile(_WrappedFile):
             data = self._next(len(view))
         except (zlib.error, lzma.LZMAError, EOFError) as error:
             raise DataError(
-                f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again"
+                f"{self._path}: damaged or truncated ({error}): decompress it yourself or download it again"
             ) from None
         self._out += len(data)
         check_growth(self._path, self._out, self._file.tell())
@@ -173,8 +173,8 @@ class _RecodedFile(_WrappedFile):
                 self._waiting = self._decoder.decode(block, final=not block).encode("utf-8", "surrogatepass")
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{self._path}: byte {self._read + error.start:,} is no {self._encoding} ({error.reason}): give another "
-                    f"--encoding"
+                    f"{self._path}: byte {self._read + error.start:,} is not valid {self._encoding} ({error.reason}): give "
+                    "another --encoding"
                 ) from None
             self._read += len(block)
             if not block:
@@ -209,10 +209,10 @@ def guess_encoding(sample: bytes) -> str:
 
 def check_growth(path: Path, unpacked: int, packed: int) -> None:
     if unpacked > MAX_BYTES:
-        raise DataError(f"{path}: unpacks to more than {MAX_BYTES >> 30} GB: split it into smaller files")
+        raise DataError(f"{path}: decompresses to more than {MAX_BYTES >> 30} GB: split it into smaller files")
     if unpacked > FREE_BYTES and unpacked > MAX_RATIO * max(packed, 1):
         raise DataError(
-            f"{path}: unpacks to more than {MAX_RATIO} times its size: that is no ordinary text; unpack it yourself"
+            f"{path}: decompresses to more than {MAX_RATIO} times its size, which is unusual for text: decompress it yourself"
         )
 
 
@@ -260,13 +260,11 @@ def check_text(path: Path, head: bytes) -> None:
     """Refuses a file whose beginning is no text, and says what it is."""
     for magic, name in _BINARY.items():
         if head.startswith(magic):
-            raise DataError(
-                f"{path}: binary file at offset 0, this looks like {name}: text, jsonl or parquet is needed"
-            )
+            raise DataError(f"{path}: binary file at offset 0, this looks like {name}: give text, jsonl or parquet")
     nuls = head.count(b"\0")
     if nuls >= 8 and nuls * 1000 > len(head):
         first = head.index(b"\0")
-        raise DataError(f"{path}: binary file, first NUL byte at offset {first}: text, jsonl or parquet is needed")
+        raise DataError(f"{path}: binary file, first NUL byte at offset {first}: give text, jsonl or parquet")
 
 
 def _zstandard() -> Any:

@@ -107,7 +107,7 @@ def iter_sentences(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Se
             if isinstance(found, Sentence) and found.id is not None:
                 first = seen.setdefault(str(found.id), found.place)
                 if first != found.place:
-                    found = BadRow(found.place, f"the id {found.id!r} is that of {first}, too: ids are given once")
+                    found = BadRow(found.place, f"the id {found.id!r} is also used at {first}: ids must be unique")
             yield found
 
 
@@ -117,7 +117,7 @@ def _rows(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
     if not need_tags and file_extension(path) not in COLUMNS:
         head = (line for line, _ in itertools.islice(lines_with_errors(path), HEAD))
         if not has_columns(head):
-            say(f"{path}: read as plain sentences, one a line (words with columns have one word a line)")
+            say(f"{path}: read as plain sentences, one per line (files with columns have one word per line)")
             return _sentences(path)
     return _columns(path, need_tags)
 
@@ -161,9 +161,11 @@ def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
         if wrong is None and need_tags:
             width = width or len(parts)
             if len(parts) < 2:
-                wrong = "one column: a line has a word first and its tag last"
+                wrong = "one column: a line needs a word first and its tag last"
             elif len(parts) != width:
-                wrong = f"{len(parts)} columns, the first word of the sentence has {width}: a word or a tag is missing"
+                wrong = (
+                    f"{len(parts)} columns, but the first word of the sentence has {width}: a word or a tag is missing"
+                )
         if wrong is not None:
             bad = bad or BadRow(f"{path}:{number}", wrong)
             continue
@@ -196,7 +198,7 @@ def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
     words = _strings(row, "words")
     tags = _strings(row, "tags") if need_tags else []
     if need_tags and len(words) != len(tags):
-        raise ValueError(f"{len(words)} words and {len(tags)} tags")
+        raise ValueError(f"{len(words)} words but {len(tags)} tags")
     if not words and not need_tags:
         raise ValueError('"words" is empty')
     return Sentence(words, tags, place, id=id_of(row))
@@ -205,12 +207,12 @@ def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
 def _strings(row: Mapping[str, Any], name: str) -> list[str]:
     value = row.get(name)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(f'"{name}" is no list of strings')
+        raise ValueError(f'"{name}" is not a list of strings')
     for i, each in enumerate(value, 1):
         if not each:
             raise ValueError(f'number {i} of "{name}" is empty')
         if NOT_TEXT.search(each):
-            raise ValueError(f'half of a character, or a NUL, in number {i} of "{name}": this is no text')
+            raise ValueError(f'number {i} of "{name}" contains a NUL or an unpaired surrogate, which is not valid text')
     return value
 
 

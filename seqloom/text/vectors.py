@@ -27,17 +27,19 @@ def read_vectors(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
             continue
         width = width or len(parts) - 1
         if width < 1 or len(parts) <= width:
-            raise DataError(f"{place}: {len(parts) - 1} numbers, the first line has {width}: a word and its numbers")
+            raise DataError(
+                f"{place}: {len(parts) - 1} numbers, but the first line has {width}: give a word and its numbers on each line"
+            )
         word = " ".join(parts[:-width])
         if word not in wanted or word in found:
             continue
         try:
             vector = np.array(parts[-width:], np.float64).astype(np.float32)
         except ValueError:
-            raise DataError(f"{place}: what stands behind the word {word[:50]!r} are no {width} numbers") from None
+            raise DataError(f"{place}: the word {word[:50]!r} is not followed by {width} numbers") from None
         if not np.isfinite(vector).all():
             raise DataError(f"{place}: a number of the word {word[:50]!r} is not finite")
         found[word] = vector
     if not width:
-        raise DataError(f"{path}: no vector: the file is empty")
+        raise DataError(f"{path}: no vectors: the file is empty")
     return found

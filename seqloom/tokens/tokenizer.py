@@ -140,14 +140,14 @@ class Tokenizer:
             raise ModelError(f"{path}: no such tokenizer file: 'seqloom prepare' writes one as tokenizer.json")
         with explained(path):
             if path.stat().st_size > SIZE_LIMIT:
-                raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB: this is no tokenizer.json")
+                raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB, too large for a tokenizer.json")
             raw = path.read_bytes()
         try:
             data = parse_json(raw)
         except (ValueError, RecursionError) as error:
-            raise ModelError(f"{path} is no valid JSON: {error}") from error
+            raise ModelError(f"{path} is not valid JSON: {error}") from error
         if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-            raise ModelError(f"{path} is no tokenizer.json: it has no 'model'")
+            raise ModelError(f"{path} is not a tokenizer.json: it has no 'model'")
         return cls(data, str(path))
 
     def save(self, path: Path | str) -> None:
@@ -193,7 +193,7 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError):
             for text in texts:
                 if any("\ud800" <= c <= "\udfff" for c in text):
-                    raise DataError(f"{text[:60]!a} holds half a character: this is no text") from None
+                    raise DataError(f"{text[:60]!a} contains an unpaired surrogate, which is not valid text") from None
             raise
 
     def _encode_batch(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
@@ -268,7 +268,7 @@ class Tokenizer:
             word = next((word for part in parts for word, _ in part if self._is_unknown(word)), str(error))
             raise DataError(
                 f"the text has {word[:50]!r}, which is not in the vocabulary, and this tokenizer has no token for unknown "
-                f"words: take one that has '{UNKNOWN}', or learn one from this text"
+                f"words: use a tokenizer that has '{UNKNOWN}', or learn one from this text"
             ) from error
 
     def _is_unknown(self, word: str) -> bool:

@@ -117,8 +117,10 @@ def test_a_language_is_read_on_where_the_epoch_before_has_left_it():
 
 
 def test_a_language_that_begins_anew_is_noticed(monkeypatch):
-    between = module.between
-    monkeypatch.setattr(module, "between", lambda each, seed, begin, end: between(each, seed, 0.0, end - begin))
+    batches_between = module.batches_between
+    monkeypatch.setattr(
+        module, "batches_between", lambda each, seed, begin, end: batches_between(each, seed, 0.0, end - begin)
+    )
     with pytest.raises(AssertionError):
         reads_on()
 

@@ -241,7 +241,7 @@ def test_the_length_of_a_pair_does_not_tell_whether_it_follows():
 
 def test_planted_partners_of_any_length_are_noticed(monkeypatch):
     monkeypatch.setattr(
-        module, "partners", lambda documents, lengths, *rest: find_partners(documents, 0 * lengths, *rest)
+        module, "find_partners", lambda documents, lengths, *rest: find_partners(documents, 0 * lengths, *rest)
     )
     with pytest.raises(AssertionError):
         lengths_tell_nothing()

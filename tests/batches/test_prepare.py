@@ -77,7 +77,9 @@ def test_a_vocabulary_without_unk(kind: str, tmp_path: Path) -> None:
     known = prepare([path], tmp_path / "known", from_tokenizer=tmp_path / "tokenizer.json")
     assert known.splits["train"].unknown == 0
     (tmp_path / "b.txt").write_text("the cat sat\n\nthe häßlich dog sat\n")
-    with pytest.raises(DataError, match=r"has '(häßlich|ä)'.*no token for unknown words: take one that has '<unk>'"):
+    with pytest.raises(
+        DataError, match=r"has '(häßlich|ä)'.*no token for unknown words: use a tokenizer that has '<unk>'"
+    ):
         prepare([tmp_path / "b.txt"], tmp_path / "out", from_tokenizer=tmp_path / "tokenizer.json")
     assert not (tmp_path / "out" / MANIFEST).exists()
 

@@ -79,7 +79,7 @@ def test_bad_input_is_one_line_with_the_right_code(
     bad.write_bytes(b"")
     fails(capsys, 3, "empty", "prepare", bad, "--out", out)
     bad.write_bytes(b"\n \n")
-    fails(capsys, 3, "no usable document", "prepare", bad, "--out", out)
+    fails(capsys, 3, "no usable documents", "prepare", bad, "--out", out)
     bad.write_bytes(b"\x7fELF" + bytes(1000))
     fails(capsys, 3, "binary file at offset 0", "prepare", bad, "--out", out)
     bad.write_bytes(b"text" + bytes(1000))

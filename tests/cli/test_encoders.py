@@ -78,7 +78,7 @@ def test_a_line_that_does_not_fit_is_named(runs, command, tmp_path, capsys):
     long.write_text("the cat\n" * 300 + "the " * 31 + "\n", encoding="utf-8")
     rest = ("--out", tmp_path / "a.npz") if command == "embed" else ()
     code, _, err = call(capsys, command, runs["bert-tiny"], long, *rest)
-    assert code == 3 and "long.txt:301 has 31 tokens and 2 around them, the model reads 32" in err
+    assert code == 3 and "long.txt:301 has 31 tokens and 2 special tokens, but the model reads at most 32" in err
     assert not (tmp_path / "a.npz").exists() and [path.name for path in tmp_path.iterdir()] == ["long.txt"]
 
 

@@ -148,7 +148,7 @@ def test_a_json_object_is_printed_whole_or_not_at_all(runs, in_memory, tmp_path,
     assert code == 0 and [row["text"] for row in json.loads(out)["lines"]] == lines
     (tmp_path / "a.txt").write_bytes("\n".join(lines).encode() + b"\n\xff\n")
     code, out, err = call(capsys, "score", runs["lstm-tiny"], tmp_path / "a.txt", "--json")
-    assert (code, out) == (3, "") and "a.txt:301: no valid UTF-8" in err
+    assert (code, out) == (3, "") and "a.txt:301: not valid UTF-8" in err
 
 
 def test_score_of_bad_input(runs, tmp_path, capsys):

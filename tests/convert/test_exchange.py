@@ -135,7 +135,7 @@ def test_a_discriminator_judges_as_theirs(folders):
     replaced = torch.randint(0, 2, kept.shape)
     expected = theirs(**given, labels=replaced)
     with torch.no_grad():
-        odds = learner.loss(learner.backbone(example.batch).hidden)
+        odds = learner.discriminate(learner.backbone(example.batch).hidden)
     torch.testing.assert_close(odds, expected.logits[kept], rtol=0, atol=1e-5)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(odds, replaced[kept].float())
     assert loss.item() == pytest.approx(expected.loss.item(), abs=1e-5)

@@ -42,8 +42,8 @@ def test_columns_and_rows(tmp_path):
     [
         ("a.conll", "word O\nalone\n", "a.conll:2: one column"),
         ("a.jsonl", '{"words": ["a"], "tags": []}\n', "a.jsonl:1: 1 words and 0 tags"),
-        ("a.jsonl", '{"words": "a", "tags": []}\n', 'a.jsonl:1: "words" is no list'),
-        ("a.jsonl", "{", "a.jsonl:1: no valid JSON"),
+        ("a.jsonl", '{"words": "a", "tags": []}\n', 'a.jsonl:1: "words" is not a list'),
+        ("a.jsonl", "{", "a.jsonl:1: not valid JSON"),
     ],
 )
 def test_what_is_no_tagged_text_is_named_by_its_line(tmp_path, name, text, message):

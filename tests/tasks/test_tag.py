@@ -451,10 +451,10 @@ GOOD = "mr O\nanna B-PER\n\nsees O\n"
     [
         (GOOD, "mr O\nanna B-LOC\n", "valid.conll:2: the tag 'B-LOC' is not in the training files (O, B-PER, I-PER)"),
         ("mr O\nanna O\n", GOOD, "train.conll:1: every word has the tag 'O': there is nothing to tell"),
-        ("mr X O\nanna O\n", GOOD, "train.conll:2: 2 columns, the first word of the sentence has 3"),
+        ("mr X O\nanna O\n", GOOD, "train.conll:2: 2 columns, but the first word of the sentence has 3"),
         ("mr O\nanna\n", GOOD, "train.conll:2: one column"),
-        ("", GOOD, "train.conll: no sentence: the files are empty"),
-        (GOOD, "", "valid.conll: no sentence: the files are empty"),
+        ("", GOOD, "train.conll: no sentences: the files are empty"),
+        (GOOD, "", "valid.conll: no sentences: the files are empty"),
         ("mr O\nanna NN\nx B-PER\n", GOOD, "train.conll:2: the tag 'NN' is neither O nor of the form B-kind"),
     ],
 )
@@ -552,5 +552,5 @@ def test_a_tag_that_the_scheme_has_may_come_later():
 def test_ids_are_given_once(tmp_path):
     row = '{"id": 7, "words": ["a"], "tags": ["O"]}\n'
     (tmp_path / "a.jsonl").write_text(row + "\n" + row)
-    with pytest.raises(DataError, match=r"a.jsonl:3: the id 7 is that of .*a.jsonl:1"):
+    with pytest.raises(DataError, match=r"a.jsonl:3: the id 7 is also used at .*a.jsonl:1"):
         list(read_tagged([tmp_path / "a.jsonl"]))

@@ -143,7 +143,7 @@ def test_parquet(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="damaged parquet"):
         texts(path)
     path.write_bytes(b"text")
-    with pytest.raises(DataError, match="no parquet file"):
+    with pytest.raises(DataError, match="not a parquet file"):
         texts(path)
 
 
