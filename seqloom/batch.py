@@ -6,11 +6,13 @@ Letters, the same in every file:
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
+
+from seqloom.config import named_object
 
 IGNORE = -100  # the target of a place that is not to be predicted
 
@@ -90,13 +92,15 @@ class Excerpt(NamedTuple):
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.targets != IGNORE])
         tokens = int(lengths.sum())
-        return Sizes(tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths.tolist()))
+        return Sizes(
+            tokens, int((lengths * lengths).sum()), tokens, tokens, lengths=tuple(lengths[lengths > 0].tolist())
+        )
 
 
 class Pair(NamedTuple):
     """Texts and what they are turned into: N sources, and as many targets with the token that follows each of theirs."""
 
-    source: Ragged
+    source: Any  # Borders: a Ragged of tokens, or whatever else its encoder reads, image regions for one
     target: Ragged
     targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
 
@@ -118,8 +122,8 @@ class Pair(NamedTuple):
             int(sources.sum()),
             int((sources * sources).sum()),
             int((sources * lengths).sum()),
-            tuple(lengths.tolist()),
-            tuple(sources.tolist()),
+            tuple(lengths[lengths > 0].tolist()),
+            tuple(sources[sources > 0].tolist()),
         )
 
 
@@ -171,7 +175,7 @@ class Labelled(NamedTuple):
         lengths = torch.bincount(self.batch.owner[self.real])
         told = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
         pairs = int((lengths * lengths).sum())
-        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths.tolist()))
+        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths[lengths > 0].tolist()))
 
 
 class State(NamedTuple):
@@ -227,6 +231,10 @@ class Output(NamedTuple):
     # when maps=True, one a layer that looks at a context: how much each token looks at each place of its source, (T, H, S)
     # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
     cross: tuple[Tensor, ...] = ()
+    query: Tensor | None = None  # (T, D) a second stream, which has not seen the token of its own place
+    penalty: Tensor | None = (
+        None  # () a sum that is learnt from beside the objective: of experts, attention, relaxation
+    )
 
 
 class Edit(NamedTuple):
@@ -244,6 +252,15 @@ class Loss(NamedTuple):
     # more sums over the same targets; "penalty": that part of the total which is learnt from, but not reported
     logs: dict[str, Tensor] = {}  # noqa: RUF012
     carry: State | None = None  # handed to the next batch of the same streams
+
+
+def with_penalty(loss: Loss, output: Output) -> Loss:
+    """What a body adds to whatever is learnt from it; it is learnt from and not reported."""
+    if output.penalty is None:
+        return loss
+    before = loss.logs.get("penalty", 0.0)
+    logs = loss.logs | {"penalty": before + output.penalty.detach()}
+    return loss._replace(total=loss.total + output.penalty, logs=logs)
 
 
 class Vocabulary(Protocol):
@@ -265,29 +282,56 @@ class Vocabulary(Protocol):
         """The one that stands for a hidden word. ModelError where there is none."""
 
 
+class Lineage(NamedTuple):
+    """Where a model comes from."""
+
+    paper: str
+    year: int
+    kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
+
+
+class HeadStyle(NamedTuple):
+    """How the layers that objectives and tasks put on top of a model are made, so that they fit it."""
+
+    pooling: str = "last"  # where a whole sequence is read: "first", "last", "mean" or "max"
+    # of a layer between the model and the label layer of whole texts; none: there is no such layer
+    hidden_activation: str = ""
+    activation: str = "gelu"
+    eps: float = 1e-5  # of norms
+
+
 class Backbone(nn.Module):
     """Ends at hidden states. What is predicted from them belongs to an objective or a task."""
 
     dim: int
     max_len: int | None = None  # the longest context that it can take in; None: no limit
     causal: bool = True
-    recurrent: bool = False  # True: it carries a state of constant size from batch to batch
-    counted: bool = False  # True: it learns by counting, and has no parameters to follow a gradient
-    pretrains: bool = True  # False: it learns from labelled examples, and not from plain text
-    summary: str = "last"  # where a task reads a whole sequence: "first", "last" or "mean"
+    carries: bool = False  # True: a state of constant size goes from batch to batch
+    recurrent: bool = False  # True: one step after the other, and what it remembers is a hidden state
+    learns_from: Literal["text", "counts", "labels"] = (
+        "text"  # counts of text have no gradient; labels: it is not pre-trained
+    )
+    segment_kind: Literal["", "texts", "languages"] = (
+        ""  # what its segments tell apart, the two texts of a pair or languages
+    )
+    head_style: HeadStyle = HeadStyle()
+    lineage: Lineage
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
-    paper: str
-    year: int
-    gates: tuple[tuple[str, ...], ...] = ()  # of each layer, the names of what maps=True shows; none: attention weights
-    characters: int = 0  # that it reads of a word; 0: it knows words by their ids
-    pooler: nn.Module | None  # of those that read in both directions: `pooled` of it stands for a whole text
-    activation: str = "gelu"  # and
-    eps: float = 1e-5  # of its norms: what is put on top of it has the same
-    parted: bool = False  # its segments tell the first text of a pair from the second
-    # the activation of a layer between its body and what tells labels of whole texts; none: there is no such layer
-    summarised: str = ""
-    language_embeddings: bool = False  # True: a segment is a language
-    kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """How a size of it is trained unless somebody says otherwise: the sections of a recipe beside [model]."""
+        raise NotImplementedError
+
+    @property
+    def gates(self) -> tuple[tuple[str, ...], ...]:
+        """Of each layer, the names of what maps=True shows; none: attention weights."""
+        return ()
+
+    @property
+    def characters(self) -> int:
+        """That it reads of a word; 0: it knows words by their ids."""
+        return 0
 
     @property
     def table(self) -> nn.Embedding | None:
@@ -309,6 +353,15 @@ class Backbone(nn.Module):
         maps: bool = False,
     ) -> Output:
         raise NotImplementedError
+
+    def surround(
+        self, first: int, separator: int, end: int, extract: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The special tokens that texts of a task have before the first, between two and behind the last. extract: what a model
+        that reads from left to right ends them with."""
+        if self.causal:
+            return (end,), (separator,), (extract,)
+        return (first,), (separator,) if self.segment_kind == "texts" else (separator, separator), (separator,)
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         """The state of n sequences that have read nothing yet and will read at most max_len tokens."""
@@ -338,16 +391,25 @@ class EncoderDecoder(nn.Module):
     dim: int
     max_len: int | None = None  # of a source and of a target, if there is a limit
     aligned: bool = True  # it tells where it looks: Output.cross
-    kind: str = "encoder–decoder"
     causal = True
-    recurrent = counted = False  # nothing is carried from batch to batch
+    recurrent = carries = False  # nothing is carried from batch to batch
+    learns_from = "labels"
     characters = 0
     presets: ClassVar[dict[str, dict[str, Any]]]
-    paper: str
-    year: int
+    lineage: Lineage
 
-    def encode(self, source: Ragged) -> Context:
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """How a size of it is trained unless somebody says otherwise: the sections of a recipe beside [model]."""
         raise NotImplementedError
+
+    def encode(self, source: Any) -> Context:
+        raise NotImplementedError
+
+    def view(self, part: str) -> Backbone:
+        """Itself as a Backbone that reads a text: "encoder", the encoder's states, or "whole", the decoder's after both have
+        read it (blocks/views.py)."""
+        return named_object("seqloom.blocks.views:VIEWS")[part](self)
 
     def forward(self, pair: Pair, *, layers: bool = False, maps: bool = False) -> Output:
         return self.decoder(pair.target, context=self.encode(pair.source), layers=layers, maps=maps)
@@ -428,10 +490,10 @@ class Objective(Learner):
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """Whether models of this kind can learn by it."""
-        return issubclass(model, Backbone) and not model.counted and model.pretrains
+        return issubclass(model, Backbone) and model.learns_from == "text"
 
     def start(self, n: int) -> State | None:
-        return self.backbone.start(n, 0) if self.backbone.recurrent else None
+        return self.backbone.start(n, 0) if self.backbone.carries else None
 
 
 class Task(Learner):
@@ -450,7 +512,19 @@ def select(state: Tree, index: Tensor) -> Tree:
     return pytree.tree_map_only(Tensor, lambda t: t.index_select(0, index), state)
 
 
-def join(fresh: Tree, carried: Tree, joints: Joints) -> Tree:
+def join(first: Tree, second: Tree) -> Tree:
+    """The sequences of one state, and behind them those of another of the same model. Caches have room for the longer one."""
+
+    def joined(a: Any, b: Any) -> Any:
+        if isinstance(a, Cache):
+            capacity = max(a.kept.shape[1], b.kept.shape[1])
+            return Cache(torch.cat((widen(a, capacity).kept, widen(b, capacity).kept)))
+        return torch.cat((a, b.to(a.dtype)))
+
+    return pytree.tree_map(joined, first, second, is_leaf=lambda part: isinstance(part, Cache))
+
+
+def join_streams(fresh: Tree, carried: Tree, joints: Joints) -> Tree:
     """The state of all sequences of a batch: that of a stream for those that go on with one, a fresh one for the others."""
 
     def joined(new: Tensor, old: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Charts and pages without script, font or link outside: SVG and HTML as plain strings."""
+"""Self-contained charts and pages, without scripts, fonts or external links: SVG and HTML as plain strings."""
 
 import html
 import math
@@ -32,8 +32,8 @@ svg { width: 100%; height: auto } svg text { fill: currentColor; font: 12px syst
 class Curve(NamedTuple):
     name: str
     points: list[tuple[float, float]]
-    dash: str = ""  # SVG's pattern of a line that is not drawn through
-    spread: Sequence[tuple[float, float]] = ()  # lowest and highest of each point, where that is known
+    dash: str = ""  # SVG's stroke-dasharray; a solid line unless given
+    spread: Sequence[tuple[float, float]] = ()  # the lowest and highest value at each point, where known
 
 
 def page(title: str, parts: Sequence[str]) -> str:
@@ -53,85 +53,115 @@ def escaped(text: str) -> str:
 INTERVAL = re.compile(r"± \S+( [★☆])?|\[[^]]*\]")
 
 
-def unbroken(found: re.Match[str]) -> str:
+def keep_together(found: re.Match[str]) -> str:
     return found[0].replace(" ", "\u00a0")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], colour: dict[str, str] | None = None) -> str:
-    """colour: of rows by their first cell, where they have one."""
+    """colour: of rows, by their first cell."""
     head = "".join(f"<th>{escaped(cell)}</th>" for cell in header)
     body = ""
     for row in rows:
         shade = (colour or {}).get(row[0])
         swatch = f'<span class="swatch" style="background:{shade}"></span>' if shade else ""
-        # an interval is not torn apart
-        cells = "".join(f"<td>{INTERVAL.sub(unbroken, escaped(cell))}</td>" for cell in row[1:])
+        # no line break inside an interval
+        cells = "".join(f"<td>{INTERVAL.sub(keep_together, escaped(cell))}</td>" for cell in row[1:])
         body += f"<tr><td>{swatch}{escaped(row[0])}</td>{cells}</tr>"
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
+WIDTH, HEIGHT = 860, 370  # of a chart
+LEFT, RIGHT, BOTTOM, TOP = 56, 12, 40, 24  # its margins
+
+
+class Axes(NamedTuple):
+    """The part of the plane that a chart shows, and where its points are on the picture."""
+
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+    log_x: bool = False  # x is a logarithm to base 10
+
+    def place(self, x: float, y: float) -> str:
+        across = LEFT + (x - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        up = HEIGHT - BOTTOM - (y - self.y0) / (self.y1 - self.y0) * (HEIGHT - BOTTOM - TOP)
+        return f"{across:.1f},{up:.1f}"
+
+
 def chart(x_name: str, y_name: str, curves: Sequence[Curve], colour: dict[str, str], log_x: bool = False) -> str:
-    """Lines over two linear axes, as SVG; a curve of one point is a dot with its name beside it. log_x: what is on the x axis
-    grows by factors."""
+    """Curves over two axes, as SVG; a curve of one point is a dot with its name beside it. log_x: a logarithmic x axis."""
     if log_x:
         positive = [(curve, [(x, y) for x, y in curve.points if x > 0]) for curve in curves]
         curves = [curve._replace(points=[(math.log10(x), y) for x, y in points]) for curve, points in positive]
-    width, height, left, bottom, top = 860, 370, 56, 40, 24
-    xs = [x for curve in curves for x, _y in curve.points]
-    ys = [y for curve in curves for _x, y in curve.points] + [
-        y for curve in curves for pair in curve.spread for y in pair
-    ]
-    if not xs:
+    axes = fit_axes(curves, log_x)
+    if axes is None:
         return "<p>no measurements</p>"
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(y_name)} against {escaped(x_name)}">',
+        *draw_grid(axes, x_name, y_name),
+    ]
+    for curve in curves:
+        draw = draw_dot if len(curve.points) == 1 else draw_curve
+        parts += draw(curve, axes, colour.get(curve.name, COLOURS[0]))
+    return "".join(parts) + "</svg>"
+
+
+def fit_axes(curves: Sequence[Curve], log_x: bool) -> Axes | None:
+    """Axes that show all curves; None where there is no point."""
+    xs = [x for curve in curves for x, _y in curve.points]
+    ys = [y for curve in curves for _x, y in curve.points]
+    ys += [y for curve in curves for pair in curve.spread for y in pair]
+    if not xs:
+        return None
     x0, x1, y0, y1 = min(xs), max(xs), min(ys), max(ys)
     x1, y1 = x1 + (x1 == x0), y1 + (y1 == y0)
     if any(len(curve.points) == 1 for curve in curves):  # a dot on the edge would be cut off
         spare_x, spare_y = 0.06 * (x1 - x0), 0.06 * (y1 - y0)
         x0, x1, y0, y1 = x0 - spare_x, x1 + spare_x, y0 - spare_y, y1 + spare_y
+    return Axes(x0, x1, y0, y1, log_x)
 
-    def place(x: float, y: float) -> str:
-        across = left + (x - x0) / (x1 - x0) * (width - left - 12)
-        up = height - bottom - (y - y0) / (y1 - y0) * (height - bottom - top)
-        return f"{across:.1f},{up:.1f}"
 
-    parts = [
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(y_name)} against {escaped(x_name)}">'
-    ]
+def draw_grid(axes: Axes, x_name: str, y_name: str) -> list[str]:
+    """Five values on each axis, and the names of both."""
+    parts, right = [], WIDTH - RIGHT
     for i in range(5):
-        value = y0 + (y1 - y0) * i / 4
-        at = place(x0, value).split(",")[1]
-        parts.append(f'<line x1="{left}" x2="{width - 12}" y1="{at}" y2="{at}" stroke="currentColor" opacity=".15"/>')
-        parts.append(f'<text x="{left - 8}" y="{at}" text-anchor="end" dominant-baseline="middle">{value:.4g}</text>')
-        value = x0 + (x1 - x0) * i / 4
-        at, told = place(value, y0).split(",")[0], 10**value if log_x else value
+        value = axes.y0 + (axes.y1 - axes.y0) * i / 4
+        at = axes.place(axes.x0, value).split(",")[1]
+        parts.append(f'<line x1="{LEFT}" x2="{right}" y1="{at}" y2="{at}" stroke="currentColor" opacity=".15"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{at}" text-anchor="end" dominant-baseline="middle">{value:.4g}</text>')
+        value = axes.x0 + (axes.x1 - axes.x0) * i / 4
+        at, label = axes.place(value, axes.y0).split(",")[0], 10**value if axes.log_x else value
         anchor = "start" if i == 0 else "end" if i == 4 else "middle"
-        parts.append(
-            f'<text x="{at}" y="{height - bottom + 18}" text-anchor="{anchor}">{human(told, ".3g", ".3g")}</text>'
-        )
-    parts.append(f'<text x="{width - 12}" y="{height - 4}" text-anchor="end">{escaped(x_name)}</text>')
-    parts.append(f'<text x="{left}" y="12">{escaped(y_name)}</text>')
-    for curve in curves:
-        line = " ".join(place(x, y) for x, y in curve.points)
-        stroke = colour.get(curve.name, COLOURS[0])
-        if len(curve.points) == 1:
-            across, up = line.split(",")
-            aside, anchor = (-9, "end") if float(across) > 0.8 * width else (9, "start")
-            parts += [
-                f'<circle cx="{across}" cy="{up}" r="5" fill="{stroke}"/>',
-                f'<text x="{float(across) + aside:.1f}" y="{up}" text-anchor="{anchor}" dominant-baseline="middle">'
-                f"{escaped(curve.name)}</text>",
-            ]
-            continue
-        dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2"{dash}/>')
-        for (x, _y), ends in zip(curve.points, curve.spread, strict=False):
-            line = " ".join(place(x, end) for end in ends)
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="6" opacity=".35"/>')
-    return "".join(parts) + "</svg>"
+        base = HEIGHT - BOTTOM + 18
+        parts.append(f'<text x="{at}" y="{base}" text-anchor="{anchor}">{human(label, ".3g", ".3g")}</text>')
+    parts.append(f'<text x="{right}" y="{HEIGHT - 4}" text-anchor="end">{escaped(x_name)}</text>')
+    parts.append(f'<text x="{LEFT}" y="12">{escaped(y_name)}</text>')
+    return parts
+
+
+def draw_dot(curve: Curve, axes: Axes, stroke: str) -> list[str]:
+    across, up = axes.place(*curve.points[0]).split(",")
+    aside, anchor = (-9, "end") if float(across) > 0.8 * WIDTH else (9, "start")
+    return [
+        f'<circle cx="{across}" cy="{up}" r="5" fill="{stroke}"/>',
+        f'<text x="{float(across) + aside:.1f}" y="{up}" text-anchor="{anchor}" dominant-baseline="middle">'
+        f"{escaped(curve.name)}</text>",
+    ]
+
+
+def draw_curve(curve: Curve, axes: Axes, stroke: str) -> list[str]:
+    line = " ".join(axes.place(x, y) for x, y in curve.points)
+    dash = f' stroke-dasharray="{curve.dash}"' if curve.dash else ""
+    parts = [f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="2"{dash}/>']
+    for (x, _y), ends in zip(curve.points, curve.spread, strict=False):
+        line = " ".join(axes.place(x, end) for end in ends)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{stroke}" stroke-width="6" opacity=".35"/>')
+    return parts
 
 
 def bars(names: Sequence[str], shares: Sequence[float], name: str) -> str:
-    """Shares from 0 to 1 as bars from left to right, as SVG."""
+    """Fractions from 0 to 1 as horizontal bars, as SVG."""
     width, height, left = 560, 24, 130
     longest = max([*shares, 1e-9])
     parts = [
@@ -150,7 +180,7 @@ def bars(names: Sequence[str], shares: Sequence[float], name: str) -> str:
 def whiskers(
     names: Sequence[str], ends: Sequence[tuple[float, float, float]], name: str, colour: dict[str, str]
 ) -> str:
-    """A dot for each name with the line of its interval, as SVG. ends: value, low, high; an open interval has no line."""
+    """A dot for each name with a line for its interval, as SVG. ends: value, low, high; an unbounded interval has no line."""
     width, height, left, right = 860, 26, 210, 70
     known = [number for each in ends for number in each if math.isfinite(number)]
     low, high = min(known), max(known)
@@ -182,8 +212,8 @@ def whiskers(
 
 
 def as_file(picture: str, colour: dict[str, str], rising: bool = False) -> str:
-    """A chart as a file of its own: with the names of its lines in it, and readable where no page gives it a style. rising: lines
-    leave the lower right corner free, not the left one."""
+    """A chart as a file of its own, with the names of its curves in it and a style of its own. rising: curves leave the lower
+    right corner free, not the left one."""
     place = 'x="840" text-anchor="end"' if rising else 'x="72"'
     names = "".join(
         f'<text {place} y="{300 - 18 * i}" fill="{stroke}">{escaped(name)}</text>'
@@ -194,7 +224,7 @@ def as_file(picture: str, colour: dict[str, str], rising: bool = False) -> str:
 
 
 def plane(points: Sequence[tuple[str, Sequence[complex]]], colour: dict[str, str]) -> str:
-    """Numbers in the complex plane, with the unit circle, as SVG."""
+    """Points in the complex plane, with the unit circle, as SVG."""
     size, middle = 420, 210
     reach = max([1.0, *(max(abs(z.real), abs(z.imag)) for _name, group in points for z in group)]) * 1.1
     scale = middle / reach
@@ -220,11 +250,11 @@ def matrix(
     values: Sequence[Sequence[float]],
     name: str,
     middle: float = 0.0,
-    told: str = "",
+    cell_format: str = "",
 ) -> str:
-    """Numbers from 0 to 1 as dark and light squares, one row of them for each name on the left, as SVG. middle: what has no
-    colour; below it is another one. told: how a number is written into its square, if it is."""
-    wide, high = (42 if told else 22), 22
+    """Numbers from 0 to 1 as a heat map, one row for each name on the left, as SVG. middle: the value without colour; values
+    below it have another colour. cell_format: how a number is written into its square, if it is."""
+    wide, high = (42 if cell_format else 22), 22
     left, top = max(110, 8 + 7 * max(map(len, rows), default=0)), max(100, 14 + 6 * max(map(len, columns), default=0))
     spare = 4 * max(map(len, columns), default=0)  # names lean over to the right
     width, height = left + wide * len(columns) + spare, top + high * len(rows) + 8
@@ -242,16 +272,15 @@ def matrix(
         for j, number in enumerate(numbers):
             x, above = left + wide * j, number >= middle
             reach = (1 - middle if above else middle) or 1.0
-            shade = min(abs(number - middle) / reach, 1.0) * (
-                0.7 if told else 1.0
-            )  # what is written in it stays readable
+            darkest = 0.7 if cell_format else 1.0  # a number in the square stays readable
+            shade = min(abs(number - middle) / reach, 1.0) * darkest
             parts.append(
                 f'<rect x="{x}" y="{y}" width="{wide - 1}" height="{high - 1}" fill="{COLOURS[1 if above else 0]}" '
                 f'fill-opacity="{shade:.3f}"><title>{escaped(row)} → {escaped(columns[j])}: {number:.3f}</title></rect>'
             )
-            if told:
+            if cell_format:
                 parts.append(
                     f'<text x="{x + wide / 2}" y="{y + high / 2}" text-anchor="middle" dominant-baseline="middle">'
-                    f"{told.format(number)}</text>"
+                    f"{cell_format.format(number)}</text>"
                 )
     return "".join(parts) + "</svg>"

@@ -34,7 +34,7 @@ def run_of(model: str, objective: str, tokenizer: Tokenizer, dtype: torch.dtype 
     cls: Any = model_class(model)
     kind: Any = objective_class(objective)
     torch.manual_seed(0)
-    sizes = {} if cls.counted else SIZES if cls.recurrent else SIZES | ATTENTIVE
+    sizes = {} if cls.learns_from == "counts" else SIZES if cls.recurrent else SIZES | ATTENTIVE
     sizes |= {"embedding_dim": 8} if model in ("albert", "electra") else {}
     learns = {"tie": False} if model in ("awd-lstm", "big-lstm") else {}
     learner = kind(cls(cls.Config(vocab_size=tokenizer.vocab_size, **(sizes | changes))), kind.Config(**learns))

@@ -336,7 +336,9 @@ def differences(a: Any, b: Any, table: Table, where: str = "", near: float = 0.0
             ]
         known = {*a, *(table.renamed.get(key) for key in a)}
         for key in () if more else b.keys() - known:
-            if key not in table.added or table.added[key] != b[key]:
+            # a field in the schema of a config is as before by its default
+            value = b[key].get("default", b[key]) if isinstance(b[key], dict) else b[key]
+            if key not in table.added or table.added[key] != value:
                 found.append(f"{where}/{key}: absent | {str(b[key])[:120]}")
         return found
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):

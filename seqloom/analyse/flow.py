@@ -57,7 +57,7 @@ def cut_windows(texts: Iterator[list[int]], end_id: int, size: int, count: int) 
 def gradient_flow(name: str, learner: NextToken, windows: Tensor, clip: float = 0.0) -> Flow:
     """windows (n, K + 2): K + 1 tokens to read and the one that the loss is about. Leaves no gradients behind."""
     backbone = learner.backbone
-    if backbone.counted or not backbone.recurrent:
+    if not backbone.recurrent:
         raise UsageError(f"{name} is no recurrent model: gradients through time are what there is to inspect for now")
     was_training = learner.training
     learner.eval()

@@ -49,11 +49,9 @@ class Frame(NamedTuple):
         first, separator, end = tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id
         spells = backbone.characters and tokenizer.unk_id is not None
         table = spelling_table(tokenizer, backbone.characters) if spells else None
-        if backbone.causal:
-            extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
-            return cls((end,), (separator,), (extract,), False, limit, table, backward)
-        between = (separator,) if backbone.parted else (separator, separator)
-        return cls((first,), between, (separator,), backbone.parted, limit, table)
+        extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
+        around = backbone.surround(first, separator, end, extract)
+        return cls(*around, backbone.segment_kind == "texts", limit, table, backward and backbone.causal)
 
     def room(self, texts: int) -> int | None:
         """Tokens that are left for so many texts together."""

@@ -90,7 +90,7 @@ class AlignedDecoder(Backbone):
 
     embedding: Any
     cell: Any  # has the alignment
-    recurrent = True
+    recurrent = carries = True
 
     @property
     def table(self) -> nn.Embedding:

@@ -81,7 +81,7 @@ class CharacterEmbedding(nn.Module):
 
     def __init__(self, vocab_size: int, cnn: CharacterCnn):
         super().__init__()
-        self.cnn = cnn
+        self.cnn, self.characters = cnn, cnn.max_chars
         self.register_buffer("spelling", torch.full((vocab_size, cnn.max_chars), PAD, dtype=torch.int16))
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:

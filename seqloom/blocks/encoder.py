@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from seqloom.batch import Backbone, Context, EncoderDecoder, Ragged
+from seqloom.batch import Backbone, Context, EncoderDecoder, Output, Ragged
 from seqloom.blocks.recurrent import init_lstm, init_recurrent, mirrored
 from seqloom.blocks.stack import Stack
 
@@ -12,16 +12,26 @@ from seqloom.blocks.stack import Stack
 class RecurrentEncoder(nn.Module):
     """reverse: each source is read from its end; what comes out stands in the source's own order again."""
 
-    def __init__(self, embedding: nn.Module, stack: Stack, reverse: bool = False):
+    def __init__(self, embedding: nn.Module, stack: Stack, dim: int, reverse: bool = False):
         super().__init__()
         self.embedding: Any = embedding
-        self.stack, self.reverse = stack, reverse
+        self.stack, self.dim, self.reverse = stack, dim, reverse
+
+    def states(self, source: Ragged, layers: bool = False, maps: bool = False) -> Output:
+        """What its layers make of a source, in the source's own order."""
+        if not self.reverse:
+            return self.stack(self.embedding(source), source, layers=layers, maps=maps)
+        mirror = mirrored(source)
+        output: Output = self.stack(self.embedding(source)[mirror], source, layers=layers, maps=maps)
+        return output._replace(
+            hidden=output.hidden[mirror],
+            layers=tuple(layer[mirror] for layer in output.layers),
+            maps=tuple(gates[mirror] for gates in output.maps),
+        )
 
     def forward(self, source: Ragged) -> Context:
-        x, mirror = self.embedding(source), mirrored(source)
-        output = self.stack(x[mirror] if self.reverse else x, source)
-        hidden = output.hidden[mirror] if self.reverse else output.hidden
-        return Context(hidden, source.owner, source.offsets, source.max_len, output.state)
+        output = self.states(source)
+        return Context(output.hidden, source.owner, source.offsets, source.max_len, output.state)
 
 
 class RecurrentEncoderDecoder(EncoderDecoder):

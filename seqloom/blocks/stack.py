@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, Edit, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Edit, HeadStyle, Output, Ragged, State
 
 
 class Stack(nn.Module):
@@ -84,7 +84,7 @@ class StackedBackbone(Backbone):
 
     embedding: Any  # batch → (T, D): a TokenEmbedding, nearly always
     stack: Stack
-    pooler: nn.Module | None  # of some that read in both directions: what stands for a whole text is made by it
+    pooler: nn.Module | None  # of some that read in both directions: `pooled` of it stands for a whole text
 
     def __init__(self, embedding: nn.Module, stack: Stack, dim: int, pooler: nn.Module | None = None):
         super().__init__()
@@ -92,8 +92,12 @@ class StackedBackbone(Backbone):
         self.init_weights()
 
     @property
-    def gates(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
+    def gates(self) -> tuple[tuple[str, ...], ...]:
         return tuple(getattr(layer, "gates", ()) for layer in self.stack.unrolled_layers)
+
+    @property
+    def characters(self) -> int:
+        return getattr(self.embedding, "characters", 0)
 
     @property
     def table(self) -> nn.Embedding | None:
@@ -120,7 +124,7 @@ class StackedBackbone(Backbone):
 class BidirectionalBackbone(StackedBackbone):
     """Reads whole texts: every token sees all others, so there is nothing to carry from one to the next."""
 
-    causal, summary = False, "first"
+    causal, head_style = False, HeadStyle(pooling="first")
     once = ("pooler",)
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:

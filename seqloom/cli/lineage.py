@@ -33,28 +33,19 @@ def models(
 
 def describe(name: str) -> dict[str, Any]:
     from seqloom.models import model_class
+    from seqloom.models.index import PARAMETERS
     from seqloom.objectives import fitting_objectives
-    from seqloom.recipes.library import find_recipe
     from seqloom.tasks import fitting_tasks
-    from seqloom.weights import shapes_only
 
     cls: Any = model_class(name)
-    counts = {}
-    with shapes_only():  # counting 1.5 billion parameters takes no memory
-        for preset, values in cls.presets.items():
-            recipe, vocabulary = find_recipe(f"{name}-{preset}"), values.get("vocab_size", 8192)
-            # the output layer of a model that only learns tasks depends on the number of labels
-            whole = getattr(cls, "pretrains", True)
-            built = recipe.learner(vocabulary) if whole else cls(recipe.model_config_of(vocabulary))
-            counts[preset] = sum(p.numel() for p in built.parameters())
     return {
-        "paper": cls.paper,
-        "year": cls.year,
-        "kind": cls.kind or ("recurrent" if cls.recurrent else "transformer"),
+        "paper": cls.lineage.paper,
+        "year": cls.lineage.year,
+        "kind": cls.lineage.kind or ("recurrent" if cls.recurrent else "transformer"),
         "causal": cls.causal,
         "objectives": fitting_objectives(cls),
         "tasks": fitting_tasks(cls),
-        "presets": counts,
+        "presets": PARAMETERS[name],
         "config": cls.Config.model_json_schema()["properties"],
     }
 
@@ -67,12 +58,13 @@ def recipes(
     """List the built-in recipes, or print one."""
     from seqloom.config import to_toml
     from seqloom.errors import UsageError
-    from seqloom.recipes.library import built_in, find_recipe, names
+    from seqloom.models.index import recipe_names
+    from seqloom.recipes.library import built_in, find_recipe
 
     if name is None:
         if toml:
             raise UsageError("--toml needs the name of a recipe: seqloom recipes gpt2-tiny --toml")
-        for each in names():
+        for each in recipe_names():
             values = built_in(each)
             sizes = ", ".join(f"{key} {value}" for key, value in values["model"].items() if key != "name")
             print(f"{each:20} {sizes}")

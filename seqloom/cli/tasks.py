@@ -27,6 +27,7 @@ from seqloom.cli.options import (
     with_budget,
 )
 from seqloom.cli.training import print_result
+from seqloom.models.index import check_recipe_name
 
 if TYPE_CHECKING:
     from seqloom.runs.options import RunOptions
@@ -102,6 +103,7 @@ def train(
     country: Country = "world",
 ) -> None:
     """Train a task from labelled examples, without pre-training."""
+    check_recipe_name(recipe)
     from seqloom.errors import UsageError
     from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report

@@ -29,6 +29,7 @@ from seqloom.cli.options import (
     reject_unused,
     with_budget,
 )
+from seqloom.models.index import check_recipe_name
 
 PRETRAIN_EXAMPLES = """Examples:
 
@@ -90,6 +91,8 @@ def pretrain(
     ] = False,
 ) -> None:
     """Pre-train a model on prepared text."""
+    if plugin is None:
+        check_recipe_name(recipe)
     if find_lr:
         suggest_rate(recipe, data, out, settings, seed, device, plugin)
         return

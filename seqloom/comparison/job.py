@@ -1,9 +1,10 @@
-"""One row with one seed: trained, measured, transferred. A process of its own, so that rows neither wait for nor harm each other.
+"""A job: one row trained with one seed, measured and transferred, in a process of its own, so that jobs neither wait for nor harm
+each other.
 
-Called as `python -m seqloom.comparison.job OUT ROW SEED [--quiet] [--debug]`; everything else stands in OUT/plan.json. Killed, it
-goes on. Why it failed is the last line of its log: who called it says that, once for all jobs.
-What it finds is written last, as OUT/results/ROW/seed-N.json, with the outcomes of single items beside it. It says what it
-was measured by: a plan that asks for something else must not take it for its own.
+Called as `python -m seqloom.comparison.job OUT ROW SEED [--quiet] [--debug]`; everything else is in OUT/plan.json. Rerun after a
+kill, it resumes. If it fails, the reason is the last line of its log: the comparison reports it, once for all jobs.
+The result is written last, as OUT/results/ROW/seed-N.json, with the scores of single items beside it. It names the suites and
+tasks by which the row was measured, so that a plan with other ones does not take it for its own.
 """
 
 import contextlib
@@ -14,19 +15,33 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from seqloom import cost, errors, progress
+from seqloom.comparison.folder import device_log_path, items_path, log_path, result_path, run_path, transfer_path
 from seqloom.comparison.plan import PARTS
+from seqloom.comparison.records import (
+    HeldOutScores,
+    JobResult,
+    MeasuredBy,
+    MilestoneScores,
+    ResolvedPlan,
+    Row,
+    RunMetrics,
+    SuiteRecord,
+    SuiteScores,
+    TaskRecord,
+    TaskScores,
+    parse,
+    read_as,
+    read_plan_record,
+)
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import digest_of, read_record, sha256, write_json
 from seqloom.migrations import RESULT
 from seqloom.models import model_class
-from seqloom.objectives.masked import MaskedLM
-from seqloom.recipes.schema import build_recipe
 from seqloom.runs.folder import plain
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import load_language_model
@@ -35,129 +50,112 @@ from seqloom.tasks import task_class
 from seqloom.training.precision import choose_device
 
 SAMPLE_TOKENS = 80
-REPLAN = "call the comparison again, which writes it"
-REDO = "remove it and card.md beside it: they are written anew"
+REDO = "remove it and card.md beside it, and rerun: they are written again"
 FAILED = "failed: "  # what the last line of a log begins with
-DOCUMENTS = "documents"  # the items of bits per byte; no suite is called so
+DOCUMENTS = "documents"  # the items of bits per byte; no suite has this name
+
+Items = dict[str, np.ndarray]  # scores of single items, by suite
 
 
-def result_of(out: Path, place: str, seed: int) -> Path:
-    return out / "results" / place / f"seed-{seed}.json"
-
-
-def run_of(out: Path, place: str, seed: int) -> Path:
-    return out / "runs" / place / f"seed-{seed}"
-
-
-def log_of(out: Path, place: str, seed: int) -> Path:
-    return out / "logs" / f"{place}-{seed}.log"
-
-
-def device_log(out: Path) -> Path:
-    return out / "logs" / "device.log"
-
-
-def work(out: Path, place: str, seed: int) -> None:
-    plan = read_record(out / "plan.json", REPLAN)
-    row = next(each for each in plan["rows"] if each["place"] == place)
-    folder = run_of(out, place, seed)
+def run_job(out: Path, place: str, seed: int) -> None:
+    plan = read_plan_record(out)
+    row = next(each for each in plan.rows if each.place == place)
+    folder = run_path(out, place, seed)
     run = pretrain(
-        build_recipe(row["recipe"], row["name"]),
-        out / row["data"],
+        row.recipe,
+        out / row.data,
         folder,
         seed=seed,
         resume=(folder / "config.json").exists(),
-        device=plan["device"],
-        deterministic=plan["deterministic"],
+        device=plan.device,
+        deterministic=plan.deterministic,
     )
-    items: dict[str, np.ndarray] = {}
-    found: dict[str, Any] = {
-        **RESULT.stamp(),
-        "metrics": read_record(folder / "metrics.json", REDO),
-        "held_out": run.evaluate(out / row["data"], items=True),
-        "definition": run.definition(),
-        "suites": {},
-        "milestones": [],
-        "tasks": {},
-        "sample": sample(run, plan["prompt"]),
-        "by": {kind: plan[kind] for kind in ("suites", "tasks", "milestones")},
-    }
-    for name, values in found["held_out"].pop("items", {}).items():
-        items[f"{DOCUMENTS}.{name}"] = values
-    for suite in plan["suites"]:
-        scores = measured(run, suite, out)
-        outcomes = scores.pop("items", None)
-        found["suites"][suite["name"]] = scores
-        if outcomes is not None:
-            items[suite["name"]] = np.asarray(outcomes, np.float32)
-    for mark in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
-        then = load_language_model(mark.parent, plan["device"])
-        passed = {
-            suite["name"]: measured(then, suite, out).get("accuracy")
-            for suite in plan["suites"]
-            if suite["name"] in plan["milestones"]
-        }
-        found["milestones"].append(read_record(mark, f"remove {mark.parent}") | {"suites": passed})
-    for task in plan["tasks"]:
-        found["tasks"][task["name"]] = transferred(out, row, seed, task, plan)
-    path = result_of(out, place, seed)
+    held_out = run.evaluate(out / row.data, items=True)
+    items: Items = {f"{DOCUMENTS}.{name}": values for name, values in held_out.pop("items", {}).items()}
+    result = JobResult(
+        metrics=read_as(RunMetrics, folder / "metrics.json", REDO),
+        held_out=HeldOutScores.model_validate(plain(held_out)),
+        definition=run.definition(),
+        sample=sample_text(run, plan.prompt),
+        suites={suite.name: measure_suite(run, suite, out, items) for suite in plan.suites},
+        milestones=measure_milestones(folder, plan, out),
+        tasks={task.name: transfer(out, row, seed, task, plan) for task in plan.tasks},
+        by=MeasuredBy.of(plan),
+    )
+    path = result_path(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(path.with_suffix(".npz"), items)
-    found = plain(found | {"items": sha256(path.with_suffix(".npz"))})
-    write_json(path, found | {"whole": digest_of(found)})
+    write_arrays(items_path(path), items)
+    record = RESULT.stamp() | result.record() | {"items": sha256(items_path(path))}
+    write_json(path, record | {"whole": digest_of(record)})
 
 
-def measured(run: Run, suite: dict[str, str], out: Path) -> dict[str, Any]:
-    """Its scores, or why there are none."""
-    why = run.lacks(suite["suite"])
-    return {"refused": f"it {why}"} if why else run.evaluate_suite(suite["suite"], out / suite["data"], items=True)
+def measure_suite(run: Run, suite: SuiteRecord, out: Path, items: Items | None = None) -> SuiteScores:
+    """Its scores, or why there are none. items: where the scores of its items are put."""
+    why = run.lacks(suite.suite)
+    if why:
+        return SuiteScores(refused=f"it {why}")
+    scores = run.evaluate_suite(suite.suite, out / suite.data, items=True)
+    outcomes = scores.pop("items", None)
+    if items is not None and outcomes is not None:
+        items[suite.name] = np.asarray(outcomes, np.float32)
+    return SuiteScores.model_validate(plain(scores))
 
 
-def transferred(
-    out: Path, row: dict[str, Any], seed: int, task: dict[str, Any], plan: dict[str, Any]
-) -> dict[str, Any]:
-    """Its scores, or that the task is not for such a model. All else that goes wrong is a mistake, which must not pass for a
+def measure_milestones(folder: Path, plan: ResolvedPlan, out: Path) -> tuple[MilestoneScores, ...]:
+    suites = [suite for suite in plan.suites if suite.name in plan.milestones]
+    found = []
+    for path in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
+        run = load_language_model(path.parent, plan.device)
+        scores = {suite.name: measure_suite(run, suite, out).accuracy for suite in suites}
+        found.append(parse(MilestoneScores, read_record(path, f"remove {path.parent}") | {"suites": scores}))
+    return tuple(found)
+
+
+def transfer(out: Path, row: Row, seed: int, task: TaskRecord, plan: ResolvedPlan) -> TaskScores:
+    """Its scores, or that the task does not fit the model. Anything else that goes wrong is an error, which must not pass for a
     result."""
-    place, model = row["place"], row["recipe"]["model"]["name"]
-    if not task_class(task["task"]).fits(model_class(model)):
-        return {"refused": f"{task['task']} is not for the model {model}"}
-    folder = out / "tasks" / task["place"] / place / f"seed-{seed}"
-    train, valid, test = ([out / name for name in task[split]] for split in PARTS)
+    model = row.recipe.model["name"]
+    if not task_class(task.task).fits(model_class(model)):
+        return TaskScores(refused=f"{task.task} is not for the model {model}")
+    folder = transfer_path(out, task.place, row.place, seed)
+    train, valid, test = ([out / name for name in getattr(task, split)] for split in PARTS)
     finetune(
-        run_of(out, place, seed),
-        task["task"],
+        run_path(out, row.place, seed),
+        task.task,
         train,
         valid,
         folder,
         test=test,
-        how=task["how"],
-        settings=task["settings"],
+        how=task.how,
+        settings=list(task.settings),
         seed=seed,
         resume=(folder / "config.json").exists(),
-        device=plan["device"],
-        deterministic=plan["deterministic"],
+        device=plan.device,
+        deterministic=plan.deterministic,
     )
     metrics = read_record(folder / "metrics.json", REDO)
-    return {**metrics["test_scores"], "seconds": metrics["seconds"], "flops": metrics["flops"]}
+    costs = {"seconds": metrics["seconds"], "flops": metrics["flops"]}
+    return TaskScores.model_validate({**metrics["test_scores"], **costs})
 
 
-def sample(run: Run, prompt: str) -> str:
-    """What it goes on with, or puts into a gap."""
-    if isinstance(run.learner, MaskedLM):
+def sample_text(run: Run, prompt: str) -> str:
+    """A continuation of the prompt, or the words that fill a gap after it; nothing of a model that can do neither."""
+    if run.learner.fills_gaps:
         try:
             (gap,) = run.fill(f"{prompt.strip()} [MASK]", top=5)
         except UsageError as error:
             return f"({error})"
         return f"{prompt.strip()} [{' | '.join(each.text.removeprefix(prompt.strip()).strip() for each in gap)}]"
+    if not run.learner.has_next_word:
+        return ""
     return run.generate(prompt, max_new=SAMPLE_TOKENS, temperature=0.8, seed=0)[0].text
 
 
 @contextlib.contextmanager
 def on_device(out: Path) -> Iterator[None]:
-    """Jobs that run at the same time know of each other: what the device uses is shared between them."""
-    cost.SHARED = cost.DeviceLog(device_log(out))
-    plan = read_record(out / "plan.json", REPLAN)
-    meter = cost.EnergyMeter(cuda=choose_device(plan["device"]).type == "cuda")
+    """Register with the other jobs on the device: what it uses is shared between them."""
+    cost.SHARED = cost.DeviceLog(device_log_path(out))
+    meter = cost.EnergyMeter(cuda=choose_device(read_plan_record(out).device).type == "cuda")
     cost.SHARED.note(os.getpid(), "begin", meter.counter())
     try:
         yield
@@ -168,7 +166,7 @@ def on_device(out: Path) -> Iterator[None]:
 
 
 def stop_with(parent: int) -> None:
-    """Whoever started it may be killed without a word: then it saves its state and leaves."""
+    """Save the state and stop when the parent process is gone: it may be killed without a signal to its jobs."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -184,13 +182,13 @@ def main() -> int:
     progress.QUIET, errors.DEBUG = "--quiet" in sys.argv, "--debug" in sys.argv
     try:
         with on_device(out):
-            work(out, place, seed)
+            run_job(out, place, seed)
     except BaseException as error:
         if not errors.can_explain(error):
             raise
         errors.show_traceback(error)
         reason, code = errors.explain(error)
-        with contextlib.suppress(OSError), log_of(out, place, seed).open("a", encoding="utf-8") as log:  # a full disk
+        with contextlib.suppress(OSError), log_path(out, place, seed).open("a", encoding="utf-8") as log:  # a full disk
             log.write(f"{FAILED}{reason}\n")
         return code
     return 0

@@ -1,14 +1,14 @@
-"""Minimal pairs out of any text: a sentence that was held out, and the same with one thing wrong in it.
+"""Minimal pairs from any text: a held-out sentence, and the same sentence with one error.
 
-    order        two neighbouring words have changed places
+    order        two neighbouring words are swap_neighbours
     agreement    a verb has the other number: is and are, was and were, has and have
-    word         a word has given way to another one that the text has about as often
+    word         a word is replaced by another one that is about as frequent in the text
 
-They stand in the form of BLiMP, and are scored as that is. Real sentences are no linguist's: some of the wrong ones are right
-by chance, so that nobody reaches 100%. A guess reaches 50%.
+They have the format of BLiMP, and are scored in the same way. The sentences are not written by linguists: some of the changed
+ones are right by chance, so that no model reaches 100%. Guessing reaches 50%.
 
-They are made from the text itself, whatever rows a plan has. Where only a prepared text is at hand, its tokens are decoded; a
-sentence with a word that its vocabulary does not know is left out.
+They are made from the text itself, whatever rows a plan has. Where only prepared text is available, its tokens are decoded, and
+sentences with unknown words are left out.
 """
 
 import json
@@ -28,17 +28,17 @@ BORDER = re.compile(r"(?<=[.!?])\s+|\n\s*\n")  # between sentences, or paragraph
 ENDS = (".", "!", "?")
 SHORTEST, LONGEST = 6, 24  # words
 OTHER_NUMBER = {"is": "are", "are": "is", "was": "were", "were": "was", "has": "have", "have": "has"}
-AS_FREQUENT = 20  # words up or down in the order of frequencies
+AS_FREQUENT = 20  # ranks up or down in the order of frequencies
 
 Words = list[str]
 
 
-def plain(word: str) -> bool:
+def is_plain(word: str) -> bool:
     return word.isalpha() and word.islower()
 
 
 def held_out_texts(request: Request) -> Iterator[str]:
-    """Documents that are held out when these files are prepared, as they are in the files: the test part, or the valid part
+    """Documents that are held out when these files are prepared, as they are in the files: the test split, or the valid split
     where there is none."""
     corpus = Corpus(request)
     plan = survey(corpus).plan
@@ -54,7 +54,7 @@ def held_out_texts(request: Request) -> Iterator[str]:
 
 
 def prepared_texts(store: Store) -> Iterator[str]:
-    """The same of a prepared text, as its tokenizer gives it back."""
+    """The held-out documents of prepared text, as its tokenizer decodes them."""
     split, tokenizer = store.split("test" if "test" in store.splits else "valid"), store.tokenizer
     for start, stop in zip(split.offsets[:-1].tolist(), split.offsets[1:].tolist(), strict=True):
         ids = split.read(start, stop - 1).tolist()
@@ -62,7 +62,7 @@ def prepared_texts(store: Store) -> Iterator[str]:
 
 
 def held_out_sentences(texts: Iterable[str], unknown: str | None = None) -> Iterator[Words]:
-    """Each once, of words that are mostly plain ones. unknown: what stands for words that are not known."""
+    """Sentences of mostly plain words, each once. unknown: the token for unknown words."""
     seen = set()
     for text in texts:
         for words in map(str.split, BORDER.split(text)):
@@ -70,14 +70,16 @@ def held_out_sentences(texts: Iterable[str], unknown: str | None = None) -> Iter
                 continue
             if not SHORTEST <= len(words) <= LONGEST or not words[-1].endswith(ENDS) or tuple(words) in seen:
                 continue
-            if sum(map(plain, words)) >= 0.7 * len(words):
+            if sum(map(is_plain, words)) >= 0.7 * len(words):
                 seen.add(tuple(words))
                 yield words
 
 
-def swapped(words: Words, random: np.random.Generator) -> Words | None:
+def swap_neighbours(words: Words, random: np.random.Generator) -> Words | None:
     spots = [
-        i for i in range(1, len(words) - 2) if plain(words[i]) and plain(words[i + 1]) and words[i] != words[i + 1]
+        i
+        for i in range(1, len(words) - 2)
+        if is_plain(words[i]) and is_plain(words[i + 1]) and words[i] != words[i + 1]
     ]
     if not spots:
         return None
@@ -85,7 +87,7 @@ def swapped(words: Words, random: np.random.Generator) -> Words | None:
     return [*words[:i], words[i + 1], words[i], *words[i + 2 :]]
 
 
-def disagreeing(words: Words, random: np.random.Generator) -> Words | None:
+def break_agreement(words: Words, random: np.random.Generator) -> Words | None:
     spots = [i for i in range(1, len(words)) if words[i] in OTHER_NUMBER]
     if not spots:
         return None
@@ -93,12 +95,12 @@ def disagreeing(words: Words, random: np.random.Generator) -> Words | None:
     return [*words[:i], OTHER_NUMBER[words[i]], *words[i + 1 :]]
 
 
-def replacing(sentences: Sequence[Words]) -> Callable[[Words, np.random.Generator], Words | None]:
-    counts = Counter(word for words in sentences for word in words if plain(word))
+def make_replacer(sentences: Sequence[Words]) -> Callable[[Words, np.random.Generator], Words | None]:
+    counts = Counter(word for words in sentences for word in words if is_plain(word))
     order = sorted(counts, key=lambda word: (-counts[word], word))
     rank = {word: i for i, word in enumerate(order)}
 
-    def replaced(words: Words, random: np.random.Generator) -> Words | None:
+    def replace_word(words: Words, random: np.random.Generator) -> Words | None:
         spots = [i for i in range(1, len(words)) if words[i] in rank]
         if not spots or len(order) <= AS_FREQUENT:
             return None
@@ -107,11 +109,11 @@ def replacing(sentences: Sequence[Words]) -> Callable[[Words, np.random.Generato
         near = [word for word in order[max(here - AS_FREQUENT, 0) : here + AS_FREQUENT + 1] if word != words[i]]
         return [*words[:i], str(random.choice(near)), *words[i + 1 :]]
 
-    return replaced
+    return replace_word
 
 
-def sentences_of(source: Request | Path) -> list[Words]:
-    """source: text files and how they are split, or a prepared folder."""
+def read_sentences(source: Request | Path) -> list[Words]:
+    """source: text files with their splits, or a prepared folder."""
     if isinstance(source, Request):
         return list(held_out_sentences(held_out_texts(source)))
     store = Store.open(source)
@@ -120,10 +122,10 @@ def sentences_of(source: Request | Path) -> list[Words]:
 
 
 def write_pairs(source: Request | Path, path: Path, many: int) -> int:
-    """At most so many of each kind into a .jsonl file; returns how many there are in all."""
-    sentences = sentences_of(source)
+    """Write at most so many pairs of each kind into a .jsonl file; returns the number of pairs."""
+    sentences = read_sentences(source)
     random = np.random.default_rng(0)
-    kinds = {"order": swapped, "agreement": disagreeing, "word": replacing(sentences)}
+    kinds = {"order": swap_neighbours, "agreement": break_agreement, "word": make_replacer(sentences)}
     rows = []
     for kind, wrong in kinds.items():
         found = 0
@@ -137,8 +139,8 @@ def write_pairs(source: Request | Path, path: Path, many: int) -> int:
     if not rows:
         where = source.train[0] if isinstance(source, Request) else source
         raise DataError(
-            f"{where}: no sentence of {SHORTEST} to {LONGEST} words in its held-out text to make minimal pairs of: leave out "
-            f"'pairs', or prepare more text"
+            f"{where}: its held-out text has no sentence of {SHORTEST} to {LONGEST} words to make minimal pairs from: leave out "
+            f"'pairs', or give more text"
         )
     write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
     return len(rows)

@@ -1,4 +1,4 @@
-"""Built-in plans. The classroom: the lineage in small, on text that every Python has, in twenty minutes on two cores."""
+"""Built-in plans. The classroom: the lineage in small, on text that ships with Python, in twenty minutes on two cores."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from seqloom.errors import UsageError
 
 STREAMS = ["batches.streams=16", "batches.length=64"]
 ATTENTION = ["model.num_layers=2", "model.max_len=64", "batches.budget=1024", "batches.length=64"]
-# rates near those of the tiny recipes, lower where a few trials were better; none was searched for
+# learning rates near those of the tiny recipes, lower where a few trials were better; none was tuned
 CLASSROOM: dict[str, tuple[str, list[str]]] = {
     "n-gram": ("ngram-tiny", []),
     "NNLM": ("nnlm-tiny", STREAMS),
@@ -23,7 +23,7 @@ CLASSROOM: dict[str, tuple[str, list[str]]] = {
 QUESTIONS = {
     "Do gates help?": ("RNN", "LSTM"),
     "Recurrence or attention?": ("LSTM", "GPT"),
-    "MlmHead hidden words, or tell replaced ones?": ("BERT", "ELECTRA"),
+    "Predict masked words, or detect replaced ones?": ("BERT", "ELECTRA"),
 }
 WORDS_PER_MINUTE = 110_000  # of each of the four, on two cores
 
@@ -57,11 +57,11 @@ PLANS = {"classroom": classroom}
 
 
 def find_plan(name: str) -> PlanConfig:
-    """A built-in one, or a TOML file."""
+    """A built-in plan, or one in a TOML file."""
     if name in PLANS:
         return build(PlanConfig, PLANS[name](), source=name)
     if name.endswith(".toml") and not Path(name).exists():
-        raise UsageError(f"{name}: no such plan: 'seqloom compare classroom --toml > {name}' makes one to edit")
+        raise UsageError(f"{name}: no such plan: 'seqloom compare classroom --toml > {name}' writes one to edit")
     if not Path(name).is_file():
-        raise UsageError(unknown_name("plan", name, name, list(PLANS)) + "; a TOML file is taken too")
+        raise UsageError(unknown_name("plan", name, name, list(PLANS)) + "; or give a TOML file")
     return read_plan(Path(name))

@@ -1,180 +1,153 @@
-"""What is there of a comparison when it is called again: it goes on only with what the plan still says.
+"""Resuming a comparison: it continues only from what still agrees with the plan.
 
-The plan before is no witness, for rows may have left it and come back: prepared text is known by its manifest, a run by its
-config.json, a result by what it says it was measured by. Only of transfers that are not finished it is asked. Files are known by
-what they hold: a comparison may have been taken to where they lie elsewhere.
+The earlier plan.json is not enough to tell, because rows may have left the plan and come back: prepared text is known by its
+manifest, a run by its config.json, a result by what it was measured by. Only unfinished transfers are looked up in the earlier
+plan. Files are known by their contents: a comparison may have been moved.
 """
 
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
-import numpy as np
-
 from seqloom import migrations
-from seqloom.batches.store import MANIFEST, Store
-from seqloom.comparison.job import result_of, run_of
-from seqloom.comparison.plan import PARTS
-from seqloom.comparison.table import flat
+from seqloom.batches.store import Store
+from seqloom.comparison.folder import items_path, plan_path, prepared_paths, result_path, run_path, task_path
+from seqloom.comparison.records import (
+    NO_EARLIER_PLAN,
+    Described,
+    EarlierPlan,
+    JobResult,
+    MeasuredBy,
+    ResolvedPlan,
+    Row,
+    parse,
+    read_items,
+)
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import digest_of, read_record, sha256
 from seqloom.progress import say
+from seqloom.runs.folder import plain
 
-REMEDY = "choose another --out, or start anew with --overwrite"
-NOTHING: dict[str, Any] = {"suites": [], "tasks": [], "milestones": []}  # what results said before they told it
-RESULT = {"metrics", "held_out", "definition", "suites", "milestones", "tasks", "sample"}  # what each one has
-PLACES = ("data", *PARTS)  # of the files of suites and tasks: they have a content beside
-SHOWN = 3  # settings of something that has changed: all may have, where the recipe is another
+REMEDY = "choose another --out, or start over with --overwrite"
+SHOWN = 3  # changed settings to name: with another recipe all of them may have changed
 
 
-def content(path: Path) -> str:
-    """What a file holds, or the files of a folder."""
+def hash_content(path: Path) -> str:
+    """Of a file, or of the files in a folder."""
     if not path.is_dir():
         return sha256(path)
     held = {file.name: sha256(file) for file in sorted(path.iterdir()) if file.is_file()}
     return hashlib.sha256(json.dumps(held).encode()).hexdigest()
 
 
-def check_text(folder: Path, files: Sequence[Path], options: dict[str, Any]) -> None:
-    """What was prepared before must be of these files, by these options: rows of one comparison learn from one text."""
-    there = [Store.open(path.parent).manifest for path in sorted((folder / "data").glob(f"*/{MANIFEST}"))]
+def check_text(out: Path, files: Sequence[Path], options: Mapping[str, object]) -> None:
+    """Text that was prepared earlier must come from these files, by these options: rows of one comparison learn from one text."""
+    there = [Store.open(path).manifest for path in prepared_paths(out)]
     now = [sha256(file) for file in files] if there else []
     for manifest in there:
         before = manifest.options
         changed = [f"{name} = {before[name]}, now {value}" for name, value in options.items() if before[name] != value]
         if [source.sha256 for source in manifest.sources] != now:
-            changed.append(f"the content of {', '.join(source.name for source in manifest.sources)} was another")
+            changed.append(f"the content of {', '.join(source.name for source in manifest.sources)} was different")
         if changed:
-            raise UsageError(f"{folder} holds a comparison with another text ({'; '.join(changed)}): {REMEDY}")
+            raise UsageError(f"{out} holds a comparison with another text ({'; '.join(changed)}): {REMEDY}")
 
 
-def check_same(folder: Path, plan: dict[str, Any]) -> None:
-    """Rows, seeds, suites and tasks may have been added; of what was begun nothing may have changed. plan: what plan.json is to
-    be."""
-    changed = begun_tasks(folder, plan["tasks"])
-    lacking = []
-    for row in plan["rows"]:
-        for seed in plan["seeds"]:
-            config, result = run_of(folder, row["place"], seed) / "config.json", result_of(folder, row["place"], seed)
-            if config.exists():
-                run = read_record(config, "restore it, or remove the folder that it is in")
-                try:
-                    run = migrations.RUN.migrate(run, config)
-                except (LookupError, TypeError, ValueError, AttributeError) as error:
-                    remedy = "restore it, or remove the folder that it is in"
-                    raise ModelError(f"{config} is damaged ({error}): {remedy}") from error
-                if not isinstance(run.get("recipe"), dict) or not isinstance(run.get("data"), dict):
-                    raise ModelError(f"{config} is damaged: restore it, or remove the folder that it is in")
-                before = {"name": row["name"], "recipe": run["recipe"], "text": run["data"].get("fingerprint")}
-                now = {"name": row["name"], "recipe": row["recipe"], "text": row["fingerprint"]}
-                changed += differing("row", [before], [now])
+def check_same(out: Path, plan: ResolvedPlan, earlier: EarlierPlan) -> None:
+    """Rows, seeds, suites and tasks may have been added; nothing that was begun may have changed."""
+    now = MeasuredBy.of(plan)
+    begun = [task for task in earlier.tasks if task_path(out, task.place).exists()]
+    changed = describe_changes("task", begun, now.tasks)  # a transfer may have been stopped before there was a result
+    incomplete = []
+    for row in plan.rows:
+        for seed in plan.seeds:
+            changed += changes_of_run(run_path(out, row.place, seed), row)
+            result = result_path(out, row.place, seed)
             if result.exists():
-                by = result_before(result)
-                if by is None:
-                    lacking.append(result)
-                    continue
-                changed += differing("suite", by["suites"], plan["suites"])
-                changed += differing("task", by["tasks"], plan["tasks"])
-                if asked(plan) - asked(by):
-                    lacking.append(result)
+                before = measured_by(result)
+                if before is not None:
+                    changed += describe_changes("suite", before.suites, now.suites)
+                    changed += describe_changes("task", before.tasks, now.tasks)
+                if before is None or now.names() - before.names():
+                    incomplete.append(result)
     if changed:
-        told = "; ".join(dict.fromkeys(changed))  # every seed of a row says the same
-        raise UsageError(f"{folder} holds a comparison in which {told}: {REMEDY}")
-    for result in lacking:  # its run stays; what is measured of it is measured again
+        shown = "; ".join(dict.fromkeys(changed))  # every seed of a row says the same
+        raise UsageError(f"{out} holds a comparison in which {shown}: {REMEDY}")
+    for result in incomplete:  # its run stays, and is measured again
         result.unlink()
 
 
-def plan_before(folder: Path) -> dict[str, Any]:
-    """Of plan.json what is asked for when the comparison is called again: its tasks and questions, and whether sizes were solved
-    with all widths together (earlier versions grew dim alone, and their runs go on). A damaged one is written anew."""
-    path, nothing = folder / "plan.json", dict[str, Any](tasks=[], questions=[], widths_together=True)
-    if not path.exists():
-        return nothing
+def changes_of_run(folder: Path, row: Row) -> list[str]:
+    """What a run that was begun has in its config.json, against the row of the plan."""
+    config = folder / "config.json"
+    if not config.exists():
+        return []
+    remedy = "restore it, or remove the folder that it is in"
     try:
-        plan = migrations.COMPARISON.migrate(read_record(path, "it is written anew"), path)
-        together = plan.get("widths_together") is True
-        found = {"tasks": plan["tasks"], "questions": plan.get("questions", []), "widths_together": together}
-        for task in found["tasks"]:
-            (folder / "tasks" / task["place"], flat(task), {task["name"]})
-        for question in found["questions"]:
-            (frozenset(question["rows"]), bool(question["late"]))
+        run = migrations.RUN.migrate(read_record(config, remedy), config)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"{config} is damaged ({error}): {remedy}") from error
+    if not isinstance(run.get("recipe"), dict) or not isinstance(run.get("data"), dict):
+        raise ModelError(f"{config} is damaged: {remedy}")
+    before = Described.model_validate(
+        {"name": row.name, "recipe": run["recipe"], "text": run["data"].get("fingerprint")}
+    )
+    recipe = plain(row.recipe.model_dump())
+    now = Described.model_validate({"name": row.name, "recipe": recipe, "text": row.fingerprint})
+    return describe_changes("row", [before], [now])
+
+
+def read_earlier_plan(out: Path) -> EarlierPlan:
+    """A damaged one is replaced, with a warning."""
+    path = plan_path(out)
+    if not path.exists():
+        return NO_EARLIER_PLAN
+    try:
+        return parse(EarlierPlan, migrations.COMPARISON.migrate(read_record(path, "it is written again"), path))
     except migrations.NewerFormat:
         raise
     except (ModelError, LookupError, TypeError, ValueError, AttributeError) as error:
-        say(
-            f"warning: {path} is damaged ({type(error).__name__}: {str(error)[:200]}); it is written anew from the plan"
-        )
-        return nothing
-    return found
+        say(f"warning: {path} is damaged ({shorten(error)}); it is written again from the plan")
+        return NO_EARLIER_PLAN
 
 
-def result_before(path: Path) -> dict[str, Any] | None:
-    """What a result says it was measured by; None, and it is measured anew, if it or its items are damaged."""
+def measured_by(path: Path) -> MeasuredBy | None:
+    """The suites and tasks of a result; None if it or its items are damaged: then the run is measured again."""
     try:
-        found = read_record(path, "")
-        migrations.RESULT.number_of(found, path)
-        if "whole" in found or "items" in found:  # older ones have no hashes
-            whole, items = found.pop("whole"), found["items"]
-            if whole != digest_of(found) or items != sha256(path.with_suffix(".npz")):
+        values = read_record(path, "")
+        migrations.RESULT.number_of(values, path)
+        if "whole" in values or "items" in values:  # older ones have no hashes
+            whole = values.pop("whole")
+            if whole != digest_of(values) or values["items"] != sha256(items_path(path)):
                 raise ValueError("its SHA-256 is not the recorded one")
-        found = migrations.RESULT.migrate(found, path)
-        by = found.get("by", NOTHING)
-        asked(by), [flat(each) for kind in ("suites", "tasks") for each in by[kind]]
-        if not found.keys() >= RESULT:
-            raise KeyError(f"no {min(RESULT - found.keys())}")
-        with np.load(path.with_suffix(".npz")) as items:
-            dict(items)
-        return dict(by)
+        read_items(path)
+        return parse(JobResult, migrations.RESULT.migrate(values, path)).by
     except migrations.NewerFormat:
         raise
-    except (
-        ModelError,
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OSError,
-        EOFError,
-        BadZipFile,
-        zlib.error,
-    ) as error:
-        say(f"warning: {path} or its .npz is damaged ({type(error).__name__}: {str(error)[:200]}): it is measured anew")
+    except (ModelError, LookupError, TypeError, ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
+        say(f"warning: {path} or its .npz is damaged ({shorten(error)}): its run is measured again")
         return None
 
 
-def begun_tasks(folder: Path, tasks: Sequence[dict[str, Any]]) -> list[str]:
-    """A transfer may have been stopped before there was a result. One that was refused has left nothing, and may be corrected."""
-    before = plan_before(folder)["tasks"]
-    return differing("task", [task for task in before if (folder / "tasks" / task["place"]).exists()], tasks)
-
-
-def asked(given: dict[str, Any]) -> set[tuple[str, str]]:
-    """What is to be measured by a plan, or was for a result: kinds and names."""
-    found = {(kind, each["name"]) for kind in ("suites", "tasks") for each in given[kind]}
-    return found | {("milestones", suite) for suite in given["milestones"]}
-
-
-def differing(kind: str, before: Iterable[dict[str, Any]], now: Iterable[dict[str, Any]]) -> list[str]:
-    """Those of one name that are not what they were, each in words."""
-
-    def settled(each: dict[str, Any]) -> dict[str, Any]:
-        return flat({key: value for key, value in each.items() if key not in PLACES})
-
-    known = {each["name"]: settled(each) for each in before}
+def describe_changes(kind: str, before: Iterable[Described], now: Iterable[Described]) -> list[str]:
+    """Those that are not what they were under the same name, each in words."""
+    known = {each.name: each.flat_settings() for each in before}
     found = []
     for each in now:
-        new = settled(each)
-        old = known.get(each["name"], new)
-        settings = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        if settings:
-            told = ", ".join(f"{key} = {short(old.get(key))}, now {short(new.get(key))}" for key in settings[:SHOWN])
-            found.append(f"{kind} {each['name']!r} was something else ({told}{', …' if settings[SHOWN:] else ''})")
+        new = each.flat_settings()
+        old = known.get(each.name, new)
+        names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        if names:
+            shown = ", ".join(
+                f"{name} = {shorten(old.get(name), 40)}, now {shorten(new.get(name), 40)}" for name in names[:SHOWN]
+            )
+            found.append(f"{kind} {each.name!r} was different ({shown}{', …' if names[SHOWN:] else ''})")
     return found
 
 
-def short(value: Any) -> str:
-    return f"{value}" if len(f"{value}") <= 40 else f"{value}"[:39] + "…"
+def shorten(value: object, longest: int = 200) -> str:
+    text = f"{type(value).__name__}: {value}" if isinstance(value, Exception) else f"{value}"
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -1,51 +1,52 @@
-"""A comparison from its plan to its page: text prepared, rows resolved, jobs run side by side, results put together.
+"""A comparison from its plan to its page: prepare the text, resolve the rows, run the jobs side by side, collect the results.
 
-OUT/plan.json   what the plan resolved to        OUT/data/       the prepared text of each vocabulary
-OUT/runs/       a run folder for each row and seed          OUT/results/    what was measured of each
-OUT/logs/       what jobs said, where several ran at a time, and why they failed
-OUT/report.html  table.csv  comparison.json  *.svg
-
-Called again it goes on: what is finished stays, what was killed is resumed. Rows, seeds, suites and tasks may be added to a plan
-later, or left out for a while; one that has changed since it was begun is refused, and so are milestones that are switched on or
-off: weights are kept while a row is trained, or never.
+What is in its folder: `folder`. Rerun, it resumes: what is finished stays, what was killed is continued. Rows, seeds, suites and
+tasks may be added to a plan later, or left out for a while; those that have changed since they were begun are rejected, and so
+are milestones that are switched on or off: weights are kept while a row is trained, or never.
 """
 
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from seqloom import __version__, errors, progress
-from seqloom.batches.prepare import PREPARED_FILES, is_prepared_whole, prepare
+from seqloom.batches.prepare import is_prepared_whole, prepare
 from seqloom.batches.store import Store
-from seqloom.comparison.job import FAILED, device_log, log_of, result_of
+from seqloom.comparison.folder import (
+    built_in_path,
+    comparison_folder,
+    data_path,
+    device_log_path,
+    is_comparison,
+    log_path,
+    pairs_path,
+    plan_path,
+    relative_to_folder,
+    report_path,
+    result_path,
+    result_paths,
+    slug,
+)
+from seqloom.comparison.job import FAILED
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import PARTS, PlanConfig, check, check_files, resolve, slug, task_name, tokens_of
+from seqloom.comparison.plan import PARTS, PlanConfig, TaskConfig, check, check_files, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
-from seqloom.comparison.report import drawn_before, write_report
-from seqloom.comparison.resume import check_same, check_text, content, plan_before
+from seqloom.comparison.records import EarlierPlan, QuestionRecord, ResolvedPlan, SuiteRecord, TaskRecord
+from seqloom.comparison.report import write_report
+from seqloom.comparison.resolve import resolve_rows
+from seqloom.comparison.resume import check_same, check_text, hash_content, read_earlier_plan
 from seqloom.comparison.table import Comparison, collect
 from seqloom.cost import DeviceLog, cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
-from seqloom.files import (
-    FolderKind,
-    clear_folder,
-    contents,
-    files_below,
-    is_known,
-    remove_leftovers,
-    sole_owner,
-    write_json,
-)
-from seqloom.migrations import COMPARISON
+from seqloom.files import clear_folder, remove_leftovers, sole_owner, write_json
 from seqloom.progress import Progress, clock, say
-from seqloom.runs.folder import RUN_FILES, git_commit, plain
+from seqloom.runs.folder import git_commit
 from seqloom.text.built_in import write_built_in_text
 from seqloom.text.survey import Request
 from seqloom.training.interrupt import Interruption
@@ -76,12 +77,11 @@ def compare(
     device: str = "auto",
     deterministic: bool = False,
 ) -> Comparison:
-    """Runs a plan, or goes on with it, and returns what was found; the page is OUT/report.html. minutes: after which it stops, to
-    go on when it is called again."""
+    """Run a plan, or resume it, and return the results; the page is OUT/report.html. minutes: when to stop; rerun to resume."""
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: at least one")
-    choose_device(device)  # refuses one that is not there
+        raise UsageError(f"--jobs {jobs}: give at least 1")
+    choose_device(device)  # rejects one that is not there
     if isinstance(plan, PlanConfig):
         check(plan, plan.name)
     else:
@@ -90,15 +90,15 @@ def compare(
     folder = Path(out)
     with sole_owner(folder):
         begin(folder, overwrite)
-        record = settled(plan, folder, device, deterministic)
-        failures = run_jobs(folder, record, jobs, until)
-        found = collect(folder, record, failures)
+        resolved = settle_plan(plan, folder, device, deterministic)
+        failures = run_jobs(folder, resolved, jobs, until)
+        found = collect(folder, resolved, failures)
         write_report(found, folder)
     if failures:
         first, (code, reason) = next(iter(failures.items()))
         raise JobsFailed(
-            f"{len(failures)} of {len(record['rows']) * len(record['seeds'])} jobs failed, the first ({first}) with: {reason}; "
-            f"{folder / 'report.html'} has the others",
+            f"{len(failures)} of {len(resolved.rows) * len(resolved.seeds)} jobs failed, the first ({first}) with: {reason}; "
+            f"{report_path(folder)} has the others",
             code,
         )
     return found
@@ -111,111 +111,97 @@ class JobsFailed(SeqloomError):
 
 
 def begin(folder: Path, overwrite: bool) -> None:
-    """Nothing but a comparison is gone on with, or deleted."""
+    """Check that the folder is empty or holds a comparison: nothing else is resumed, or deleted."""
     if not is_comparison(folder):
-        raise UsageError(f"{folder} is not empty and holds no comparison: choose another --out")
+        raise UsageError(f"{folder} is not empty and does not hold a comparison: choose another --out")
     if overwrite:
         clear_folder(folder, comparison_folder(folder))
-    remove_leftovers(
-        folder, comparison_folder(folder, runs=False)
-    )  # a run may still be its job's, and cleans up itself
+    # a run folder may still belong to its job, and cleans up itself
+    remove_leftovers(folder, comparison_folder(folder, runs=False))
 
 
-def is_comparison(folder: Path) -> bool:
-    return not contents(folder, comparison_folder(folder)) or (folder / "plan.json").exists() or is_begun(folder)
-
-
-def comparison_folder(folder: Path, runs: bool = True) -> FolderKind:
-    """What a comparison has written. Its pictures are those that it lists: a folder may hold a user's own beside them. runs:
-    whether what is in its run folders belongs to it."""
-    files = [
-        r"(plan|comparison)\.json|table\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)",
-        rf"data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))",
-        *([rf"(runs|tasks/[^/]+)/[^/]+/seed-\d+/({RUN_FILES})"] if runs else []),
-        *(re.escape(name) for name in sorted(drawn_before(folder))),
-    ]
-    folders = ("data", "runs", "results", "logs", "tasks")
-    return FolderKind("a comparison", re.compile("|".join(files)), folders, is_comparison, "plan.json")
-
-
-def is_begun(folder: Path) -> bool:
-    """It was killed while the text was prepared, before there was a plan.json."""
-    kind = comparison_folder(folder)
-    return (folder / "data").is_dir() and all(is_known(path, kind) for path in files_below(folder))
-
-
-def settled(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> dict[str, Any]:
-    """plan.json: rows with whole recipes, and where everything is. A plan that was begun goes on as it was."""
-    together = plan_before(folder)["widths_together"]
-    folders = prepared(plan, folder)
-    rows = resolve(plan, folders, together)
-    suites = [
-        {"name": name, "suite": name, "data": located(folder, data), "content": content(Path(data))}
-        for name, data in plan.suites.items()
-    ]
-    pairs = folder / f"pairs-{plan.pairs}.jsonl"  # another number of them is another suite
-    if plan.pairs:
-        suites.append({"name": "pairs", "suite": "blimp", "data": pairs.name, "content": f"{plan.pairs} of each kind"})
-    text = plan.text.model_dump(mode="json") | {"files": [located(folder, name) for name in plan.text.files]}
-    record: dict[str, Any] = {
-        **COMPARISON.stamp(),
-        "name": plan.name,
-        "text": text | {"prepared": plan.text.prepared and located(folder, plan.text.prepared)},
-        "rows": [row._asdict() | {"place": row.place, "data": located(folder, row.data)} for row in rows],
-        "seeds": plan.chosen_seeds(),
-        "budget": plan.budget.model_dump(exclude_none=True),
-        "parameters": plan.parameters,
-        "widths_together": together,
-        "settings": list(plan.settings),
-        "suites": suites,
-        "milestones": plan.milestone_suites(),
-        "tasks": [
-            task.model_dump(mode="json")
-            | {"name": task_name(task), "place": slug(task_name(task))}
-            | {part: [located(folder, name) for name in getattr(task, part)] for part in PARTS}
-            | {"content": {part: [content(Path(name)) for name in getattr(task, part)] for part in PARTS}}
-            for task in plan.tasks
-        ],
-        "questions": questions_of(plan, folder),
-        "price": plan.price and plan.price.model_dump(),
-        "prompt": plan.prompt,
-        "device": device,
-        "deterministic": deterministic,
-        "versions": {"seqloom": __version__, "git": git_commit()},
+def settle_plan(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> ResolvedPlan:
+    """Resolve a plan and write plan.json. What was begun earlier is resumed, or the plan is rejected."""
+    earlier = read_earlier_plan(folder)
+    folders = prepare_texts(plan, folder)
+    together = earlier.widths_together is True
+    rows = resolve_rows(plan, folders, together)
+    pairs = pairs_path(folder, plan.pairs)
+    text = {
+        "files": tuple(relative_to_folder(folder, name) for name in plan.text.files),
+        "prepared": plan.text.prepared and relative_to_folder(folder, plan.text.prepared),
     }
-    record = plain(record)
-    check_same(folder, record)
+    resolved = ResolvedPlan(
+        name=plan.name,
+        text=plan.text.model_copy(update=text),
+        rows=tuple(row.model_copy(update={"data": relative_to_folder(folder, row.data)}) for row in rows),
+        seeds=tuple(plan.chosen_seeds()),
+        budget=plan.budget.model_dump(exclude_none=True),
+        parameters=plan.parameters,
+        widths_together=together,
+        settings=plan.settings,
+        suites=tuple(suite_records(plan, folder)),
+        milestones=tuple(plan.milestone_suites()),
+        tasks=tuple(task_record(task, folder) for task in plan.tasks),
+        questions=tuple(question_records(plan, folder, earlier)),
+        price=plan.price,
+        prompt=plan.prompt,
+        device=device,
+        deterministic=deterministic,
+        versions={"seqloom": __version__, "git": git_commit()},
+    )
+    check_same(folder, resolved, earlier)
     if plan.pairs and not pairs.exists():
         write_pairs(Path(plan.text.prepared) if plan.text.prepared else request_of(plan, folder), pairs, plan.pairs)
-    write_json(folder / "plan.json", record)
-    return record
+    write_json(plan_path(folder), resolved.record())
+    return resolved
 
 
-def questions_of(plan: PlanConfig, folder: Path) -> list[dict[str, Any]]:
-    """late: there were results when it was asked first. Who has seen a table asks about what stands out in it."""
-    known = {frozenset(question["rows"]): question["late"] for question in plan_before(folder)["questions"]}
-    seen = any((folder / "results").glob("*/*.json"))
-    return [each.model_dump() | {"late": known.get(frozenset(each.rows), seen)} for each in plan.questions]
+def suite_records(plan: PlanConfig, folder: Path) -> Iterator[SuiteRecord]:
+    for name, data in plan.suites.items():
+        content = hash_content(Path(data))
+        yield SuiteRecord(name=name, suite=name, data=relative_to_folder(folder, data), content=content)
+    if plan.pairs:
+        data, content = pairs_path(folder, plan.pairs).name, f"{plan.pairs} of each kind"
+        yield SuiteRecord(name="pairs", suite="blimp", data=data, content=content)
 
 
-def located(folder: Path, path: str) -> str:
-    """As seen from the comparison's folder, if it lies in there: that may be called from elsewhere, or moved."""
-    whole = Path(path).resolve()
-    return str(whole.relative_to(folder.resolve()) if whole.is_relative_to(folder.resolve()) else whole)
+def task_record(task: TaskConfig, folder: Path) -> TaskRecord:
+    files = {part: [Path(name) for name in getattr(task, part)] for part in PARTS}
+    return TaskRecord(
+        task=task.task,
+        train=tuple(relative_to_folder(folder, name) for name in task.train),
+        valid=tuple(relative_to_folder(folder, name) for name in task.valid),
+        test=tuple(relative_to_folder(folder, name) for name in task.test),
+        name=task_name(task),
+        how=task.how,
+        settings=task.settings,
+        place=slug(task_name(task)),
+        content={part: tuple(map(hash_content, paths)) for part, paths in files.items()},
+    )
 
 
-def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
+def question_records(plan: PlanConfig, folder: Path, earlier: EarlierPlan) -> Iterator[QuestionRecord]:
+    """A question is late if there were results when it was first asked: a table suggests questions about what stands out."""
+    known = {frozenset(question.rows): question.late for question in earlier.questions}
+    seen = any(result_paths(folder))
+    for each in plan.questions:
+        yield QuestionRecord(name=each.name, rows=each.rows, late=known.get(frozenset(each.rows), seen))
+
+
+def prepare_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
     """The text in every vocabulary that rows ask for."""
     kinds = list(dict.fromkeys(tokens_of(plan, row) for row in plan.rows))
     if plan.text.prepared is not None:
-        held_out(Path(plan.text.prepared))
+        check_held_out(Path(plan.text.prepared))
         return dict.fromkeys(kinds, Path(plan.text.prepared))
-    (folder / "data").mkdir(exist_ok=True)
-    if plan.text.built_in and not built_in(folder).exists():
-        write_built_in_text(built_in(folder))
+    built_in = built_in_path(folder)
+    built_in.parent.mkdir(exist_ok=True)
+    if plan.text.built_in and not built_in.exists():
+        write_built_in_text(built_in)
     request = request_of(plan, folder)
     files = list(request.train)
-    found = {(kind, size): folder / "data" / f"{kind}{'' if size is None else f'-{size}'}" for kind, size in kinds}
+    found = {(kind, size): data_path(folder, kind, size) for kind, size in kinds}
     options: dict[str, Any] = {"lowercase": plan.text.lowercase, "split_field": request.split_field}
     if request.split_field is None:
         options |= {"valid": request.valid, "test": request.test}
@@ -223,33 +209,29 @@ def prepared(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Pat
     for (kind, size), place in found.items():
         if not is_prepared_whole(place):
             prepare(files, place, tokenizer=kind, vocab_size=size, **options)
-        held_out(place)
+        check_held_out(place)
     return found
-
-
-def built_in(folder: Path) -> Path:
-    return folder / "data" / "built-in.jsonl"
 
 
 def request_of(plan: PlanConfig, folder: Path) -> Request:
     """The files of a plan, and how they are split."""
-    files = (built_in(folder),) if plan.text.built_in else tuple(map(Path, plan.text.files))
+    files = (built_in_path(folder),) if plan.text.built_in else tuple(map(Path, plan.text.files))
     if plan.text.split_field is not None:
         return Request(files, split_field=plan.text.split_field)
     return Request(files, plan.text.valid, plan.text.test)
 
 
-def held_out(place: Path) -> None:
+def check_held_out(place: Path) -> None:
     splits = Store.open(place).manifest.splits
     if "valid" not in splits and "test" not in splits:
-        raise DataError(f"{place} holds nothing out to measure on: prepare it with --valid or --test")
+        raise DataError(f"{place} has no held-out text to measure on: prepare it with --valid or --test")
 
 
-def run_jobs(folder: Path, record: dict[str, Any], most: int, until: float) -> dict[str, tuple[int, str]]:
-    """All that have no result yet, seed after seed, so that every row has one soon. Returns those that failed, with their
-    exit codes and what they said."""
-    todo = [Job(row["name"], row["place"], seed) for seed in record["seeds"] for row in record["rows"]]
-    left = [job for job in todo if not result_of(folder, job.place, job.seed).exists()]
+def run_jobs(folder: Path, plan: ResolvedPlan, most: int, until: float) -> dict[str, tuple[int, str]]:
+    """Run all jobs that have no result yet, seed by seed, so that every row has one soon. Returns those that failed, with their
+    exit codes and reasons."""
+    todo = [Job(row.name, row.place, seed) for seed in plan.seeds for row in plan.rows]
+    left = [job for job in todo if not result_path(folder, job.place, job.seed).exists()]
     if len(left) < len(todo):
         say(f"{len(todo) - len(left)} of {len(todo)} jobs are done")
     return Jobs(folder, most).run(left, until) if left else {}
@@ -260,18 +242,18 @@ def launch(call: list[str], output: BinaryIO | None, environment: dict[str, str]
 
 
 class Jobs:
-    """So many processes at a time; a bar over all of them, where they do not show their own."""
+    """Runs jobs, `most` at a time; several at a time share one progress bar."""
 
     def __init__(self, folder: Path, most: int):
         self.folder, self.most = folder, most
         self.running: dict[Job, subprocess.Popen[bytes]] = {}
-        self.begun: dict[Job, float] = {}  # when each was started first
+        self.begun: dict[Job, float] = {}  # when each was first started
         self.failed: dict[str, tuple[int, str]] = {}
         self.environment = dict(os.environ)
         wait_briefly(self.environment)
         self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // most, 1)))
         (folder / "logs").mkdir(exist_ok=True)
-        device_log(folder).unlink(missing_ok=True)  # of processes that are gone
+        device_log_path(folder).unlink(missing_ok=True)  # of processes that are gone
 
     def run(self, left: Sequence[Job], until: float) -> dict[str, tuple[int, str]]:
         waiting, done = list(left), 0
@@ -288,16 +270,16 @@ class Jobs:
                         say(f"{done} of {len(left)} jobs done")
                 if asked.asked or time.monotonic() > until:
                     self.stop()
-                    raise Interrupted(f"stopped, {done} of {len(left)} jobs done: call it again and it goes on")
+                    raise Interrupted(f"stopped, {done} of {len(left)} jobs done: rerun the same command to resume")
         return self.failed
 
     def start(self, job: Job) -> None:
         call = [sys.executable, "-m", "seqloom.comparison.job", str(self.folder), job.place, str(job.seed)]
         call += ["--quiet"] * progress.QUIET + ["--debug"] * errors.DEBUG
-        path = log_of(self.folder, job.place, job.seed)
+        path = log_path(self.folder, job.place, job.seed)
         path.unlink(missing_ok=True)
         with path.open("ab") as log:  # its last line is written by the job itself
-            # one at a time it speaks for itself; what it says is kept only where several would speak at once
+            # a single job prints for itself; only the output of several at a time is kept in logs
             target = None if self.most == 1 and not progress.QUIET else log
             if self.most == 1:
                 say(f"{job}")
@@ -311,7 +293,7 @@ class Jobs:
             if code is None:
                 continue
             del self.running[job]
-            DeviceLog(device_log(self.folder)).note(process.pid, "end")  # one that was killed could not
+            DeviceLog(device_log_path(self.folder)).note(process.pid, "end")  # a killed job could not write it
             if code == BUSY and seconds < PATIENCE:  # a killed comparison's job is about to leave
                 time.sleep(1.0)
                 self.start(job)
@@ -325,14 +307,14 @@ class Jobs:
         return found
 
     def reason(self, job: Job, code: int) -> str:
-        """Why it failed, as its log has it; one that was killed could not say."""
-        lines = log_of(self.folder, job.place, job.seed).read_text(encoding="utf-8", errors="replace").splitlines()
+        """Why it failed, by its log; a killed job has none."""
+        lines = log_path(self.folder, job.place, job.seed).read_text(encoding="utf-8", errors="replace").splitlines()
         said = [line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)]
         if said:
             return said[-1]
         if code == -signal.SIGKILL:
-            return "it was killed, as happens where memory is short: choose a smaller batch or model, or fewer --jobs"
-        return f"it ended without a word ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
+            return "it was killed, perhaps because memory was short: choose a smaller batch or model, or fewer --jobs"
+        return f"it ended without a message ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
 
     def stop(self) -> None:
         until = time.monotonic() + GRACE

@@ -41,7 +41,7 @@ from seqloom.files import FolderKind, clear_folder, contents, read_json, sha256,
 from seqloom.plugins import Plugin
 from seqloom.recipes.library import labelled
 from seqloom.recipes.schema import Recipe, build_recipe
-from seqloom.runs.card import made_by
+from seqloom.runs.card import RunDescription, made_by
 from seqloom.runs.folder import BOUND, RUN, WEIGHTS, clear, describe
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import FolderOfOthers
@@ -216,7 +216,7 @@ def card(config: dict[str, Any], count: int, tokenizer: Tokenizer) -> str:
             f"| parameters of the body | {count:,} |",
             f"| tokenizer | {tokenizer.kind}, {tokenizer.vocab_size:,} entries |",
             "",
-            *made_by(config),
+            *made_by(RunDescription.model_validate(config)),
         ]
     )
 

@@ -81,10 +81,12 @@ class Stepper(GraphedSteps):
         self.backbone, self.softmax, self.align = backbone, softmax, align
         self.characters: Tensor | None = None  # (T, C) of the prompts end to end, for a model that reads them
         self.device, self.limit = softmax.device, backbone.max_len
-        self.graphed = self.device.type == "cuda" and not backbone.counted  # a graph has fixed shapes, counts have none
+        self.graphed = (
+            self.device.type == "cuda" and backbone.learns_from != "counts"
+        )  # a graph has fixed shapes, counts have none
         self.body: Any = backbone
         self.head: Any = softmax
-        linear = None if backbone.counted else fast_linear(next(backbone.parameters()))
+        linear = None if backbone.learns_from == "counts" else fast_linear(next(backbone.parameters()))
         if linear is not None:
             self.body, self.head = for_steps(backbone, linear), for_steps(self.head, linear)
 

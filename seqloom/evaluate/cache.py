@@ -66,7 +66,7 @@ def cached(
 
 def check(learner: LeftToRight, size: int, theta: float | None, share: float | None) -> None:
     backbone = learner.backbone
-    if not backbone.recurrent or backbone.counted:
+    if not backbone.recurrent:
         raise UsageError(
             "--cache is for recurrent networks, whose hidden states it compares: leave it out for this model"
         )

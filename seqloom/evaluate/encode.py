@@ -33,7 +33,7 @@ class Encoder:
     """before, after: the tokens around a text as this backbone is used to them."""
 
     def __init__(self, backbone: Backbone, before: Sequence[int], after: Sequence[int], device: torch.device):
-        if backbone.counted:
+        if backbone.learns_from == "counts":
             raise UsageError("this model counts words and has no vectors: use one that has, from lstm to bert")
         self.backbone, self.before, self.after, self.device = backbone, before, after, device
 
@@ -114,5 +114,5 @@ class Encoder:
     def pooled(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
         if pool == "none":
             return states[own]
-        special = pool == "first" and self.backbone.summary == "first"
+        special = pool == "first" and self.backbone.head_style.pooling == "first"
         return pooling.pool(states, batch, pool, None if special else own)

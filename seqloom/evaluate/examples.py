@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from seqloom.errors import DataError
-from seqloom.metrics.entities import entities, nearest_scheme, told_moves
+from seqloom.metrics.entities import describe_illegal_moves, entities, nearest_scheme
 from seqloom.tasks import task_class
 from seqloom.text.labelled import TASKS, BadRow, Example, iter_rows
 from seqloom.text.read import Problems
@@ -119,7 +119,7 @@ def counted(
         scheme = None
     if scheme is None:
         return Counter(tag for each in tags for tag in each), None
-    for move in told_moves(tags, learnt or scheme, lambda i, j: examples[i].place_of(j)):
+    for move in describe_illegal_moves(tags, learnt or scheme, lambda i, j: examples[i].place_of(j)):
         problems.add(f"a tag that breaks {learnt or scheme} (read as conlleval does)", move)
     return Counter(kind for each in tags for kind, _, _ in entities(each)), scheme
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqloom.metrics.entities import entities
-from seqloom.metrics.labels import correlation, ranks
+from seqloom.metrics.labels import correlation, matthews_correlation, ranks
 from seqloom.metrics.spans import exact_match, f1
 from seqloom.tasks.transfer import Transfer
 
@@ -86,10 +86,8 @@ def macro_f1(rows: np.ndarray, count: int) -> float:
 
 
 def mcc(rows: np.ndarray, count: int) -> float:
-    true, found = (np.bincount(column, minlength=count).astype(float) for column in rows.T)
-    n, right = len(rows), int((rows[:, 0] == rows[:, 1]).sum())
-    spread = (n * n - true @ true) * (n * n - found @ found)
-    return float((right * n - true @ found) / np.sqrt(spread)) if spread else 0.0
+    gold, predicted = (np.bincount(column, minlength=count) for column in rows.T)
+    return matthews_correlation(gold, predicted, int((rows[:, 0] == rows[:, 1]).sum()))
 
 
 def choices(examples: Sequence[Any], answers: Answers) -> Judged:

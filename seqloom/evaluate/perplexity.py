@@ -61,7 +61,7 @@ def perplexity(
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
     borders = split.offsets if limit is None else clipped(split.offsets, limit)
     if carry:
-        if not learner.backbone.recurrent:
+        if not learner.backbone.carries:
             raise UsageError("--carry is for recurrent models: leave it out for this model, which carries no state")
         borders = borders[[0, -1]]
     losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens, warmup)
@@ -112,7 +112,7 @@ def token_losses(
 ) -> tuple["Losses", str]:
     """−log p of every token within the borders, in batches, and a name for the context they were given."""
     backbone = learner.backbone
-    if backbone.recurrent:
+    if backbone.carries:
         how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
         return carried(learner, split, borders, device, batch_tokens, warmup), how
     longest = backbone.max_len if max_len is None else max_len

@@ -1,10 +1,10 @@
-"""Entities out of tags, how many of them were found, and which tags may follow which.
+"""Entities in tagged sentences: reading them from tags, scoring them, and which tags may follow which.
 
-A tag is O or a mark and a kind, B-PER. Three schemes: IOB1 (an entity begins with I; with B only right behind one of its kind),
-IOB2 (every entity begins with B) and IOBES (E ends it, S is one of a single word). Ramshaw & Marcus, 1995; Tjong Kim Sang &
-Veenstra, 1999. Scores are those of the CoNLL shared tasks' script (conlleval, 2004), which reads ill-formed tags with good will;
-`strict` ones are seqeval's, for which only what keeps to the scheme is an entity.
-Departure: conlleval knows no S, and nothing new begins for it with a B right behind an E of its kind; here both do.
+A tag is O or a mark and an entity type, B-PER. Three schemes: IOB1 (an entity begins with I; with B only right after one of its
+type), IOB2 (every entity begins with B) and IOBES (E ends it, S is one of a single word). Ramshaw & Marcus, 1995; Tjong Kim Sang
+& Veenstra, 1999. Scores are those of the CoNLL shared tasks' script (conlleval, 2004), which is lenient with ill-formed tags;
+`strict` ones are seqeval's, for which only well-formed tags are an entity.
+Departure: conlleval does not know S, and does not begin a new entity at a B right after an E of its type; here both do.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ SCHEMES = {"iob1": "BIO", "iob2": "BIO", "iobes": "BIOES"}  # with the marks of 
 class Entity(NamedTuple):
     kind: str
     start: int  # the first word
-    stop: int  # the one behind the last
+    stop: int  # the one after the last
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """In their order; the three schemes and ill-formed tags are read alike."""
+    """In order; all three schemes and ill-formed tags are read in one way."""
     found: list[Entity] = []
     for i, (tag, goes_on) in enumerate(zip(tags, continues_entity(tags), strict=True)):
         mark, kind = split_tag(tag)
@@ -38,12 +38,14 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
 
 def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
-    """Only those that begin, go on and end as the scheme has it."""
+    """Only those that begin, continue and end by the rules of the scheme."""
     _check_scheme(scheme)
     parts = [split_tag(tag) for tag in tags]
     for i, (mark, _) in enumerate(parts):
         if mark not in SCHEMES[scheme]:
-            raise DataError(f"the tag {tags[i]!r} of word {i + 1} is none of {scheme}: its marks are {SCHEMES[scheme]}")
+            raise DataError(
+                f"the tag {tags[i]!r} of word {i + 1} is not part of {scheme}, whose marks are {SCHEMES[scheme]}"
+            )
     found, start = [], 0
     outside = ("O", "")
     while start < len(parts):
@@ -51,7 +53,7 @@ def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
         if not _begins(parts[start - 1] if start else outside, parts[start], scheme):
             start = stop
             continue
-        while stop < len(parts) and _goes_on(parts[stop - 1], parts[stop]):
+        while stop < len(parts) and _continues(parts[stop - 1], parts[stop]):
             stop += 1
         if _ends(parts[stop - 1], parts[stop] if stop < len(parts) else outside, scheme):
             found.append(Entity(parts[start][1], start, stop))
@@ -59,10 +61,10 @@ def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
     return found
 
 
-Part = tuple[str, str]
+Tag = tuple[str, str]  # its mark and its entity type
 
 
-def _begins(before: Part, tag: Part, scheme: str) -> bool:
+def _begins(before: Tag, tag: Tag, scheme: str) -> bool:
     mark, kind = tag
     if scheme != "iob1":
         return mark in ("B", "S")
@@ -71,14 +73,14 @@ def _begins(before: Part, tag: Part, scheme: str) -> bool:
     return mark == "B" and before[0] != "O" and before[1] == kind
 
 
-def _goes_on(before: Part, tag: Part) -> bool:
+def _continues(before: Tag, tag: Tag) -> bool:
     return before[0] in ("B", "I") and tag[0] in ("I", "E") and before[1] == tag[1]
 
 
-def _ends(last: Part, behind: Part, scheme: str) -> bool:
+def _ends(last: Tag, after: Tag, scheme: str) -> bool:
     if scheme == "iobes":
         return last[0] in ("E", "S")
-    return scheme == "iob2" or not (last[0] == behind[0] == "B" and last[1] != behind[1])
+    return scheme == "iob2" or not (last[0] == after[0] == "B" and last[1] != after[1])
 
 
 def entity_scores(
@@ -87,8 +89,8 @@ def entity_scores(
     strict: bool = False,
     scheme: str | None = None,
 ) -> dict[str, Any]:
-    """precision, recall and f1 over all entities and of each kind (`per_kind`, with the `count` of true ones and how many were
-    `found`), and the accuracy of the tags. An entity is right if its kind and both borders are. strict: needs the scheme."""
+    """precision, recall and f1 over all entities and of each type (`per_kind`, with the `count` of gold ones and the number
+    `found`), and the accuracy of the tags. An entity is correct if its type and both borders are. strict: needs the scheme."""
     if strict and scheme is None:
         raise UsageError(f"strict scores need the scheme of the tags: {', '.join(SCHEMES)}")
     if len(gold) != len(predicted):
@@ -121,7 +123,7 @@ def entity_scores(
 
 
 def rates(right: int, found: int, true: int) -> dict[str, float]:
-    """Precision, recall and their harmonic mean; 0 where there is nothing to divide by."""
+    """Precision, recall and F1; a division by zero gives 0."""
     precision, recall = right / found if found else 0.0, right / true if true else 0.0
     return {"precision": precision, "recall": recall, "f1": 2 * right / (found + true) if right else 0.0}
 
@@ -143,14 +145,14 @@ def convert(tags: Sequence[str], to: str) -> list[str]:
 
 
 def labels_of(kinds: Sequence[str], scheme: str) -> list[str]:
-    """Every tag that entities of these kinds can have in a scheme."""
+    """Every tag that entities of these types can have in a scheme."""
     _check_scheme(scheme)
     marks = [mark for mark in SCHEMES[scheme] if mark != "O"]
     return ["O", *(f"{mark}-{kind}" if kind else mark for kind in kinds for mark in marks)]
 
 
 def may_follow(before: str, tag: str, scheme: str) -> bool:
-    """Whether a tag may stand behind another. At the borders of a sentence stands O."""
+    """Whether a tag may follow another. Before and after a sentence stands O."""
     (last, other), (mark, kind) = split_tag(before), split_tag(tag)
     goes_on = last in ("B", "I") and other == kind
     if scheme == "iob1":
@@ -161,8 +163,8 @@ def may_follow(before: str, tag: str, scheme: str) -> bool:
 
 
 def legal_moves(labels: Sequence[str], scheme: str | None) -> np.ndarray:
-    """(L+2, L+2) whether the label of a column may follow that of the row; row L is the start, column L+1 the end. With no scheme
-    (plain labels) all may."""
+    """(L+2, L+2) whether the label of a column may follow that of the row; row L is the start, column L+1 the end. Without a
+    scheme (plain labels) all may."""
     n = len(labels)
     allowed = np.zeros((n + 2, n + 2), bool)
     allowed[: n + 1, :n] = allowed[: n + 1, n + 1] = True
@@ -179,9 +181,9 @@ def _place(sentence: int, word: int) -> str:
 
 
 def marks_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> set[str] | None:
-    """The marks of the tags; None of plain labels, such as parts of speech. Both in one text are an error with its place."""
+    """The marks of the tags; None for plain labels, such as parts of speech. A mixture of both is an error with its place."""
     marks = set()
-    marked = plain = None  # the first tag of either sort, with its place
+    marked = plain = None  # the first tag of each sort, with its place
     for i, tags in enumerate(sentences):
         for j, tag in enumerate(tags):
             mark, kind = split_tag(tag)
@@ -197,8 +199,8 @@ def marks_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str
 
 
 def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> str | None:
-    """The scheme that all tags keep to; None for plain labels. A move that is illegal in the scheme which the tags keep to best
-    is an error with its place: place(i, j) names word j of sentence i."""
+    """The scheme that all tags follow; None for plain labels. A transition that is illegal in the scheme that fits best is an
+    error with its place: place(i, j) names word j of sentence i."""
     best = nearest_scheme(sentences, place)
     if best is not None:
         check_moves(sentences, best, place)
@@ -206,7 +208,7 @@ def scheme_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], st
 
 
 def nearest_scheme(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str] = _place) -> str | None:
-    """The one that the tags keep to best, illegal moves or not."""
+    """The scheme that fits the tags best, even if some transitions are illegal in it."""
     marks = marks_of(sentences, place)
     if marks is None:
         return None
@@ -215,36 +217,38 @@ def nearest_scheme(sentences: Sequence[Sequence[str]], place: Callable[[int, int
 
 
 def check_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place) -> None:
-    """DataError with its place where a tag follows another that it cannot follow."""
-    for found in told_moves(sentences, scheme, place)[:1]:
-        raise DataError(f"{found} in {scheme}, to which the tags keep else: correct it")
+    """Raise DataError, with its place, for the first tag that cannot follow the one before."""
+    for found in describe_illegal_moves(sentences, scheme, place)[:1]:
+        raise DataError(f"{found} in {scheme}, which the other tags follow: correct it")
 
 
 def remark_on_moves(
     sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place
 ) -> str | None:
-    """What to tell a person about tags that break their scheme. They are read as conlleval reads them: an entity begins with any
-    tag that cannot go on with the one before. Published files have such tags (two of them in CoNLL-2003's training file)."""
-    found = told_moves(sentences, scheme, place)
+    """A warning about tags that break their scheme. They are read as conlleval reads them: an entity begins with any tag that
+    cannot continue the one before. Published files have such tags (two of them in CoNLL-2003's training file)."""
+    found = describe_illegal_moves(sentences, scheme, place)
     if not found:
         return None
     count = f"{len(found):,} tags do" if len(found) > 1 else "1 tag does"
     return f"{count} not follow {scheme} (first: {found[0]}): read as conlleval reads them"
 
 
-def told_moves(sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place) -> list[str]:
-    """The illegal moves in words, each place once."""
-    told: dict[str, str] = {}
+def describe_illegal_moves(
+    sentences: Sequence[Sequence[str]], scheme: str, place: Callable[[int, int], str] = _place
+) -> list[str]:
+    """The illegal transitions in words, each place once."""
+    described: dict[str, str] = {}
     for i, j in illegal_moves(sentences, scheme):
         tags = sentences[i]
         before, tag = ["O", *tags, "O"][j : j + 2]
         there = f"{tag!r} cannot follow {before!r}" if j < len(tags) else f"a sentence cannot end with {before!r}"
-        told.setdefault(place(i, min(j, len(tags) - 1)), there)
-    return [f"{where}: {there}" for where, there in told.items()]
+        described.setdefault(place(i, min(j, len(tags) - 1)), there)
+    return [f"{where}: {there}" for where, there in described.items()]
 
 
 def illegal_moves(sentences: Sequence[Sequence[str]], scheme: str) -> list[tuple[int, int]]:
-    """Sentence and word of every tag that cannot follow the one before; the word behind the last is the end."""
+    """Sentence and word of every tag that cannot follow the one before; the word after the last one is the end."""
     found = []
     for i, tags in enumerate(sentences):
         padded = ["O", *tags, "O"]
@@ -254,4 +258,4 @@ def illegal_moves(sentences: Sequence[Sequence[str]], scheme: str) -> list[tuple
 
 def _check_scheme(scheme: str) -> None:
     if scheme not in SCHEMES:
-        raise UsageError(f"the scheme of tags {scheme!r}: choose {', '.join(SCHEMES)}")
+        raise UsageError(f"unknown tagging scheme {scheme!r}: choose {', '.join(SCHEMES)}")

@@ -1,10 +1,10 @@
-"""Answers found in a paragraph: exact match and F1 over words by the rules of SQuAD (Rajpurkar et al., 2016, 2018).
+"""Scores of answer spans: exact match and F1 over words by the rules of SQuAD (Rajpurkar et al., 2016, 2018).
 
-Case, punctuation and English articles do not count; of several right answers the best counts; a question without an answer is
-right if nothing was answered. These are the rules of 2.0. On the data of 1.1 they give what the rules of 1.1 give, but for an
-answer of nothing but articles and punctuation: there it is an answer, here none.
-Departure: of questions that are equally unlikely to have an answer a threshold takes all or none, since no threshold can part
-them; a question without a prediction is an error. Figures are shares, not percentages.
+Case, punctuation and English articles are ignored; of several gold answers the nearest one counts; the prediction for a question
+without an answer is right if it is empty. These are the rules of 2.0. On the data of 1.1 they give the same scores as those of
+1.1, except for an answer of nothing but articles and punctuation: there it is an answer, here it is none.
+Departure: of questions with equal no-answer probabilities a threshold takes all or none, since no threshold can separate them; a
+question without a prediction is an error. Scores are fractions, not percentages.
 """
 
 import re
@@ -20,7 +20,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
 class Threshold(NamedTuple):
-    """Where a question is more likely than this to have no answer, none is given; and the score with it."""
+    """No answer is given to a question that is more likely than this to have none; and the score with this threshold."""
 
     threshold: float
     score: float
@@ -31,13 +31,13 @@ def normalised(text: str) -> str:
 
 
 def exact_match(predicted: str, answers: Sequence[str]) -> float:
-    """1 if it is one of the answers; none of them: if it is empty."""
+    """1 if it is one of the answers; where there are none, 1 if it is empty."""
     found = normalised(predicted)
     return float(any(found == answer for answer in _right(answers)))
 
 
 def f1(predicted: str, answers: Sequence[str]) -> float:
-    """How many words it shares with the nearest answer: the harmonic mean of their shares of both."""
+    """F1 of the words that it shares with the nearest answer."""
     found = normalised(predicted).split()
     return max(_f1(found, answer.split()) for answer in _right(answers))
 
@@ -61,9 +61,9 @@ def span_scores(
     no_answer: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, Any]:
-    """gold: the right answers of each question by its id, none where it has no answer; predicted: one of each, "" being none.
-    no_answer: how likely each is to have none; above the threshold the prediction is not given. Then also the best thresholds
-    in hindsight. Where some questions have no answer, the scores of both sorts."""
+    """gold: the answers of each question by its id, none where it has no answer; predicted: one a question, "" for no answer.
+    no_answer: how likely each question is to have no answer; above the threshold the prediction is dropped, and the best
+    thresholds in hindsight are given too. Where some questions have no answer, both sorts are scored apart as well."""
     _check(gold, predicted, no_answer)
     given = {id_: "" if no_answer is not None and no_answer[id_] > threshold else predicted[id_] for id_ in gold}
     answered = [id_ for id_ in gold if gold[id_]]
@@ -87,11 +87,11 @@ def best_threshold(
     no_answer: Mapping[str, float],
     measure: Measure = f1,
 ) -> Threshold:
-    """The threshold with which the mean of the measure is highest, the lowest of several: predictions are let through in the
-    order of how likely a question is to have no answer, the least likely first."""
+    """The threshold with the highest mean of the measure, the lowest of several: predictions are accepted in the order of their
+    no-answer probabilities, the lowest first."""
     _check(gold, predicted, no_answer)
     order = sorted(gold, key=lambda id_: no_answer[id_])
-    total = float(sum(not answers for answers in gold.values()))  # nothing is answered
+    total = float(sum(not answers for answers in gold.values()))  # where no question is answered
     lowest = no_answer[order[0]]
     best = Threshold(0.0 if lowest > 0 else lowest - 1, total)
     for i, id_ in enumerate(order):

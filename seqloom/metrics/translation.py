@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacrebleu, with the signatures that make two figures comparable. Papineni et al., 2002; Popović, 2015;
+"""BLEU and chrF by sacrebleu, with the signatures that make two scores comparable. Papineni et al., 2002; Popović, 2015;
 Post, 2018."""
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def check_lengths(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 def translation_scores(
     hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False
 ) -> dict[str, Any]:
-    """Of a whole test set: bleu, chrf and how each was counted."""
+    """bleu and chrf of a whole test set, and how each was computed."""
     check_lengths(hypotheses, references)
     sacrebleu = _sacrebleu()
     if tokenize not in TOKENIZERS:
@@ -56,8 +56,8 @@ def bleu_by_length(
     tokenize: str = "13a",
     borders: Sequence[int] = (8, 11, 14, 17, 21),
 ) -> list[Bucket]:
-    """BLEU of the lines whose sources have up to 8 words, up to 11, …: where a model that has to remember a whole sentence
-    in one vector loses the longer ones."""
+    """BLEU of the lines whose sources have up to 8 words, up to 11, …: it drops with length for a model that has to remember a
+    whole sentence in one vector."""
     check_lengths(hypotheses, references)
     bleu = _sacrebleu().BLEU(tokenize=tokenize)
     words = [len(source.split()) for source in sources]

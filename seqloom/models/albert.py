@@ -1,16 +1,18 @@
 """ALBERT: BERT with one set of weights for all layers and narrow embeddings. Lan et al., 2020 (arXiv 1909.11942)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.stack import Stack
 from seqloom.models.bert import Bert
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Albert(Bert):
-    paper, year = "Lan et al., ALBERT: A lite BERT for self-supervised learning", 2020
+    lineage = Lineage("Lan et al., ALBERT: A lite BERT for self-supervised learning", 2020)
 
     class Config(Bert.Config):
         vocab_size: int = Field(30000, gt=0)
@@ -27,6 +29,10 @@ class Albert(Bert):
             "vocab_size": 30000, "dim": 4096, "num_layers": 12, "num_heads": 64, "max_len": 512, "dropout": 0.0,
         },
     }  # fmt: skip
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return encoder_recipe(preset, cls.presets[preset], {"name": "sentence-order"})
 
     @staticmethod
     def embed(config: Config) -> nn.Module:  # type: ignore[override]

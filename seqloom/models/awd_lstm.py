@@ -8,14 +8,16 @@ Departures: none in the model. Weight decay spares biases, as everywhere here.
 """
 
 from itertools import pairwise
+from typing import Any
 
 from pydantic import Field
 
-from seqloom.batch import Context, Edit, Output, Ragged, State
+from seqloom.batch import Context, Edit, Lineage, Output, Ragged, State
 from seqloom.blocks.dropout import DroppedEmbedding, LockedDropout, LockedLayer, WeightDroppedLstm
 from seqloom.blocks.recurrent import RecurrentStack, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import WARMUP
 
 # Section 5 of the paper has the sizes, dropout (output) 0.4, embedding_dropout 0.1, weight_drop 0.5, input_dropout 0.4
 # (WT2: 0.65) and layer_dropout 0.3. In the code behind these the locked mask was not locked, say its authors; their
@@ -33,8 +35,8 @@ PUBLISHED = {
 class AwdLstm(StackedBackbone):
     """num_layers of `dim` units; the last one gives as many numbers as a word has, so that the output layer may be tied."""
 
-    paper, year = "Merity et al., Regularizing and optimizing LSTM language models", 2017
-    recurrent = True
+    lineage = Lineage("Merity et al., Regularizing and optimizing LSTM language models", 2017)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -72,6 +74,42 @@ class AwdLstm(StackedBackbone):
         "ptb": {"vocab_size": 10000, **PUBLISHED, "input_dropout": 0.4, "layer_dropout": 0.3},
         "wt2": {"vocab_size": 33278, **PUBLISHED, "input_dropout": 0.65, "layer_dropout": 0.2},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """Merity et al., 2017 (arXiv 1708.02182): section 5 has rate 30, clipping at 0.25, α = 2, β = 1, lengths around 70, an
+        evaluation an epoch, nonmono 5, 750 epochs and 80 streams for WT2 (40 for PTB). The 20 streams and 500 epochs for PTB
+        and the weight decay are from the commands that its authors later gave. Then, as they go on:
+
+            seqloom pretrain awd-lstm-ptb --data DATA --out RUN2 --from RUN --set train.optim.average=start --set train.patience=5
+
+        The published sizes carry their state from document to document, as the paper does.
+        """
+        objective = {"name": "regularized", "bias": True, "alpha": 2.0, "beta": 1.0}
+        optim = {"name": "sgd", "lr": 30.0, "clip": 0.25, "weight_decay": 1.2e-6, "average": "nonmono", "nonmono": 5}
+        schedule = {"name": "constant", "warmup": 0}
+        if preset == "tiny":
+            return {
+                "objective": objective,
+                "batches": {"kind": "streams", "streams": 16, "length": 35, "vary": True, "reset": True},
+                "valid": {"warmup": WARMUP},
+                "train": {"optim": optim, "schedule": schedule, "eval_every": 200},
+                "budget": {"tokens": 2e6},
+            }
+        streams, every, epochs = {"ptb": (20, 680, 500), "wt2": (80, 380, 750)}.get(preset, (40, 1000, 20))
+        return {
+            "objective": objective,
+            "batches": {
+                "kind": "streams",
+                "streams": streams,
+                "length": 70,
+                "vary": True,
+                "reset": preset not in ("ptb", "wt2"),
+            },
+            "train": {"optim": optim, "schedule": schedule, "eval_every": every, "save_every": every},
+            "budget": {"epochs": epochs},
+            "valid": {"limit": 0} | ({} if preset in ("ptb", "wt2") else {"warmup": WARMUP}),
+        }
 
     def __init__(self, config: Config):
         width = config.embedding_dim

@@ -9,19 +9,20 @@ wide as what predicts, so that an output layer may share them; `cell = "lstm"` (
 other than additive are not the paper's. bahdanau-2015 is RNNsearch-50.
 """
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged
+from seqloom.batch import Context, Lineage, Ragged
 from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import CELLS, Bidirectional, CellState, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class Decoder(AlignedDecoder):
@@ -59,7 +60,11 @@ class Decoder(AlignedDecoder):
 class Bahdanau(RecurrentEncoderDecoder):
     """A bidirectional encoder, additive scores, a gated unit that reads what it sees."""
 
-    paper, year = "Bahdanau et al., Neural machine translation by jointly learning to align and translate", 2015
+    lineage = Lineage(
+        "Bahdanau et al., Neural machine translation by jointly learning to align and translate",
+        2015,
+        "encoder–decoder",
+    )
 
     class Config(AlignedConfig):
         vocab_size: int = Field(30000, gt=0)
@@ -88,6 +93,10 @@ class Bahdanau(RecurrentEncoderDecoder):
         },
     }
 
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
+
     def __init__(self, config: Config):
         half, make = config.encoder_dim or config.dim // 2, CELLS[config.cell]
 
@@ -103,6 +112,6 @@ class Bahdanau(RecurrentEncoderDecoder):
             config.readout_dim or config.embedding_dim,
             config.dropout,
         )
-        encoder = RecurrentEncoder(embedding(), Stack([both], top=nn.Dropout(config.dropout)))
+        encoder = RecurrentEncoder(embedding(), Stack([both], top=nn.Dropout(config.dropout)), 2 * half)
         super().__init__(encoder, decoder, config.share_embeddings, config.cell)
         self.max_len = config.max_len

@@ -4,11 +4,12 @@ Departures from the paper: attention dropout defaults to 0 (a non-zero value lea
 masked tokens and next sentences, are objectives.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from torch import nn
 
+from seqloom.batch import HeadStyle, Lineage
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -16,13 +17,14 @@ from seqloom.blocks.layers import PostNormLayer
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Bert(BidirectionalBackbone):
     """Tokens + learned positions + segments, normalised; post-norm layers, GELU; a pooler on the first token."""
 
-    paper, year = "Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018
-    summarised = "tanh"
+    lineage = Lineage("Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018)
+    head_style = HeadStyle(pooling="first", hidden_activation="tanh")
 
     class Config(BaseConfig):
         vocab_size: int = Field(30522, gt=0)
@@ -55,11 +57,18 @@ class Bert(BidirectionalBackbone):
         "large": {"vocab_size": 30522, "dim": 1024, "num_layers": 24, "num_heads": 16, "max_len": 512},
     }
 
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        smoothing = 0.7 if preset == "multilingual" else None
+        return encoder_recipe(preset, cls.presets[preset], {"name": "next-sentence"}, smoothing)
+
     def __init__(self, config: Config):
         pooler = nn.Linear(config.dim, config.dim) if config.pooler else None
         super().__init__(self.embed(config), self.layers(config), config.dim, pooler)
-        self.max_len, self.activation, self.eps = config.max_len, config.activation, config.norm_eps
-        self.parted = config.num_segments > 1 and not self.language_embeddings
+        self.max_len = config.max_len
+        self.head_style = self.head_style._replace(activation=config.activation, eps=config.norm_eps)
+        if self.segment_kind != "languages":
+            self.segment_kind = "texts" if config.num_segments > 1 else ""
 
     @staticmethod
     def embed(config: Config, embedding_dim: int | None = None) -> TokenEmbedding:

@@ -7,17 +7,18 @@ Departures: characters are bytes; forget gates start open; two biases a gate, as
 recipe names. The paper's second way out, a character network at the output, is not here.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from seqloom.batch import Vocabulary
+from seqloom.batch import Lineage, Vocabulary
 from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import LstmCell, init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class BigLstm(StackedBackbone):
@@ -26,8 +27,8 @@ class BigLstm(StackedBackbone):
     With inputs = "words" it has a table of word vectors in place of the characters, and is the paper's other large model.
     """
 
-    paper, year = "Józefowicz et al., Exploring the limits of language modeling", 2016
-    recurrent = True
+    lineage = Lineage("Józefowicz et al., Exploring the limits of language modeling", 2016)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -66,6 +67,13 @@ class BigLstm(StackedBackbone):
         },
     }
 
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        values = recurrent_recipe(preset, cls.presets[preset])
+        if preset == "jozefowicz-2016":
+            values["objective"] |= {"softmax": "sampled", "samples": 8192}
+        return values
+
     def __init__(self, config: Config):
         width = config.proj_dim or config.dim
         embedding: TokenEmbedding | CharacterEmbedding
@@ -82,7 +90,6 @@ class BigLstm(StackedBackbone):
             "none",
         )
         super().__init__(embedding, stack, width)
-        self.characters = config.max_chars if config.inputs == "characters" else 0
 
     @property
     def vocab_size(self) -> int:

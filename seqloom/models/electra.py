@@ -3,15 +3,19 @@
 Both of its halves are this body: the discriminator, which is kept, and a narrower generator, which proposes the tokens.
 """
 
+from typing import Any
+
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import HeadStyle, Lineage
 from seqloom.models.bert import Bert
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Electra(Bert):
-    paper, year = "Clark et al., ELECTRA: Pre-training text encoders as discriminators", 2020
-    summarised = "gelu"
+    lineage = Lineage("Clark et al., ELECTRA: Pre-training text encoders as discriminators", 2020)
+    head_style = HeadStyle(pooling="first", hidden_activation="gelu")
 
     class Config(Bert.Config):
         embedding_dim: int | None = Field(None, gt=0, description="dim unless given")
@@ -27,6 +31,10 @@ class Electra(Bert):
         "base": Bert.presets["base"],
         "large": Bert.presets["large"],
     }  # fmt: skip
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return encoder_recipe(preset, cls.presets[preset], {"name": "replaced-token"})
 
     @staticmethod
     def embed(config: Config) -> nn.Module:  # type: ignore[override]

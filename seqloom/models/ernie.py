@@ -3,13 +3,17 @@
 The body is BERT's; what differs is the objective, which masks words, phrases and entities as wholes, and the text: Chinese.
 """
 
+from typing import Any
+
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Ernie(Bert):
-    paper, year = "Sun et al., ERNIE: Enhanced representation through knowledge integration", 2019
+    lineage = Lineage("Sun et al., ERNIE: Enhanced representation through knowledge integration", 2019)
 
     class Config(Bert.Config):
         vocab_size: int = Field(18000, gt=0)
@@ -19,3 +23,7 @@ class Ernie(Bert):
         "small": Bert.presets["small"],
         "base": Bert.presets["base"] | {"vocab_size": 18000},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return encoder_recipe(preset, cls.presets[preset], {"name": "masked", "unit": "word"})

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged, State
+from seqloom.batch import Context, Lineage, Ragged, State
 from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
 from seqloom.blocks.connections import Residual
 from seqloom.blocks.embedding import TokenEmbedding
@@ -22,6 +22,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, RecurrentLayer, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class Upper(Residual):
@@ -56,7 +57,7 @@ class Decoder(AlignedDecoder):
 class Gnmt(RecurrentEncoderDecoder):
     """Eight LSTM layers on either side."""
 
-    paper, year = "Wu et al., Google's neural machine translation system", 2016
+    lineage = Lineage("Wu et al., Google's neural machine translation system", 2016, "encoder–decoder")
 
     class Config(AlignedConfig):
         vocab_size: int = Field(32000, gt=0)
@@ -70,6 +71,10 @@ class Gnmt(RecurrentEncoderDecoder):
         "small": {"dim": 256, "num_layers": 4, "dropout": 0.3},
         "gnmt": {"vocab_size": 32000},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
 
     def __init__(self, config: Config):
         dim, dropout = config.dim, config.dropout
@@ -88,7 +93,7 @@ class Gnmt(RecurrentEncoderDecoder):
         cell = AlignedCell(LstmCell(dim, dim), Alignment(config, dim, dim))
         upper = Stack(reminded, top=nn.Dropout(dropout))
         super().__init__(
-            RecurrentEncoder(embedding(), Stack(layers)),
+            RecurrentEncoder(embedding(), Stack(layers), dim),
             Decoder(embedding(), cell, upper, dropout),
             config.share_embeddings,
         )

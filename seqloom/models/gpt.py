@@ -4,9 +4,12 @@ Departures from the paper: attention dropout defaults to 0 (a non-zero value lea
 transfer inputs (start, delimiter, extract) belong to the tasks.
 """
 
+from typing import Any
+
 from pydantic import Field, model_validator
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -14,12 +17,13 @@ from seqloom.blocks.layers import PostNormLayer
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import decoder_recipe
 
 
 class Gpt(StackedBackbone):
     """Learned positions, post-norm layers, GELU, tied output embedding."""
 
-    paper, year = "Radford et al., Improving language understanding by generative pre-training", 2018
+    lineage = Lineage("Radford et al., Improving language understanding by generative pre-training", 2018)
 
     class Config(BaseConfig):
         vocab_size: int = Field(40478, gt=0)
@@ -40,6 +44,10 @@ class Gpt(StackedBackbone):
         "small": {"dim": 384, "num_layers": 6, "num_heads": 6, "max_len": 256},
         "base": {"vocab_size": 40478, "dim": 768, "num_layers": 12, "num_heads": 12, "max_len": 512},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return decoder_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         layers = [

@@ -3,9 +3,12 @@
 Departures from the paper: attention dropout defaults to 0 (a non-zero value leaves the fastest kernel).
 """
 
+from typing import Any
+
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.attention import SelfAttention
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
@@ -13,12 +16,13 @@ from seqloom.blocks.layers import PreNormLayer
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.models.gpt import Gpt
+from seqloom.models.shared_recipes import decoder_recipe
 
 
 class Gpt2(StackedBackbone):
     """Pre-norm, and what each layer adds to the residual path starts smaller the more layers there are."""
 
-    paper, year = "Radford et al., Language models are unsupervised multitask learners", 2019
+    lineage = Lineage("Radford et al., Language models are unsupervised multitask learners", 2019)
 
     class Config(Gpt.Config):
         vocab_size: int = Field(50257, gt=0)
@@ -31,6 +35,10 @@ class Gpt2(StackedBackbone):
         "large": {"vocab_size": 50257, "dim": 1280, "num_layers": 36, "num_heads": 20, "max_len": 1024},
         "xl": {"vocab_size": 50257, "dim": 1600, "num_layers": 48, "num_heads": 25, "max_len": 1024},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return decoder_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         layers = [

@@ -1,19 +1,23 @@
 """A language model of gated recurrent units. Cho et al., 2014 (arXiv 1406.1078); Chung et al., 2014 (arXiv 1412.3555)."""
 
+from typing import Any
+
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import GruCell, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Gru(StackedBackbone):
     """Two gates decide how much of the old state is read and how much of it is kept."""
 
-    paper, year = "Cho et al., Learning phrase representations using RNN encoder–decoder", 2014
-    recurrent = True
+    lineage = Lineage("Cho et al., Learning phrase representations using RNN encoder–decoder", 2014)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -26,6 +30,10 @@ class Gru(StackedBackbone):
         "tiny": {"dim": 80, "num_layers": 2},
         "small": {"dim": 650, "num_layers": 2},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         stack = recurrent_stack(

@@ -7,21 +7,25 @@ the paper does (by 0.01) where memory need not be long: carried on through a who
 until the run diverges, at every rate that was tried (3e-4 to 4e-3).
 """
 
+from typing import Any
+
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import ElmanCell, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Irnn(StackedBackbone):
     """h(t) = max(0, W x(t) + U h(t−1) + b) with U = scale · 1 and b = 0 at first: with scale 1 a sum that forgets nothing."""
 
-    paper, year = "Le et al., A simple way to initialize recurrent networks of rectified linear units", 2015
-    recurrent = True
+    lineage = Lineage("Le et al., A simple way to initialize recurrent networks of rectified linear units", 2015)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -35,6 +39,10 @@ class Irnn(StackedBackbone):
         "tiny": {"dim": 80, "num_layers": 2, "scale": 0.9},
         "small": {"dim": 650, "num_layers": 2, "scale": 0.9},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         self.scale = config.scale

@@ -15,13 +15,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged
+from seqloom.batch import Context, Lineage, Ragged
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class JordanLayer(nn.Module):
@@ -57,8 +58,8 @@ class JordanLayer(nn.Module):
 class Jordan(StackedBackbone):
     """alpha: how much of the state is left after a word. 0 makes it a bigram model: the last word is all that it knows."""
 
-    paper, year = "Jordan, Serial order: a parallel distributed processing approach", 1986
-    recurrent = True
+    lineage = Lineage("Jordan, Serial order: a parallel distributed processing approach", 1986)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -67,6 +68,10 @@ class Jordan(StackedBackbone):
         dropout: float = Field(0.0, ge=0, lt=1)
 
     presets = {"tiny": {"dim": 96}, "small": {"dim": 650}}  # noqa: RUF012
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         layer = JordanLayer(config.dim, config.alpha, config.dropout)

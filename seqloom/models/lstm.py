@@ -3,20 +3,26 @@
 Departures: the forget gates start open (bias 1; Józefowicz et al., 2015).
 """
 
+from typing import Any
+
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import LstmCell, init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Lstm(StackedBackbone):
     """A cell that is written, kept and read through gates. proj_dim: h is projected to that width (Sak et al., 2014)."""
 
-    paper, year = "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)", 2014
-    recurrent = True
+    lineage = Lineage(
+        "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)", 2014
+    )
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -32,6 +38,10 @@ class Lstm(StackedBackbone):
         "zaremba-medium": {"vocab_size": 10000, "dim": 650, "num_layers": 2, "dropout": 0.5},
         "zaremba-large": {"vocab_size": 10000, "dim": 1500, "num_layers": 2, "dropout": 0.65},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         width = config.proj_dim or config.dim  # of h, and so of what is embedded and predicted from

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged, State
+from seqloom.batch import Context, Lineage, Ragged, State
 from seqloom.blocks.alignment import AlignedConfig, AlignedDecoder, Alignment, Memory, ScoreName
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
@@ -21,6 +21,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.grid import from_grid, to_grid
 from seqloom.blocks.recurrent import CellState, LstmCell, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class AttentionalCell(nn.Module):
@@ -87,7 +88,9 @@ class Decoder(AlignedDecoder):
 class Luong(RecurrentEncoderDecoder):
     """Reversed sources, LSTM layers, six scores, input feeding."""
 
-    paper, year = "Luong et al., Effective approaches to attention-based neural machine translation", 2015
+    lineage = Lineage(
+        "Luong et al., Effective approaches to attention-based neural machine translation", 2015, "encoder–decoder"
+    )
 
     class Config(AlignedConfig):
         vocab_size: int = Field(50000, gt=0)
@@ -104,6 +107,10 @@ class Luong(RecurrentEncoderDecoder):
         "luong-2015": {"vocab_size": 50000, "share_embeddings": False},
     }
 
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
+
     def __init__(self, config: Config):
         dim, dropout = config.dim, config.dropout
 
@@ -117,7 +124,7 @@ class Luong(RecurrentEncoderDecoder):
 
         cell = AttentionalCell(stack(), Alignment(config, dim, dim), dim, config.input_feeding)
         super().__init__(
-            RecurrentEncoder(embedding(), stack(), reverse=True),
+            RecurrentEncoder(embedding(), stack(), dim, reverse=True),
             Decoder(embedding(), cell, dropout),
             config.share_embeddings,
         )

@@ -4,10 +4,12 @@ As a backbone it remembers which runs of its last words it knows; what follows t
 `counts`. Nothing is trained: `pretrain` counts. Departures: no start symbols but the end token before each document.
 """
 
+from typing import Any
+
 import torch
 from pydantic import Field
 
-from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Lineage, Output, Ragged, State
 from seqloom.blocks.trie import Trie
 from seqloom.config import Config as BaseConfig
 
@@ -15,9 +17,11 @@ from seqloom.config import Config as BaseConfig
 class Ngram(Backbone):
     """hidden (T, order): column j is the number of the run of the last j words, −1 where it is unknown."""
 
-    paper, year = "Chen & Goodman, An empirical study of smoothing techniques (after Kneser & Ney, 1995)", 1998
-    recurrent = True
-    counted, kind = True, "counts"
+    lineage = Lineage(
+        "Chen & Goodman, An empirical study of smoothing techniques (after Kneser & Ney, 1995)", 1998, "counts"
+    )
+    carries = True
+    learns_from = "counts"
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -27,6 +31,11 @@ class Ngram(Backbone):
         "tiny": {"order": 3},
         "small": {"order": 5},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """All of the training text, once: nothing else decides what is counted."""
+        return {"objective": {"name": "counts"}, "budget": {"epochs": 1}}
 
     def __init__(self, config: Config):
         super().__init__()

@@ -3,14 +3,17 @@
 Departures: a full softmax trained with whatever optimizer the recipe names; optional dropout.
 """
 
+from typing import Any
+
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Lineage, Output, Ragged, State
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 NOTHING = -1  # stands in the window where the text has not begun
 
@@ -23,10 +26,8 @@ class Nnlm(Backbone):
     of the window are zero vectors. The embeddings are narrower than what the output layer reads, so the two are not tied.
     """
 
-    paper, year = "Bengio et al., A neural probabilistic language model", 2003
-    recurrent = True  # it carries a state of constant size, though no loop is needed to compute it
-    kind = "feed-forward"
-    gates = (("h",),)
+    lineage = Lineage("Bengio et al., A neural probabilistic language model", 2003, "feed-forward")
+    recurrent = carries = True  # a state of constant size, though no loop is needed to compute it
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -43,6 +44,10 @@ class Nnlm(Backbone):
         "bengio-brown": {"vocab_size": 16383, "order": 5, "embedding_dim": 60, "dim": 50, "direct": True},
     }
 
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
+
     def __init__(self, config: Config):
         super().__init__()
         width = (config.order - 1) * config.embedding_dim
@@ -52,6 +57,10 @@ class Nnlm(Backbone):
         self.units = nn.Linear(width, config.dim)
         self.dropout = nn.Dropout(config.dropout)
         self.init_weights()
+
+    @property
+    def gates(self) -> tuple[tuple[str, ...], ...]:
+        return (("h",),)
 
     @property
     def table(self) -> nn.Embedding:

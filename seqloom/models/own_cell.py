@@ -10,6 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_recurrent
@@ -22,8 +23,8 @@ from seqloom.plugins import Plugin
 class OwnCell(StackedBackbone):
     """h(t), … = step(inputs(x(t)), (h(t−1), …)), num_layers deep."""
 
-    paper, year = "a cell of your own", 0
-    recurrent = True
+    lineage = Lineage("a cell of your own", 0)
+    recurrent = carries = True
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
 
     class Config(BaseConfig):

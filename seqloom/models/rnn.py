@@ -3,22 +3,24 @@
 Departures: several layers, with dropout between them (Zaremba et al., 2014), as the later recurrent models have.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import ElmanCell, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Rnn(StackedBackbone):
     """h(t) = f(W x(t) + U h(t−1) + b), num_layers deep."""
 
-    paper, year = "Mikolov et al., Recurrent neural network based language model (after Elman, 1990)", 2010
-    recurrent = True
+    lineage = Lineage("Mikolov et al., Recurrent neural network based language model (after Elman, 1990)", 2010)
+    recurrent = carries = True
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -32,6 +34,10 @@ class Rnn(StackedBackbone):
         "tiny": {"dim": 80, "num_layers": 2},
         "small": {"dim": 650, "num_layers": 2},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
         stack = recurrent_stack(

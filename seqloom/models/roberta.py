@@ -4,13 +4,17 @@ What it changes most is how it learns: whole stretches of text, masked anew when
 only the segments, the pooler that the next sentence was told from, and the norms' epsilon differ from BERT's.
 """
 
+from typing import Any
+
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Roberta(Bert):
-    paper, year = "Liu et al., RoBERTa: A robustly optimized BERT pretraining approach", 2019
+    lineage = Lineage("Liu et al., RoBERTa: A robustly optimized BERT pretraining approach", 2019)
 
     class Config(Bert.Config):
         vocab_size: int = Field(50265, gt=0)
@@ -24,3 +28,7 @@ class Roberta(Bert):
         "base": Bert.presets["base"] | {"vocab_size": 50265},
         "large": Bert.presets["large"] | {"vocab_size": 50265},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return encoder_recipe(preset, cls.presets[preset], {"name": "masked"})

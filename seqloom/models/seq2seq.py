@@ -16,19 +16,20 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Edit, Output, Ragged, State
+from seqloom.batch import Context, Edit, Lineage, Output, Ragged, State
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import CELLS, RecurrentLayer, RecurrentStack
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
 class Decoder(StackedBackbone):
     """Begins with the encoder's last states and never looks back."""
 
-    recurrent = True
+    recurrent = carries = True
 
     def forward(
         self,
@@ -81,7 +82,7 @@ class ReminderDecoder(Decoder):
 class Seq2seq(RecurrentEncoderDecoder):
     """Two stacks that share nothing but a state."""
 
-    paper, year = "Sutskever et al., Sequence to sequence learning with neural networks", 2014
+    lineage = Lineage("Sutskever et al., Sequence to sequence learning with neural networks", 2014, "encoder–decoder")
     aligned = False
 
     class Config(BaseConfig):
@@ -110,6 +111,10 @@ class Seq2seq(RecurrentEncoderDecoder):
         },
     }
 
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return recurrent_pairs_recipe(preset)
+
     def __init__(self, config: Config):
         dim, width, reminded = config.dim, config.embedding_dim or config.dim, config.context == "every"
 
@@ -126,5 +131,5 @@ class Seq2seq(RecurrentEncoderDecoder):
             if reminded
             else Decoder(embedding(), stack(width, config.dropout), dim)
         )
-        encoder = RecurrentEncoder(embedding(), stack(width, None), config.reverse)
+        encoder = RecurrentEncoder(embedding(), stack(width, None), dim, config.reverse)
         super().__init__(encoder, decoder, config.share_embeddings, config.cell)

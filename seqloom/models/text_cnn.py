@@ -5,11 +5,12 @@ The maximum over a text is taken by the task (`summary`). Departures: filters st
 over zeros, too; weights are decayed instead of held to a norm; whatever optimizer the recipe names (the paper: Adadelta).
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from torch import nn
 
+from seqloom.batch import HeadStyle, Lineage
 from seqloom.blocks.characters import Number
 from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.embedding import TokenEmbedding
@@ -22,10 +23,9 @@ Width = Annotated[int, Field(ge=1, le=128)]
 class TextCnn(BidirectionalBackbone):
     """filters: (width in tokens, how many)."""
 
-    paper, year = "Kim, Convolutional neural networks for sentence classification", 2014
-    summary = "max"
-    pretrains = False
-    kind = "convolutional"
+    lineage = Lineage("Kim, Convolutional neural networks for sentence classification", 2014, "convolutional")
+    head_style = HeadStyle(pooling="max")
+    learns_from = "labels"
 
     class Config(BaseConfig):
         vocab_size: int = Field(gt=0)
@@ -38,6 +38,11 @@ class TextCnn(BidirectionalBackbone):
         "small": {"embedding_dim": 128},
         "kim-2014": {"embedding_dim": 300},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        """The rate is that of the BiLSTM-CNN, not searched."""
+        return {"task": {"name": "classify"}, "train": {"optim": {"lr": 4e-3}}}
 
     def __init__(self, config: Config):
         layer = Convolutions(config.embedding_dim, config.filters, config.dropout / 2)

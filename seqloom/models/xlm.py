@@ -3,14 +3,18 @@
 A segment is a language here. Departures from the paper: weights start as BERT's.
 """
 
+from typing import Any
+
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Xlm(Bert):
-    paper, year = "Lample & Conneau, Cross-lingual language model pretraining", 2019
-    language_embeddings = True
+    lineage = Lineage("Lample & Conneau, Cross-lingual language model pretraining", 2019)
+    segment_kind = "languages"
 
     class Config(Bert.Config):
         vocab_size: int = Field(95000, gt=0)
@@ -25,3 +29,7 @@ class Xlm(Bert):
         "base": {"vocab_size": 95000, "dim": 1024, "num_layers": 12, "num_heads": 8, "max_len": 512},
         "en": {"vocab_size": 30145, "dim": 2048, "num_heads": 16, "max_len": 512, "num_segments": 0},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return encoder_recipe(preset, cls.presets[preset], {"name": "masked"}, smoothing=0.5)

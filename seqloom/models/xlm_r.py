@@ -3,13 +3,17 @@
 The model is RoBERTa; languages are drawn by smoothed shares, and not told to it.
 """
 
+from typing import Any
+
 from pydantic import Field
 
+from seqloom.batch import Lineage
 from seqloom.models.roberta import Roberta
+from seqloom.models.shared_recipes import encoder_recipe
 
 
 class XlmR(Roberta):
-    paper, year = "Conneau et al., Unsupervised cross-lingual representation learning at scale", 2020
+    lineage = Lineage("Conneau et al., Unsupervised cross-lingual representation learning at scale", 2020)
 
     class Config(Roberta.Config):
         vocab_size: int = Field(250002, gt=0)
@@ -20,3 +24,7 @@ class XlmR(Roberta):
         "base": Roberta.presets["base"] | {"vocab_size": 250002},
         "large": Roberta.presets["large"] | {"vocab_size": 250002},
     }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        return encoder_recipe(preset, cls.presets[preset], {"name": "masked"}, smoothing=0.3)

@@ -95,7 +95,7 @@ class Counted(LeftToRight):
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        return issubclass(model, Backbone) and model.counted
+        return issubclass(model, Backbone) and model.learns_from == "counts"
 
     class Config(BaseConfig):
         pass

@@ -20,7 +20,20 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Loss, Objective, Passage, Ragged, Sizes, State, Vocabulary, wide
+from seqloom.batch import (
+    IGNORE,
+    Backbone,
+    Loss,
+    Objective,
+    Output,
+    Passage,
+    Ragged,
+    Sizes,
+    State,
+    Vocabulary,
+    wide,
+    with_penalty,
+)
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
@@ -45,7 +58,7 @@ class Masked(NamedTuple):
         lengths = torch.bincount(self.batch.owner[self.real])
         read, targets = int(lengths.sum()), int((self.targets != IGNORE).sum())
         pairs = int((lengths * lengths).sum())
-        return Sizes(int(self.text.sum()), pairs, read, targets, lengths=tuple(lengths.tolist()))
+        return Sizes(int(self.text.sum()), pairs, read, targets, lengths=tuple(lengths[lengths > 0].tolist()))
 
 
 class MlmHead(nn.Module):
@@ -101,7 +114,7 @@ class MaskedLM(Objective):
         self.unit: str = config.unit
         self.fixed = config.static
         width = backbone.table.embedding_dim
-        self.guess = MlmHead(backbone.dim, width, backbone.activation, backbone.eps)
+        self.guess = MlmHead(backbone.dim, width, backbone.head_style.activation, backbone.head_style.eps)
         self.softmax = Softmax(width, backbone.vocab_size, backbone.table, bias=True)
         self.guess.init_weights()
         self.softmax.init_weights(std=0.02, tied=True)
@@ -208,8 +221,9 @@ class MaskedLM(Objective):
         return self.backbone
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        hidden = self.backbone(example.batch).hidden
-        return Loss(self.guessed(hidden, example), (example.targets != IGNORE).sum())
+        output: Output = self.backbone(example.batch)
+        loss = Loss(self.guessed(output.hidden, example), (example.targets != IGNORE).sum())
+        return with_penalty(loss, output)
 
     def guessed(self, hidden: Tensor, example: Masked) -> Tensor:
         """The summed loss of the hidden tokens; only they meet the vocabulary."""

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Loss, State, wide
+from seqloom.batch import IGNORE, Backbone, Loss, Output, State, wide, with_penalty
 from seqloom.objectives.masked import Masked, MaskedLM, check_segments, counts
 
 
@@ -33,9 +33,10 @@ class NextSentence(MaskedLM):
         return total * (count / passages.clamp(min=1)), (scores.argmax(1) == example.labels).sum()
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        hidden = self.backbone(example.batch).hidden
-        relation, _ = self.relation_scores(hidden, example)
-        return Loss(self.guessed(hidden, example) + relation, (example.targets != IGNORE).sum())
+        output: Output = self.backbone(example.batch)
+        relation, _ = self.relation_scores(output.hidden, example)
+        loss = Loss(self.guessed(output.hidden, example) + relation, (example.targets != IGNORE).sum())
+        return with_penalty(loss, output)
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         hidden = self.backbone(example.batch).hidden

@@ -6,7 +6,20 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Objective, Output, State, Vocabulary, detach, join, select
+from seqloom.batch import (
+    IGNORE,
+    Backbone,
+    Excerpt,
+    Loss,
+    Objective,
+    Output,
+    State,
+    Vocabulary,
+    detach,
+    join_streams,
+    select,
+    with_penalty,
+)
 from seqloom.blocks.adaptive import AdaptiveSoftmax, default_cutoffs
 from seqloom.blocks.sampled import SampledSoftmax
 from seqloom.blocks.softmax import Softmax
@@ -28,13 +41,14 @@ class LeftToRight(Objective):
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch, state=self.state_before(example, carry))
         total = self.softmax(output.hidden, example.targets)
-        return Loss(total, (example.targets != IGNORE).sum(), carry=self.state_after(example, output))
+        loss = Loss(total, (example.targets != IGNORE).sum(), carry=self.state_after(example, output))
+        return with_penalty(loss, output)
 
     def state_before(self, example: Excerpt, carry: State | None) -> State | None:
         """Of every sequence of the batch, made of what the streams carry."""
         if carry is None or example.joints is None:
             return carry
-        return join(self.backbone.start(example.batch.num_sequences, 0), carry, example.joints)
+        return join_streams(self.backbone.start(example.batch.num_sequences, 0), carry, example.joints)
 
     def state_after(self, example: Excerpt, output: Output) -> State | None:
         """What the streams carry into the next batch; no gradient follows it."""

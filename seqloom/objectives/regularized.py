@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Output, Ragged, State, wide
+from seqloom.batch import IGNORE, Backbone, Excerpt, Loss, Output, Ragged, State, wide, with_penalty
 from seqloom.objectives.next_token import NextToken
 
 
@@ -36,7 +36,8 @@ class Regularized(NextToken):
         penalty = self.alpha * size(output.hidden, wanted)
         penalty = penalty + self.beta * change(output.layers[-1], wanted, example.batch)
         total = self.softmax(output.hidden, example.targets) + penalty
-        return Loss(total, wanted.sum(), {"penalty": penalty.detach()}, self.state_after(example, output))
+        loss = Loss(total, wanted.sum(), {"penalty": penalty.detach()}, self.state_after(example, output))
+        return with_penalty(loss, output)
 
 
 def size(hidden: Tensor, wanted: Tensor) -> Tensor:

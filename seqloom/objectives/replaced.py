@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, Loss, State, wide
+from seqloom.batch import IGNORE, Backbone, Loss, Output, State, wide, with_penalty
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.errors import UsageError
 from seqloom.objectives.masked import Masked, MaskedLM, MlmHead, counts
@@ -43,7 +43,7 @@ class ReplacedToken(MaskedLM):
         super().__init__(backbone, config)
         self.weight = config.weight
         self.dense, self.discriminator_head = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
-        self.activation = ACTIVATIONS[backbone.activation]
+        self.activation = ACTIVATIONS[backbone.head_style.activation]
         self.generator: Backbone | None = None
         if config.generator == 0:  # as published ones are handed on
             del self.guess, self.softmax
@@ -52,7 +52,7 @@ class ReplacedToken(MaskedLM):
             assert self.generator is not None
             assert self.generator.table is not None
             width = self.generator.table.embedding_dim
-            self.guess = MlmHead(self.generator.dim, width, backbone.activation, backbone.eps)
+            self.guess = MlmHead(self.generator.dim, width, backbone.head_style.activation, backbone.head_style.eps)
         for linear in (self.dense, self.discriminator_head):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -72,25 +72,36 @@ class ReplacedToken(MaskedLM):
         """(T, D) → (T,) the log-odds that a token was replaced."""
         return self.discriminator_head(self.activation(self.dense(hidden))).squeeze(1)
 
-    def detected(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
-        """The discriminator's loss over all tokens, weighed as above, and how many it judges right. scores: the generator's."""
+    def detected(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor, Output]:
+        """The discriminator's loss over all tokens, weighed as above, how many it judges right, and what it was made of.
+        scores: the generator's."""
         ids, wrong = self.filled(scores, example)
-        odds = wide(self.discriminate(self.backbone(example.batch._replace(ids=ids)).hidden))
+        output: Output = self.backbone(example.batch._replace(ids=ids))
+        odds = wide(self.discriminate(output.hidden))
         # special tokens are judged, too
         part = counts(example.text, example.batch) / counts(example.real, example.batch).clamp(min=1)
         weight = (part[example.batch.owner] * example.real).to(odds.dtype)
         total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=weight, reduction="sum")
-        return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum()
+        return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum(), output
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        losses, sums = self.losses(example)
-        return Loss(losses.sum() + sums["extra"], (example.targets != IGNORE).sum())
+        losses, sums, outputs = self.both(example)
+        loss = Loss(losses.sum() + sums["extra"], (example.targets != IGNORE).sum())
+        for output in outputs:
+            loss = with_penalty(loss, output)
+        return loss
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        scores = self.scores(self.reader(example.batch).hidden[example.where])
+        return self.both(example)[:2]
+
+    def both(self, example: Masked) -> tuple[Tensor, dict[str, Tensor], tuple[Output, Output]]:
+        """`losses`, and what the generator and the discriminator have made of the text."""
+        guessed: Output = self.reader(example.batch)
+        scores = self.scores(guessed.hidden[example.where])
         losses, sums = self.measured(scores, example)
-        detection, right = self.detected(scores.detach(), example)
-        return losses, sums | {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
+        detection, right, judged = self.detected(scores.detach(), example)
+        sums |= {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
+        return losses, sums, (guessed, judged)
 
     @torch.no_grad()
     def filled(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:

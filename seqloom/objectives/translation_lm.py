@@ -31,7 +31,7 @@ class TranslationLM(MaskedLM):
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
         """A model that is told the language."""
-        return super().fits(model) and model.language_embeddings
+        return super().fits(model) and model.segment_kind == "languages"
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)

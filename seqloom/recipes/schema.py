@@ -4,6 +4,7 @@ from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from seqloom.batch import EncoderDecoder
 from seqloom.batches.pairs import EncodedPairs, PairBatches
 from seqloom.batches.passages import Marks, Passages
 from seqloom.batches.plan import Batches, Packed, Streams
@@ -162,7 +163,10 @@ class Recipe(Config):
         kind, section = ("objective", self.objective) if self.objective is not None else ("task", self.task)
         assert section is not None
         learner: Any = (objective_class if kind == "objective" else task_class)(section["name"])
-        return learner(backbone, build(learner.Config, without_name(section), kind, self.name))
+        settings = build(learner.Config, without_name(section), kind, self.name)
+        if learner.reads == "labelled" and isinstance(backbone, EncoderDecoder):
+            backbone = backbone.view(settings.view)
+        return learner(backbone, settings)
 
 
 def without_name(section: dict[str, Any]) -> dict[str, Any]:
@@ -199,7 +203,7 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
             ]
     if not found:
         recipe = Recipe.model_validate(values)
-        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).recurrent:
+        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).carries:
             found.append(
                 f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
                 f'{recipe.model["name"]} has none: use "packed"'
@@ -233,15 +237,16 @@ def misfits(recipe: Recipe) -> list[str]:
     if recipe.objective is not None and recipe.task is not None:
         return ["'objective' and 'task': a run learns from plain text or from labelled examples: leave one of them out"]
     kind, find = ("task", fitting_tasks) if recipe.task is not None else ("objective", fitting_objectives)
-    fitting, found = find(cls), []
-    if recipe.learns not in fitting:
+    learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
+    found = []
+    if not learner.fits(cls):
+        fitting = find(cls)
         other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)
         kind_of = kind if fitting else other[0]
         instead = next(iter(fitting or other[1](cls)), None)
         hint = "" if instead is None else f': use "{instead}" ([{kind_of}] name = "{instead}")'
         found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
     else:
-        learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
         right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
         if recipe.batches.kind != right and (right or recipe.batches.kind in ("pairs", "passages", "labelled")):
             use = right or "packed"

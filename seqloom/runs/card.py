@@ -1,72 +1,144 @@
-"""The model card of a run, written by the program: what it is, what it read, what it cost, what it scores."""
+"""The model card of a run: what it is, what it was trained on, what it cost, what it scores."""
 
 from pathlib import Path
 from typing import Any
 
-from seqloom.config import to_toml
+from pydantic import ConfigDict
+
+from seqloom.config import Config, to_toml
 from seqloom.files import write_bytes
 from seqloom.progress import clock, human
+from seqloom.recipes.schema import Recipe
 
-# scores of tasks that tell something about texts, and what they are called
+# scores of tasks with labelled texts, and what they are called
 SCORES = {
     "accuracy": "accuracy", "f1": "F1", "exact_match": "exact match", "mcc": "MCC", "pearson": "Pearson",
     "spearman": "Spearman",
 }  # fmt: skip
 
-
-def write_card(folder: Path, config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> None:
-    write_bytes(folder / "card.md", card(config, result, manifest).encode())
+Number = int | float
 
 
-def cost_line(result: dict[str, Any]) -> str:
-    share = "" if result["mfu"] is None else f", {result['mfu']:.1%} of the device's peak"
-    return f"{result['flops']:.3g} (matrix products; {human(result['flops_per_second'])}FLOP/s{share})"
+class Part(Config):
+    """Of a larger record what a card shows."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
-def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any]) -> str:
-    recipe = config["recipe"]
-    learns = recipe["objective"] or recipe["task"]
-    counted = learns["name"] == "counts"
-    kind = "objective" if recipe["objective"] else "task"
-    rows = [
-        ("parameters", f"{result['parameters']:,}{' (n-grams, each with its count)' if counted else ''}"),
-        ("steps", "none: it was counted" if counted else f"{result['step']:,}"),
-        ("tokens read", f"{result['tokens']:,} ({result['epochs']:.2f} epochs)"),
-        ("words read", f"{result['words']:,} (by the corpus' ratio of words to tokens)"),
-        ("training time", f"{clock(result['seconds'])} at {human(result['tokens_per_second'])} tokens/s"),
-        ("floating-point operations", cost_line(result)),
-        ("peak memory", "unknown" if result["peak_memory_mb"] is None else f"{result['peak_memory_mb']:,.0f} MB"),
-        ("energy", f"{result['energy_kwh']:.2g} kWh ({result['energy_method']})"),
-        ("CO2", f"{result['co2_kg']:.2g} kg ({result['co2_country']}, 2023, Ember)"),
-        ("steps skipped for broken numbers", f"{result['skipped']:,}"),
-    ]
-    scored = [split for split in ("valid", "test") if "score" in result.get(f"{split}_scores", {})]
-    unit = "" if scored else " nats a token"  # else of what a task tells: an example, a word, a squared error
-    if result["train_loss"] is not None:
-        rows.append(("training loss", f"{result['train_loss']:.4f}{unit}, smoothed"))
-    if result["valid_loss"] is not None:
-        step = "" if counted else f", at step {result['best_step']:,}"
-        name = "validation loss of the weights that were kept" if scored else "best validation loss"
-        rows.append((name, f"{result['valid_loss']:.4f}{unit}{step}"))
-    rows += [(split, told(result[f"{split}_scores"], recipe["task"])) for split in scored]
-    for split in ("valid", "test"):
-        scores = result.get(f"{split}_scores", {})
-        if "bleu" in scores:
-            shown = f"BLEU {scores['bleu']:.2f}, chrF {scores['chrf']:.2f} ({scores['bleu_signature']})"
-            rows.append((f"translation of {split}", shown))
-        if "retrieval_accuracy" in scores:
-            there, back = scores["retrieval_accuracy"], scores["retrieval_accuracy_back"]
-            rows.append((f"translations of {split} found", f"{there:.1%} from the source, {back:.1%} from the target"))
+class RunDescription(Part):
+    """Of config.json."""
+
+    recipe: Recipe
+    seed: int
+    versions: dict[str, str | None]
+
+
+class SplitScores(Part):
+    """Of a task on one split; those of translation are apart."""
+
+    score: Number | None = None
+    accuracy: Number | None = None
+    f1: Number | None = None
+    exact_match: Number | None = None
+    mcc: Number | None = None
+    pearson: Number | None = None
+    spearman: Number | None = None
+    majority: Number | None = None
+    per_class: dict[str, Any] | None = None
+    bleu: Number | None = None
+    chrf: Number | None = None
+    bleu_signature: str | None = None
+    retrieval_accuracy: Number | None = None
+    retrieval_accuracy_back: Number | None = None
+
+
+class Evaluation(Part):
+    languages: dict[str, Number] | None = None  # the last validation loss of each
+
+
+class RunResult(Part):
+    """Of metrics.json."""
+
+    parameters: Number
+    step: Number
+    tokens: Number
+    epochs: Number
+    words: Number
+    seconds: Number
+    tokens_per_second: Number
+    flops: Number
+    flops_per_second: Number
+    mfu: Number | None
+    peak_memory_mb: Number | None
+    energy_kwh: Number
+    energy_method: str
+    co2_kg: Number
+    co2_country: str
+    skipped: Number
+    train_loss: Number | None
+    valid_loss: Number | None
+    best_step: Number | None
+    valid: Evaluation | None = None
+    valid_scores: SplitScores = SplitScores()
+    test_scores: SplitScores = SplitScores()
+
+    def scores(self) -> dict[str, SplitScores]:
+        return {"valid": self.valid_scores, "test": self.test_scores}
+
+
+class SplitSize(Part):
+    documents: Number
+    words: Number
+    tokens: Number
+    bytes: Number
+
+
+class Source(Part):
+    name: str
+
+
+class Language(Part):
+    name: str
+    tokens: Number
+    share: Number
+    passes: Number
+
+
+class DataDescription(Part):
+    """Of a manifest."""
+
+    splits: dict[str, SplitSize]
+    sources: tuple[Source, ...]
+    options: dict[str, Any]
+    vocab_size: int
+    fingerprint: str
+    languages: tuple[Language, ...] = ()
+
+
+class Card(Part):
+    config: RunDescription
+    result: RunResult
+    data: DataDescription
+
+
+def write_card(folder: Path, card: Card) -> None:
+    write_bytes(folder / "card.md", card_text(card).encode())
+
+
+def card_text(card: Card) -> str:
+    recipe, data = card.config.recipe, card.data
+    rows = [*cost_rows(card.result, recipe.count_based), *score_rows(card.result, recipe)]
     splits = [
-        f"| {name} | {part['documents']:,} | {part['words']:,} | {part['tokens']:,} | {part['bytes']:,} |"
-        for name, part in manifest["splits"].items()
+        f"| {name} | {part.documents:,} | {part.words:,} | {part.tokens:,} | {part.bytes:,} |"
+        for name, part in data.splits.items()
     ]
+    kind = "objective" if recipe.objective else "task"
     return "\n".join(
         [
-            f"# {recipe['name']}",
+            f"# {recipe.name}",
             "",
-            f"A {recipe['model']['name']} model trained with the {kind} {learns['name']}, seed {config['seed']}.",
-            "One seed: differences to another run may be noise.",
+            f"A {recipe.model['name']} model trained with the {kind} {recipe.learns}, seed {card.config.seed}.",
+            "One seed: differences from another run may be noise.",
             "",
             "| | |",
             "|---|---|",
@@ -78,35 +150,80 @@ def card(config: dict[str, Any], result: dict[str, Any], manifest: dict[str, Any
             "|---|---|---|---|---|",
             *splits,
             "",
-            *languages(manifest, result),
-            f"Sources: {', '.join(source['name'] for source in manifest['sources'])}.",
-            f"Tokenizer: {manifest['options'].get('tokenizer', '?')}, {manifest['vocab_size']:,} entries.",
-            f"Fingerprint of the data: `{manifest['fingerprint']}`.",
+            *language_lines(data, card.result),
+            f"Sources: {', '.join(source.name for source in data.sources)}.",
+            f"Tokenizer: {data.options.get('tokenizer', '?')}, {data.vocab_size:,} entries.",
+            f"Fingerprint of the data: `{data.fingerprint}`.",
             "",
-            *made_by(config),
+            *made_by(card.config),
         ]
     )
 
 
-def told(scores: dict[str, Any], task: dict[str, Any]) -> str:
-    """What a task that tells something about texts is worth, beside always telling the most frequent."""
-    shown = ", ".join(f"{name} {scores[key]:.4f}" for key, name in SCORES.items() if key in scores)
-    classes = len(task.get("labels") or scores.get("per_class", ()))
+def cost_rows(result: RunResult, count_based: bool) -> list[tuple[str, str]]:
+    share = "" if result.mfu is None else f", {result.mfu:.1%} of the device's peak"
+    flops = f"{result.flops:.3g} (matrix products; {human(result.flops_per_second)}FLOP/s{share})"
+    return [
+        ("parameters", f"{result.parameters:,}{' (n-grams, each with its count)' if count_based else ''}"),
+        ("steps", "none: the model is count-based" if count_based else f"{result.step:,}"),
+        ("tokens read", f"{result.tokens:,} ({result.epochs:.2f} epochs)"),
+        ("words read", f"{result.words:,} (by the corpus's ratio of words to tokens)"),
+        ("training time", f"{clock(result.seconds)} at {human(result.tokens_per_second)} tokens/s"),
+        ("floating-point operations", flops),
+        ("peak memory", "unknown" if result.peak_memory_mb is None else f"{result.peak_memory_mb:,.0f} MB"),
+        ("energy", f"{result.energy_kwh:.2g} kWh ({result.energy_method})"),
+        ("CO2", f"{result.co2_kg:.2g} kg ({result.co2_country}, 2023, Ember)"),
+        ("steps skipped (loss or gradient not finite)", f"{result.skipped:,}"),
+    ]
+
+
+def score_rows(result: RunResult, recipe: Recipe) -> list[tuple[str, str]]:
+    scored = {split: scores for split, scores in result.scores().items() if scores.score is not None}
+    unit = "" if scored else " nats per token"  # tasks have other units: an example, a word, a squared error
+    rows = []
+    if result.train_loss is not None:
+        rows.append(("training loss", f"{result.train_loss:.4f}{unit}, smoothed"))
+    if result.valid_loss is not None:
+        step = "" if recipe.count_based else f", at step {result.best_step:,}"
+        name = "validation loss of the weights that were kept" if scored else "best validation loss"
+        rows.append((name, f"{result.valid_loss:.4f}{unit}{step}"))
+    rows += [(split, task_scores(scores, recipe)) for split, scores in scored.items()]
+    for split, scores in result.scores().items():
+        rows += translation_rows(split, scores)
+    return rows
+
+
+def task_scores(scores: SplitScores, recipe: Recipe) -> str:
+    """The scores of a task, beside those of always predicting the most frequent class."""
+    values = {name: getattr(scores, key) for key, name in SCORES.items()}
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items() if value is not None)
+    classes = len((recipe.task or {}).get("labels") or scores.per_class or ())
     beside = [f"{classes:,} classes"] if classes else []
-    if "majority" in scores:
-        beside.append(f"always the most frequent: accuracy {scores['majority']:.4f}")
+    if scores.majority is not None:
+        beside.append(f"always the most frequent: accuracy {scores.majority:.4f}")
     return shown + (f" ({'; '.join(beside)})" if beside else "")
 
 
-def languages(manifest: dict[str, Any], result: dict[str, Any]) -> list[str]:
-    """What several languages have, and how much of what is read is theirs."""
-    if "languages" not in manifest:
+def translation_rows(split: str, scores: SplitScores) -> list[tuple[str, str]]:
+    rows = []
+    if scores.bleu is not None:
+        shown = f"BLEU {scores.bleu:.2f}, chrF {scores.chrf:.2f} ({scores.bleu_signature})"
+        rows.append((f"translation of {split}", shown))
+    if scores.retrieval_accuracy is not None:
+        there, back = scores.retrieval_accuracy, scores.retrieval_accuracy_back
+        rows.append((f"translations of {split} found", f"{there:.1%} from the source, {back:.1%} from the target"))
+    return rows
+
+
+def language_lines(data: DataDescription, result: RunResult) -> list[str]:
+    """The sizes of several languages, and their shares of what is read."""
+    if not data.languages:
         return []
-    losses = result["valid"].get("languages", {})
+    losses = (result.valid and result.valid.languages) or {}
     rows = [
-        f"| {each['name']} | {each['tokens']:,} | {each['share']:.2%} | {each['passes']:.2f} | "
-        + (f"{losses[each['name']]:.4f} |" if each["name"] in losses else "– |")
-        for each in manifest["languages"]
+        f"| {each.name} | {each.tokens:,} | {each.share:.2%} | {each.passes:.2f} | "
+        + (f"{losses[each.name]:.4f} |" if each.name in losses else "– |")
+        for each in data.languages
     ]
     return [
         "| language | training tokens | share of what is read | times an epoch | last validation loss |",
@@ -116,14 +233,14 @@ def languages(manifest: dict[str, Any], result: dict[str, Any]) -> list[str]:
     ]
 
 
-def made_by(config: dict[str, Any]) -> list[str]:
+def made_by(config: RunDescription) -> list[str]:
     """The lines that end every card: the recipe, and the versions of what ran it."""
-    versions = config["versions"]
+    versions = config.versions
     return [
         "## Recipe",
         "",
         "```toml",
-        to_toml(config["recipe"]).rstrip(),
+        to_toml(config.recipe.model_dump()).rstrip(),
         "```",
         "",
         f"seqloom {versions['seqloom']} ({versions['git'] or 'no checkout'}), torch {versions['torch']}, "

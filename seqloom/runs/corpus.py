@@ -266,7 +266,9 @@ def language_name(folder: Path) -> str:
 
 def count_languages(recipe: Recipe) -> int:
     """How many languages a model can be told; 0: it is told none."""
-    return recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).language_embeddings else 0
+    return (
+        recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).segment_kind == "languages" else 0
+    )
 
 
 def held_out_text(recipe: Recipe, split: Split, tokenizer: Tokenizer, language: int | None) -> HeldOutText:

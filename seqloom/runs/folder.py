@@ -27,7 +27,7 @@ from seqloom.files import (
     write_json,
 )
 from seqloom.recipes.schema import Recipe
-from seqloom.runs.card import write_card
+from seqloom.runs.card import Card, write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.loop import Milestone, TrainState
@@ -235,7 +235,7 @@ def finish(
         **costs,
     }
     write_json(folder / "metrics.json", result)
-    write_card(folder, config, result, data)
+    write_card(folder, Card.model_validate({"config": config, "result": result, "data": data}))
 
 
 def check_weights(folder: Path) -> None:

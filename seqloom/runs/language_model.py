@@ -42,7 +42,7 @@ class Run(TextScorer):
         self.backward = isinstance(data, dict) and data.get("backward") is True
         if learner.languages:
             self.languages = list(learner.languages)
-        elif learner.backbone.language_embeddings:
+        elif learner.backbone.segment_kind == "languages":
             self.languages = languages_of(build_recipe(config["recipe"], str(folder)), data)
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Run(TextScorer):
         """Of a recurrent network: whether its state began anew with every document in training, as it does in evaluation
         ("reset"), or was carried over their borders ("carried"), so that it never learnt how to begin one."""
         backbone = self.learner.backbone
-        if not backbone.recurrent or backbone.counted:
+        if not backbone.carries or self.learner.count_based:
             return {}
         batches = build_recipe(self.config["recipe"], str(self.folder)).batches
         return {"state_in_training": "carried" if batches.kind == "streams" and not batches.reset else "reset"}

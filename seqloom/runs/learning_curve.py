@@ -165,7 +165,7 @@ def curve_page(record: dict[str, Any], found: Sequence[Size]) -> str:
     curves = []
     for name, of in get.items():
         points = [(float(np.log10(each.examples)), of(each).value) for each in found]
-        spread = [(of(each).low, of(each).high) for each in found] if of(found[0]).bounded else []
+        spread = [(of(each).low, of(each).high) for each in found] if of(found[0]).is_bounded else []
         curves.append(Curve(name, points, "", spread))
     if record["majority"] is not None:
         ends = [float(np.log10(found[i].examples)) for i in (0, -1)]

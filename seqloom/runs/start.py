@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from seqloom.batch import EncoderDecoder
 from seqloom.batches.store import Store
 from seqloom.errors import DataError, UsageError
 from seqloom.files import read_json
@@ -75,22 +76,26 @@ def transfer_from(before: Trained, weights: bool = True) -> Start:
 
 def take_over(learner: Any, before: Trained) -> None:
     """The backbone of another run, and where the next token goes on to be predicted, its output layer."""
-    learner.backbone.load_state_dict(before.learner.backbone.state_dict())
-    ours, theirs = getattr(learner, "softmax", None), getattr(before.learner, "softmax", None)
-    if ours is None or theirs is None:
+    theirs: Any = before.learner.backbone
+    if isinstance(theirs, EncoderDecoder) and not isinstance(learner.backbone, EncoderDecoder):
+        theirs = theirs.view(learner.about["view"])
+    learner.backbone.load_state_dict(theirs.state_dict())
+    ours, output = getattr(learner, "softmax", None), getattr(before.learner, "softmax", None)
+    if ours is None or output is None:
         return
-    if type(ours) is not type(theirs):
+    if type(ours) is not type(output):
         raise UsageError(
-            f"'task.lm' goes on with an output layer over all words, and that of {before.folder} is {type(theirs).__name__}: "
+            f"'task.lm' goes on with an output layer over all words, and that of {before.folder} is {type(output).__name__}: "
             f"leave it out"
         )
-    ours.load_state_dict(theirs.state_dict())
+    ours.load_state_dict(output.state_dict())
 
 
 def vectors_from(path: Path, tokenizer: Tokenizer, recipe: Recipe) -> Start:
     """The vectors of known words."""
     with shapes_only():
-        known = known_words(path, tokenizer, recipe.learner(tokenizer.vocab_size))
+        learner = recipe.learner(tokenizer.vocab_size)
+    known = known_words(path, tokenizer, learner)
 
     def fill(learner: Any) -> None:
         with torch.no_grad():

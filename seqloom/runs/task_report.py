@@ -1,6 +1,6 @@
-"""report.html of a run that tells something about texts: how well, how sure that is, and what it gets wrong.
+"""report.html of a run with labelled texts: its scores, their confidence intervals, and its mistakes.
 
-Texts and labels are strangers': whatever of them stands on the page is escaped by `charts`, or here.
+Texts and labels come from users: all of them are escaped on the page, by `charts` or here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,25 +15,25 @@ from seqloom.runs.card import SCORES
 from seqloom.runs.predictor import Predictor
 from seqloom.training.log import read_log
 
-MISTAKES = 25  # that are shown
-CLASSES = 30  # that a matrix or a table shows
+MISTAKES = 25  # shown at most
+CLASSES = 30  # shown at most in a matrix or a table
 LONGEST_NAME = 16  # characters of a class in a picture
-LONGEST_TEXT = 600  # characters of a text that was got wrong
+LONGEST_TEXT = 600  # characters of the text of a mistake
 
 
 def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]]) -> Path:
-    """files: by their split; those of `train` are left out. From the weights of the run folder, which are the best ones."""
+    """files: by split, of which `train` is left out. The weights are those of the run folder, which are the best ones."""
     name = run.config["recipe"]["name"]
     parts = [f"<h1>{escaped(name)}</h1>", f'<p class="note">{escaped(about(run))}</p>']
     for split, paths in files.items():
         if split != "train":
-            parts += of_split(run, split, paths)
-    parts += learning_curve(run.folder)
+            parts += split_section(run, split, paths)
+    parts += training_curves(run.folder)
     if run.learner.mix is not None:
         shares = run.learner.mix.shares.tolist()
         names = ["embedding", *(f"layer {i}" for i in range(1, len(shares)))]
-        note = f"as the scalar mix has learnt it, times {run.learner.mix.gamma.item():.3f}"
-        parts.append(f'<h2>How much each layer counts</h2><p class="note">{note}</p>{bars(names, shares, "shares")}')
+        note = f"weights of the scalar mix, scaled by {run.learner.mix.gamma.item():.3f}"
+        parts.append(f'<h2>Weight of each layer</h2><p class="note">{note}</p>{bars(names, shares, "shares")}')
     path = run.folder / "report.html"
     write_bytes(path, page(name, parts).encode())
     return path
@@ -41,19 +41,20 @@ def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]]) -> Pa
 
 def about(run: Predictor) -> str:
     start = run.config.get("from", {}).get("run")
-    begun = "trained from scratch" if start is None else f"begun with the backbone of {start}"
+    begun = "trained from scratch" if start is None else f"starting from the backbone of {start}"
     return (
-        f"The task {run.task}, {begun}, seed {run.config['seed']}. Intervals (95%) say what other examples would have given, "
-        f"by drawing these again 2,000 times; what another seed would have given is seen with --seeds alone."
+        f"The task {run.task}, {begun}, seed {run.config['seed']}. The 95% confidence intervals are for other examples, by 2,000 "
+        f"bootstrap samples; how much scores vary between seeds is shown by --seeds. "
+        f"The baseline is always predicting the most frequent answer."
     )
 
 
-def of_split(run: Predictor, split: str, paths: Sequence[Path]) -> list[str]:
+def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> list[str]:
     examples = list(run.learner.read(list(paths)))
     run.learner.check(examples)
     answers = run.predict_examples(examples)
     scores, found = run.learner.scores(examples, answers), judged(run.learner, run.task, examples, answers)
-    header = ["", "score", "95% interval", "always the most frequent", ""]
+    header = ["", "score", "95% interval", "baseline", ""]
     rows = [score_row(SCORES.get(key, key), each) for key, each in found.scores.items()]
     parts = [f"<h2>{escaped(split)}: {len(examples):,} examples</h2>", table(header, rows)]
     if "confusion" in scores:
@@ -72,40 +73,39 @@ def score_row(name: str, score: Score) -> list[str]:
         f"{interval.value:.4f}",
         f"{interval.low:.4f} – {interval.high:.4f}",
         baseline,
-        verdict(interval, score),
+        compare_with_baseline(interval, score),
     ]
 
 
-def verdict(interval: Interval, score: Score) -> str:
+def compare_with_baseline(interval: Interval, score: Score) -> str:
     if score.baseline is None or interval.low > score.baseline:
         return ""
-    return "at chance" if interval.holds(score.baseline) else "worse than that"
+    return "at chance" if interval.contains(score.baseline) else "below chance"
 
 
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """Rows are what is right, each in shares of its own."""
+    """Each row is normalised by the number of its gold examples."""
     size = [sum(row) for row in counts]
     largest = sorted(sorted(range(len(labels)), key=lambda i: -size[i])[:CLASSES])
-    names = [shortened(labels[i], LONGEST_NAME) for i in largest]
+    names = [shorten(labels[i], LONGEST_NAME) for i in largest]
     shares = [[counts[i][j] / max(size[i], 1) for j in largest] for i in largest]
     shown = "" if len(labels) <= CLASSES else f", the {CLASSES} largest of {len(labels):,} classes"
-    return f"<h3>What was told (columns) for what is right (rows){shown}</h3>" + matrix(
-        names, names, shares, "confusion"
-    )
+    heading = f"<h3>Confusion matrix (rows: gold, columns: predicted){shown}</h3>"
+    return heading + matrix(names, names, shares, "confusion matrix")
 
 
 def per_class(each: Mapping[str, Mapping[str, Any]], kind: str) -> str:
     largest = sorted(each.items(), key=lambda part: -part[1]["count"])[:CLASSES]
-    figures = ("precision", "recall", "f1")
+    scores = ("precision", "recall", "f1")
     rows = [
-        [shortened(name, 80), *(f"{part[key]:.4f}" for key in figures), f"{part['count']:,}"] for name, part in largest
+        [shorten(name, 80), *(f"{part[key]:.4f}" for key in scores), f"{part['count']:,}"] for name, part in largest
     ]
     shown = "" if len(each) <= CLASSES else f", the {CLASSES} largest of {len(each):,}"
     return f"<h3>By {kind}{shown}</h3>" + table([kind, "precision", "recall", "F1", "count"], rows)
 
 
 def mistakes(found: Judged) -> list[str]:
-    """Those of which it was most sure."""
+    """The most confident ones."""
     wrong = sorted((item for item in found.items if item.wrong), key=lambda item: -item.sure)
     if not wrong:
         return ["<p>Mistakes: none</p>"] if found.items else []
@@ -116,12 +116,12 @@ def mistakes(found: Judged) -> list[str]:
 
 
 def mistake(item: Item, measure: str) -> str:
-    facts = [f"right: {item.right}", f"told: {item.told}", f"{measure}: {item.sure:.4f}"]
-    return f"<pre>{escaped(shortened(item.text, LONGEST_TEXT))}\n{escaped(chr(10).join(facts))}</pre>"
+    facts = [f"gold: {item.right}", f"predicted: {item.told}", f"{measure}: {item.sure:.4f}"]
+    return f"<pre>{escaped(shorten(item.text, LONGEST_TEXT))}\n{escaped(chr(10).join(facts))}</pre>"
 
 
-def learning_curve(folder: Path) -> list[str]:
-    """Of the run: loss and score by step."""
+def training_curves(folder: Path) -> list[str]:
+    """Loss and score by step."""
     lines = read_log(folder)
     curves = [
         Curve("training", [(line["step"], line["loss"]) for line in lines if "loss" in line]),
@@ -138,5 +138,5 @@ def learning_curve(folder: Path) -> list[str]:
     return parts
 
 
-def shortened(text: str, longest: int) -> str:
+def shorten(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -241,7 +241,10 @@ def with_report(run: Trained, files: dict[str, list[Path]]) -> Trained:
 def check_transfer(task: str, how: str) -> None:
     if how not in HOWS:
         raise UsageError(unknown_name("--how", how, how, list(HOWS)))
-    if task_class(task).reads != "labelled":
+    reads = task_class(task).reads
+    if reads == "pairs" and how != "finetune":
+        raise UsageError(f"--how {how}: a translator is fine-tuned as a whole: leave it out")
+    if reads not in ("labelled", "pairs"):
         raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
 
 
@@ -273,6 +276,10 @@ def recipe_with(
     theirs: Recipe, task: str, how: str, settings: Sequence[str] | None, source: str, backward: bool
 ) -> Recipe:
     """For the model of another recipe. source: for messages; backward: texts are read from their end."""
+    if task_class(task).reads == "pairs":
+        if theirs.task is None or theirs.learns != task:
+            raise UsageError(f"{source}: only a run that has learnt {task} goes on with it: 'seqloom train' begins one")
+        return with_settings(theirs.model_dump() | {"name": f"{theirs.name}-{task}"}, settings, source)
     values: dict[str, Any] = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
         "model": theirs.model_dump()["model"],
@@ -282,11 +289,15 @@ def recipe_with(
         values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}
     if backward:
         values["batches"]["backward"] = True
-    for assignment in settings or []:
-        override(values, assignment)
-    recipe = build_recipe(values, source)
+    recipe = with_settings(values, settings, source)
     check_task(recipe, task)
     return recipe
+
+
+def with_settings(values: dict[str, Any], settings: Sequence[str] | None, source: str) -> Recipe:
+    for assignment in settings or []:
+        override(values, assignment)
+    return build_recipe(values, source)
 
 
 def files_of(**names: Files) -> dict[str, list[Path]]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqloom.batch import Backbone, pack, to_device
+from seqloom.batch import pack, to_device
 from seqloom.batches.pairs import encode_pairs, round_up
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
@@ -182,10 +182,7 @@ class Translator(LanguageSupport):
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
         """What the encoder makes of each source, as `Run.encode`."""
-        encoder = self.learner.backbone.encoder
-        if not isinstance(encoder, Backbone):
-            raise UsageError(f"{self.folder}: vectors are of the encoder of a transformer, or of a language model")
-        reads = Encoder(encoder, [], [self.tokenizer.end_id], self.device)
+        reads = Encoder(self.learner.backbone.view("encoder"), [], [self.tokenizer.end_id], self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names)
 
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:

@@ -15,7 +15,19 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Labelled, Loss, Ragged, State, Task, Vocabulary
+from seqloom.batch import (
+    IGNORE,
+    Backbone,
+    EncoderDecoder,
+    Labelled,
+    Loss,
+    Output,
+    Ragged,
+    State,
+    Task,
+    Vocabulary,
+    with_penalty,
+)
 from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of, truncate
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.pooling import LAYERS, ScalarMix, check_layers, choose, pool
@@ -41,6 +53,10 @@ class Transfer(Task):
         layers: str = Field(
             "last", description="of the backbone: as embed --layers; mix: how much each counts is learnt"
         )
+        view: Literal["encoder", "whole"] = Field(
+            "encoder",
+            description="of a model that translates: its encoder's states, or its decoder's after both have read",
+        )
         frozen: bool = False
         reader: Literal["none", "lstm"] = "none"
         reader_dim: int = Field(256, gt=0, multiple_of=2, description="of both directions together")
@@ -51,16 +67,15 @@ class Transfer(Task):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        return issubclass(model, Backbone) and not model.counted
+        return model.learns_from != "counts"
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
         self.backbone, self.layers, self.frozen, self.lm = backbone, config.layers, config.frozen, config.lm
         self.about = config.model_dump()  # with what `survey` found
         stack: Any = getattr(backbone, "stack", None)
-        self.is_top = (
-            config.layers == "last" and config.reader == "none"
-        )  # whether labels are logits by the top layer itself
+        # whether labels are predicted from the top layer itself
+        self.is_top = config.layers == "last" and config.reader == "none"
         depth = 1 if stack is None else len(stack.unrolled_layers)
         check_layers(config.layers, depth, "'task.layers' =", [name for name in LAYERS if name != "all"])
         self.mix = None
@@ -108,8 +123,8 @@ class Transfer(Task):
 
     # ---- from texts to features
 
-    def features(self, batch: Ragged) -> tuple[Tensor, Tensor]:
-        """(T, width), and the top layer alone, (T, D)."""
+    def features(self, batch: Ragged) -> tuple[Tensor, Output]:
+        """(T, width), and what the backbone has given."""
         several = self.layers != "last"
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             output = self.backbone(batch, layers=several)
@@ -124,19 +139,20 @@ class Transfer(Task):
             found = self.mix(states)
         if self.reader is not None:
             found, _, _ = self.reader(found, batch)
-        return found, output.hidden
+        return found, output
 
     def forward(self, example: Labelled, carry: State | None = None) -> Loss:
-        found, hidden = self.features(example.batch)
-        loss = self.loss(self.logits(found, example), example)
+        found, output = self.features(example.batch)
+        loss = with_penalty(self.loss(self.logits(found, example), example), output)
         if self.softmax is None:
             return loss
         ids, last = example.batch.ids, example.batch.offsets[1:].long() - 1
         following = torch.cat((ids[1:], ids[:1]))
         following[last.clamp(min=0)] = IGNORE
         following = following.where(example.real, IGNORE)
-        modelled = self.lm * self.softmax(hidden, following, weights=self.shares(example, following != IGNORE))
-        return Loss(loss.total + modelled, loss.count, {"penalty": modelled.detach()})
+        modelled = self.lm * self.softmax(output.hidden, following, weights=self.shares(example, following != IGNORE))
+        penalty = loss.logs.get("penalty", 0.0) + modelled.detach()
+        return Loss(loss.total + modelled, loss.count, {"penalty": penalty})
 
     def counted(self, example: Labelled) -> Tensor:
         """(N,), or (W,) of words: how much each label counts in the loss."""
@@ -220,10 +236,12 @@ class Summary(nn.Module):
     def __init__(self, backbone: Backbone, width: int, how: str, top: bool):
         super().__init__()
         own = how == "summary" and top
-        self.how = backbone.summary if how == "summary" else how
+        self.how = backbone.head_style.pooling if how == "summary" else how
         self.pooled: Any = getattr(backbone, "pooled", None) if own and getattr(backbone, "pooler", None) else None
-        self.dense = label_layer(width, width) if own and backbone.summarised and self.pooled is None else None
-        self.activation = ACTIVATIONS[backbone.summarised] if self.dense is not None else None
+        self.dense = (
+            label_layer(width, width) if own and backbone.head_style.hidden_activation and self.pooled is None else None
+        )
+        self.activation = ACTIVATIONS[backbone.head_style.hidden_activation] if self.dense is not None else None
         self.width = 3 * width if how == "concat" else width
 
     def forward(self, states: Tensor, example: Labelled) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Pair, State, Task, Vocabulary
+from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, State, Task, Vocabulary, with_penalty
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
@@ -72,9 +72,9 @@ class Translate(Task):
                 state = self.backbone.decoder.start(target.num_sequences, target.max_len, context)
             mixed = own_words(self.backbone.decoder, self.softmax, target, state, self.rate)
             target = target._replace(ids=mixed)
-        hidden = self.backbone.decoder(target, context=context).hidden
-        total = self.softmax(hidden, example.targets, smoothing=self.smoothing if self.training else 0.0)
-        return Loss(total, (example.targets != IGNORE).sum())
+        output: Output = self.backbone.decoder(target, context=context)
+        total = self.softmax(output.hidden, example.targets, smoothing=self.smoothing if self.training else 0.0)
+        return with_penalty(Loss(total, (example.targets != IGNORE).sum()), output)
 
     def losses(self, example: Pair) -> Tensor:
         """(T,) −log p of every target, in fp32 at least."""

@@ -11,13 +11,14 @@ from seqloom.config import Config
 
 
 class OptimConfig(Config):
-    name: Literal["adamw", "sgd"] = "adamw"
+    name: Literal["adamw", "sgd", "adagrad"] = "adamw"
     lr: float = Field(1e-3, gt=0)
     weight_decay: float = Field(0.0, ge=0)  # on matrices only: not on biases, norms and embeddings of one dimension
     beta1: float = Field(0.9, ge=0, lt=1)
     beta2: float = Field(0.99, ge=0, lt=1)
     eps: float = Field(1e-8, gt=0)
     momentum: float = Field(0.0, ge=0, lt=1)
+    nesterov: bool = False  # sgd: the gradient is taken where the momentum leads to
     clip: float = Field(1.0, ge=0)  # of the gradient's norm; 0: no clipping
     # the mean of the weights is measured and kept: from the first step on, or once validation stops to gain (NT-ASGD)
     average: Literal["never", "start", "nonmono"] = "never"
@@ -60,24 +61,31 @@ def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = Fa
         for (place, small), parameters in sorted(parts.items(), key=lambda part: part[0])
     ]
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=True)
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=True)
+    if config.name == "adagrad":
+        return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
 def step(optimizer: torch.optim.Optimizer, count: Tensor, clip: float) -> tuple[Tensor, Tensor]:
     """Turns summed gradients into those of the mean over `count` targets, clips, and steps unless a number is broken.
 
-    Everything stays on the device: the fused kernels divide by `grad_scale` and skip the update where `found_inf` is
-    set, so that nothing waits for the host. Returns the gradient's norm before clipping and 1.0 where it was skipped.
+    With fused kernels everything stays on the device: they divide by `grad_scale` and skip the update where `found_inf` is
+    set, so that nothing waits for the host. Others are given divided gradients, and the host decides whether they step.
+    Returns the gradient's norm before clipping and 1.0 where it was skipped.
     """
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     many = count.clamp(min=1).to(torch.float32)
     norm = torch.nn.utils.get_total_norm(gradients).to(torch.float32) / many
     broken = (~torch.isfinite(norm) | (count == 0)).to(torch.float32)
     shrink = torch.clamp(norm / clip, min=1.0) if clip else torch.ones_like(norm)
-    optimizer.grad_scale = many * shrink  # type: ignore[attr-defined]
-    optimizer.found_inf = broken  # type: ignore[attr-defined]
-    optimizer.step()
+    if all(group.get("fused") for group in optimizer.param_groups):
+        optimizer.grad_scale = many * shrink  # type: ignore[attr-defined]
+        optimizer.found_inf = broken  # type: ignore[attr-defined]
+        optimizer.step()
+    elif not broken:
+        torch._foreach_div_(gradients, many * shrink)
+        optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm, broken
 

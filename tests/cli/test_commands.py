@@ -11,7 +11,7 @@ import seqloom.cli
 from seqloom import progress
 from seqloom.cli import GROUPS, app, command_name, register, run
 from seqloom.models import MODELS
-from seqloom.recipes.library import names
+from seqloom.models.index import recipe_names as names
 from seqloom.runs.load import load
 from tests.training.material import prepared
 

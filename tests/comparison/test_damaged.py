@@ -1,5 +1,6 @@
 """Damaged files of a comparison: measured or written anew and said, or refused in one line; never an internal error."""
 
+import json
 import random
 import shutil
 
@@ -61,6 +62,36 @@ def test_a_damaged_result_is_measured_anew(finished, tmp_path, capsys):
         out = shutil.copytree(good, tmp_path / name.replace("/", "-"))
         (out / name).write_bytes(b"{")
         found = compare(plan, out, device="cpu")
-        assert found.figures
+        assert found.metrics
         assert "is damaged" in capsys.readouterr().err
         assert len((out / name).read_bytes()) > 1
+
+
+def test_a_damaged_plan_is_warned_about_once(finished, tmp_path, capsys):
+    plan, good = finished
+    out = shutil.copytree(good, tmp_path / "out")
+    (out / "plan.json").write_text('{"tasks": 3}')
+    compare(plan, out, device="cpu")
+    assert capsys.readouterr().err.count("plan.json is damaged") == 1
+
+
+@pytest.mark.parametrize("key", ["metrics", "definition", "milestones"])
+def test_a_result_that_lacks_something_is_measured_again(key, finished, tmp_path, capsys):
+    """Results of earlier versions have no hashes that would notice it."""
+    plan, good = finished
+    out = shutil.copytree(good, tmp_path / "out")
+    path = out / "results/n-gram/seed-0.json"
+    kept = {name: value for name, value in json.loads(path.read_text()).items() if name not in (key, "items", "whole")}
+    path.write_text(json.dumps(kept))
+    compare(plan, out, device="cpu")
+    assert f"'{key}' is missing" in capsys.readouterr().err and key in json.loads(path.read_text())
+
+
+def test_a_damaged_config_of_a_run_is_one_line(finished, tmp_path):
+    plan, good = finished
+    out = shutil.copytree(good, tmp_path / "out")
+    config = out / "runs/n-gram/seed-0/config.json"
+    values = json.loads(config.read_text())
+    config.write_text(json.dumps(values | {"tokenizer": 3}))
+    code, said = outcome(plan, out)
+    assert code == 4 and "'tokenizer' = 3" in said and "\n" not in said

@@ -7,8 +7,8 @@ import pytest
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.comparison import pairs
-from seqloom.comparison.pairs import OTHER_NUMBER, sentences_of, write_pairs
-from seqloom.comparison.run import settled
+from seqloom.comparison.pairs import OTHER_NUMBER, read_sentences, write_pairs
+from seqloom.comparison.run import settle_plan
 from seqloom.errors import DataError
 from tests.comparison.plans import GPT, LSTM, plan_of, write_text
 
@@ -28,7 +28,7 @@ def test_one_thing_is_wrong(data, tmp_path):
     count = write_pairs(data, tmp_path / "pairs.jsonl", 30)
     found = rows(tmp_path / "pairs.jsonl")
     assert count == len(found) == 90 and {row["UID"] for row in found} == {"order", "agreement", "word"}
-    held_out = {" ".join(words) for words in sentences_of(data)}
+    held_out = {" ".join(words) for words in read_sentences(data)}
     for row in found:
         good, bad = row["sentence_good"].split(), row["sentence_bad"].split()
         assert row["sentence_good"] in held_out and len(good) == len(bad)
@@ -63,7 +63,7 @@ WORDS = {**LSTM, "name": "words", "tokenizer": "word", "vocab_size": 40}
 
 def pairs_of(folder, corpus, rows, **changes):
     folder.mkdir(parents=True)
-    settled(plan_of(corpus, rows=rows, **changes), folder, "cpu", False)
+    settle_plan(plan_of(corpus, rows=rows, **changes), folder, "cpu", False)
     return (folder / "pairs-20.jsonl").read_bytes()
 
 

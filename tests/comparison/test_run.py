@@ -18,7 +18,8 @@ import pytest
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.comparison import plan as plan_module
-from seqloom.comparison.job import log_of
+from seqloom.comparison import resolve as resolve_module
+from seqloom.comparison.folder import log_path
 from seqloom.comparison.plan import PlanConfig, read_plan
 from seqloom.comparison.run import Job, Jobs, JobsFailed, compare
 from seqloom.comparison.table import Comparison
@@ -54,13 +55,15 @@ def hard(folder: Path) -> dict:
             costs.pop(name, None)
     kept = (
         "costs",
-        "figures",
+        "metrics",
         "answers",
         "caveats",
         "held_fixed",
         "samples",
         "seeds",
         "milestones",
+        "figures",
+        "by_category",
         "kinds",
         "pictures",
     )
@@ -70,23 +73,23 @@ def hard(folder: Path) -> dict:
 def test_the_table(finished):
     found, _ = finished
     assert found.rows == ["n-gram", "LSTM", "GPT"] and all(seeds == [0, 1] for seeds in found.seeds.values())
-    figures = {figure.name: figure for figure in found.figures}
-    assert set(figures) == {"bits per byte", "pairs"}
-    assert figures["bits per byte"].values["LSTM"].shape == (2, 6), "every document of every seed"
-    assert not any(figure.deterministic for figure in found.figures), "the n-gram counts a part of the text"
-    assert figures["pairs"].values["LSTM"].shape == (2, 60), "every pair of every seed"
+    metrics = {metric.name: metric for metric in found.metrics}
+    assert set(metrics) == {"bits per byte", "pairs"}
+    assert metrics["bits per byte"].values["LSTM"].shape == (2, 6), "every document of every seed"
+    assert not any(metric.deterministic for metric in found.metrics), "the n-gram counts a part of the text"
+    assert metrics["pairs"].values["LSTM"].shape == (2, 60), "every pair of every seed"
     for row in found.rows:
-        assert figures["pairs"].interval(row).value == pytest.approx(figures["pairs"].values[row].mean())
+        assert metrics["pairs"].interval(row).value == pytest.approx(metrics["pairs"].values[row].mean())
         assert 0 < found.costs[row]["price"] <= 1.001 * found.costs[row]["seconds"] / 1000, (
             "two at a time share the price"
         )
     assert found.costs["LSTM"]["tokens"] == pytest.approx(3000, rel=0.05) == found.costs["GPT"]["tokens"]
     assert any("train.optim.lr" in line or "batches.kind differs" in line for line in found.caveats)
-    for row, kinds in found.kinds["pairs"].items():
+    for row, kinds in found.by_category["pairs"].items():
         assert set(kinds) == {"agreement", "order", "word"}
-        assert np.mean(list(kinds.values())) == pytest.approx(figures["pairs"].interval(row).value), "20 of each"
-    assert [each.figure for each in found.answers] == ["bits per byte", "pairs"]
-    assert "asked when there were results" not in " ".join(found.caveats)
+        assert np.mean(list(kinds.values())) == pytest.approx(metrics["pairs"].interval(row).value), "20 of each"
+    assert [each.metric for each in found.answers] == ["bits per byte", "pairs"]
+    assert "asked after there were results" not in " ".join(found.caveats)
     assert "budget: 3,000 tokens" in found.held and "batches.length = 16" in found.held
 
 
@@ -121,8 +124,8 @@ def test_results_of_an_earlier_version_are_collected(finished, text, tmp_path):
         kept = {name: value for name, value in result.items() if name not in ("items", "whole")}
         path.with_suffix(".json").write_text(json.dumps(kept))
     found = compare(plan_of(text, **WHOLE), folder, device="cpu")
-    bits = found.figures[0]
-    assert bits.name == "bits per byte" and bits.values["LSTM"].shape == (2,) and bits.interval("LSTM").bounded
+    bits = found.metrics[0]
+    assert bits.name == "bits per byte" and bits.values["LSTM"].shape == (2,) and bits.interval("LSTM").is_bounded
     assert any("measured by an earlier version" in line for line in found.caveats)
 
 
@@ -194,22 +197,22 @@ def test_where_nothing_succeeds_there_is_a_page_that_says_so(text, tmp_path):
 def test_a_changed_row_is_refused_and_a_new_one_is_not(finished, text, tmp_path):
     _, folder = finished
     changed = [LSTM | {"settings": ["model.dim=20", "batches.streams=4"]}]
-    with pytest.raises(UsageError, match="row 'LSTM' was something else"):
+    with pytest.raises(UsageError, match="row 'LSTM' was different"):
         compare(plan_of(text, rows=changed, milestones=True), folder, device="cpu")
     first = compare(plan_of(text, rows=[LSTM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
     assert any("one seed: nothing can be concluded" in line for line in first.caveats)
-    assert not first.figures[0].interval("LSTM").bounded and first.figures[0].leaders() == []
+    assert not first.metrics[0].interval("LSTM").is_bounded and first.metrics[0].leaders() == []
     asked = [{"name": "One way or both?", "rows": ["BERT", "LSTM"]}]
     more = compare(plan_of(text, rows=[LSTM, BERT], seeds=1, pairs=10, questions=asked), tmp_path / "out", device="cpu")
     assert more.rows == ["LSTM", "BERT"]
-    assert "asked when there were results already" in " ".join(more.caveats), "whoever has seen some asks otherwise"
-    assert [(each.figure, each.p) for each in more.answers] == [("pairs", 1.0)], "of one seed nothing is told"
+    assert "asked after there were results" in " ".join(more.caveats), "whoever has seen some asks otherwise"
+    assert [(each.metric, each.p_adjusted) for each in more.answers] == [("pairs", 1.0)], "of one seed nothing is told"
     pictures = {path.name for path in (tmp_path / "out").glob("*.svg")}
     assert "Loss-against-seconds-BERT.svg" in pictures and "Loss-against-seconds.svg" not in pictures, "of rows before"
-    bits, masked, pairs = more.figures
+    bits, masked, pairs = more.metrics
     assert bits.missing == {"BERT": "it has no probability of the next token"} and set(masked.values) == {"BERT"}
     assert set(pairs.values) == {"LSTM", "BERT"}
-    assert any("scored by what each model has learnt" in line for line in more.caveats)
+    assert any("scores sentences by what it has learnt" in line for line in more.caveats)
 
 
 def test_what_left_the_plan_does_not_come_back_as_something_else(text, tmp_path):
@@ -219,22 +222,22 @@ def test_what_left_the_plan_does_not_come_back_as_something_else(text, tmp_path)
     compare(plan_of(text, rows=[NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
     result = tmp_path / "out/results/LSTM/seed-0.json"
     for rows in ([bigger, NGRAM], [bigger | {"name": "LSTM?"}]):  # one folder for two names, too
-        with pytest.raises(UsageError, match=r"was something else \(recipe.model.dim = 16, now 20\)"):
+        with pytest.raises(UsageError, match=r"was different \(recipe.model.dim = 16, now 20\)"):
             compare(plan_of(text, rows=rows, seeds=1, pairs=5), tmp_path / "out", device="cpu")
     compare(plan_of(text, rows=[NGRAM], seeds=1, pairs=0), tmp_path / "out", device="cpu")
-    with pytest.raises(UsageError, match=r"suite 'pairs' was something else \(content = 5 of each kind, now 6"):
+    with pytest.raises(UsageError, match=r"suite 'pairs' was different \(content = 5 of each kind, now 6"):
         compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=6), tmp_path / "out", device="cpu")
     before = result.stat().st_mtime_ns
     again = compare(plan_of(text, rows=[LSTM, NGRAM], seeds=1, pairs=5), tmp_path / "out", device="cpu")
     assert again.rows == both.rows and result.stat().st_mtime_ns == before, "unchanged, it is still done"
     result.unlink()
-    with pytest.raises(UsageError, match="row 'LSTM' was something else"):  # its run is there
+    with pytest.raises(UsageError, match="row 'LSTM' was different"):  # its run is there
         compare(plan_of(text, rows=[bigger], seeds=1, pairs=5), tmp_path / "out", device="cpu")
 
 
 def test_milestones_are_kept_in_training_or_never(finished, text):
     given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=False)
-    with pytest.raises(UsageError, match=r"row 'LSTM' was something else \(recipe.train.milestones = True, now False"):
+    with pytest.raises(UsageError, match=r"row 'LSTM' was different \(recipe.train.milestones = True, now False"):
         compare(given, finished[1], device="cpu")
 
 
@@ -244,8 +247,8 @@ def test_milestones_are_kept_in_training_or_never(finished, text):
         ({"valid": 0.3}, "another text .valid = 0.1, now 0.3.: choose another --out"),
         ({"lowercase": True}, "lowercase = False, now True"),
         ({"split_field": "part"}, "split_field = None, now part"),
-        ({"files": ["other.txt"]}, "the content of text.txt was another"),
-        ({"files": ["changed.txt"]}, "the content of text.txt was another"),
+        ({"files": ["other.txt"]}, "the content of text.txt was different"),
+        ({"files": ["changed.txt"]}, "the content of text.txt was different"),
         ({"vocab_size": 330, "test": 0.2}, "test = 0.1, now 0.2"),
     ],
 )
@@ -274,13 +277,13 @@ def test_a_text_prepared_anew_is_refused(text, tmp_path):
     prepare([text], tmp_path / "data", vocab_size=300, valid=0.1, test=0.1)
     compare(given, tmp_path / "out", device="cpu")
     prepare([text], tmp_path / "data", vocab_size=300, valid=0.2, test=0.1, overwrite=True)
-    with pytest.raises(UsageError, match="row 'n-gram' was something else"):
+    with pytest.raises(UsageError, match="row 'n-gram' was different"):
         compare(given, tmp_path / "out", device="cpu")
 
 
 def test_another_number_of_pairs_is_refused(finished, text):
     given = plan_of(text, price={"hour": 3.6, "currency": "EUR"}, milestones=True, pairs=9)
-    with pytest.raises(UsageError, match="suite 'pairs' was something else"):
+    with pytest.raises(UsageError, match="suite 'pairs' was different"):
         compare(given, finished[1], device="cpu")
     assert sorted(path.name for path in finished[1].glob("pairs*.jsonl")) == ["pairs-20.jsonl"]
 
@@ -309,17 +312,17 @@ def test_the_reason_is_told_once_with_its_exit_code(jobs, text, tmp_path, capfd)
 
 def test_a_job_that_is_killed_has_a_reason(tmp_path):
     jobs, job = Jobs(tmp_path, 1), Job("LSTM", "LSTM", 0)
-    log = log_of(tmp_path, "LSTM", 0)
+    log = log_path(tmp_path, "LSTM", 0)
     log.write_text("LSTM: 3 parameters\n")
-    assert "memory is short" in jobs.reason(job, -signal.SIGKILL)
-    assert jobs.reason(job, -signal.SIGSEGV) == "it ended without a word (SIGSEGV)"
+    assert "memory was short" in jobs.reason(job, -signal.SIGKILL)
+    assert jobs.reason(job, -signal.SIGSEGV) == "it ended without a message (SIGSEGV)"
     log.write_text("failed: no such thing\na warning that comes later\n")
     assert jobs.reason(job, 3) == "no such thing"
 
 
 def test_stopped_after_some_time_it_goes_on(text, tmp_path):
     given = plan_of(text, rows=[LSTM], seeds=1, pairs=0, budget={"tokens": 20_000})
-    with pytest.raises(Interrupted, match="call it again"):
+    with pytest.raises(Interrupted, match="rerun the same command to resume"):
         compare(given, tmp_path / "out", minutes=0.0, device="cpu")
     assert compare(given, tmp_path / "out", device="cpu").rows == ["LSTM"]
 
@@ -356,7 +359,7 @@ def test_transfer_to_a_task_and_two_tokenizers(text, tmp_path):
     letters = LSTM | {"name": "letters", "tokenizer": "char"}
     given = plan_of(text, rows=[NGRAM, LSTM, letters], seeds=1, pairs=0, tasks=[task])
     found = compare(given, tmp_path / "out", jobs=2, device="cpu")
-    bits, tone = found.figures
+    bits, tone = found.metrics
     assert set(bits.values) == {"n-gram", "LSTM", "letters"}, "every byte is paid for"
     assert set(tone.values) == {"LSTM", "letters"} and set(tone.missing) == {"n-gram"}
     assert any("tokenizers differ" in line for line in found.caveats)
@@ -377,7 +380,7 @@ def test_the_documented_task_has_a_figure(text, tmp_path):
     given = values(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=tomllib.loads(shown)["tasks"])
     given["tasks"][0]["settings"] = ["budget={epochs=1}"]
     (tmp_path / "plan.toml").write_text(to_toml(given))
-    _, found = compare(tmp_path / "plan.toml", tmp_path / "out", device="cpu").figures
+    _, found = compare(tmp_path / "plan.toml", tmp_path / "out", device="cpu").metrics
     assert found.name == "classify" and set(found.values) == {"LSTM"}
     assert found.missing == {"n-gram": "classify is not for the model ngram"}
 
@@ -460,7 +463,7 @@ def test_text_without_pairs_of_sentences_is_refused_before_other_rows_are_traine
 
 def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path, monkeypatch):
     """One that is made once the plan was checked: jobs meet it."""
-    monkeypatch.setattr(plan_module, "check_task", lambda *_: None)
+    monkeypatch.setattr(resolve_module, "check_task", lambda *_: None)
     task_files(tmp_path)
     task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
     given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])
@@ -473,10 +476,10 @@ def test_a_mistake_in_a_task_does_not_pass_for_a_result(text, tmp_path, monkeypa
         given = plan_of(text, rows=[BERT], seeds=1, pairs=0, tasks=[task | {"settings": settings}])
         return compare(given, tmp_path / "out", device="cpu")
 
-    assert set(corrected(["budget={epochs=1}"]).figures[-1].values) == {"BERT"}
+    assert set(corrected(["budget={epochs=1}"]).metrics[-1].values) == {"BERT"}
     assert (tmp_path / "out/runs/BERT/seed-0/card.md").stat().st_mtime_ns == run, "it is not trained again for that"
     (tmp_path / "out/results/BERT/seed-0.json").unlink()  # as if the transfer had been stopped
-    with pytest.raises(UsageError, match=r"task 'classify' was something else \(settings = "):
+    with pytest.raises(UsageError, match=r"task 'classify' was different \(settings = "):
         corrected(["budget={epochs=2}"])
 
 
@@ -533,5 +536,5 @@ def test_killed_five_times_the_table_is_the_same(text, tmp_path):
 def test_a_text_that_holds_nothing_out_is_refused(text, tmp_path):
     prepare([text], tmp_path / "data", vocab_size=300, valid=0, test=0)
     given = plan_of(text, text={"prepared": str(tmp_path / "data")}, rows=[LSTM], seeds=1)
-    with pytest.raises(DataError, match="holds nothing out"):
+    with pytest.raises(DataError, match="no held-out text"):
         compare(given, tmp_path / "out", device="cpu")

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from seqloom.comparison import solve
-from seqloom.comparison.run import settled
-from seqloom.comparison.solve import sizes_of, solved, ungrown
-from seqloom.recipes.library import find_recipe, names
+from seqloom.comparison.run import settle_plan
+from seqloom.comparison.solve import describe_unscaled, sizes_of, solve_size
+from seqloom.models.index import recipe_names as names
+from seqloom.recipes.library import find_recipe
 from seqloom.weights import shapes_only
 from tests.comparison.plans import GPT, plan_of, write_text
 
@@ -26,7 +27,7 @@ def check_growth(name, times):
     """Ratios are those of the recipe, but for rounding: to whole heads, and to multiples of 8 where there is room."""
     recipe = find_recipe(name)
     wanted = times * built(recipe).size()
-    found, told = solved(recipe, TEXT, "dim", 0.05, parameters=wanted)
+    found, told = solve_size(recipe, TEXT, "dim", 0.05, parameters=wanted)
     learner = built(found)
     assert learner.size() == pytest.approx(wanted, rel=0.05)
     first, then = sizes_of(recipe), sizes_of(found)
@@ -66,13 +67,15 @@ def test_widths_grow_together_in_every_recipe(name, times):
 @pytest.mark.parametrize("name", ["electra-tiny", "albert-tiny", "gpt2-tiny", "big-lstm-tiny", "nnlm-tiny"])
 def test_planted_dim_that_grows_alone_is_noticed(name, monkeypatch):
     """As it was: ELECTRA with 320 on embeddings of 64, and a generator of one head."""
-    monkeypatch.setattr(solve, "widened", lambda recipe, field, value, unit: solve.grown(recipe, field, 20 * value))
+    monkeypatch.setattr(
+        solve, "scale_widths", lambda recipe, field, value, unit: solve.set_field(recipe, field, 20 * value)
+    )
     with pytest.raises(AssertionError):
         check_growth(name, 12)
 
 
 def test_electra_at_a_million():
-    found, _ = solved(find_recipe("electra-tiny"), TEXT, "dim", 0.05, parameters=4e6)
+    found, _ = solve_size(find_recipe("electra-tiny"), TEXT, "dim", 0.05, parameters=4e6)
     sizes = sizes_of(found)
     generator = built(found).generator
     assert sizes["dim"] > 200 and sizes["embedding_dim"] > 150 and sizes["num_heads"] > 10
@@ -81,24 +84,26 @@ def test_electra_at_a_million():
 
 def test_what_does_not_grow_is_said():
     recipe = find_recipe("big-lstm-tiny")
-    found, _ = solved(recipe, TEXT, "dim", 0.05, parameters=4e6)
-    assert "filters stays" in ungrown(recipe, found) and "char_dim stays 16" in ungrown(recipe, found)
+    found, _ = solve_size(recipe, TEXT, "dim", 0.05, parameters=4e6)
+    assert "filters stays" in describe_unscaled(recipe, found) and "char_dim stays 16" in describe_unscaled(
+        recipe, found
+    )
     recipe = find_recipe("electra-tiny")
-    found, _ = solved(recipe, TEXT, "dim", 0.05, parameters=4e6)
-    assert ungrown(recipe, found) == ""
-    alone, _ = solved(recipe, TEXT, "dim", 0.05, parameters=4e6, together=False)
-    assert "embedding_dim is 64, and was 64" in ungrown(recipe, alone), "as earlier versions did"
+    found, _ = solve_size(recipe, TEXT, "dim", 0.05, parameters=4e6)
+    assert describe_unscaled(recipe, found) == ""
+    alone, _ = solve_size(recipe, TEXT, "dim", 0.05, parameters=4e6, together=False)
+    assert "embedding_dim stays 64" in describe_unscaled(recipe, alone), "as earlier versions did"
 
 
 def test_a_comparison_of_an_earlier_version_keeps_its_sizes(tmp_path):
     plan = plan_of(write_text(tmp_path / "text.txt"), rows=[GPT], parameters=1e5, pairs=0)
     (tmp_path / "out").mkdir()
-    new = settled(plan, tmp_path / "out", "cpu", False)["rows"][0]["recipe"]["model"]
+    new = settle_plan(plan, tmp_path / "out", "cpu", False).rows[0].recipe.model
     path = tmp_path / "out" / "plan.json"
     path.write_text(
         json.dumps({key: value for key, value in json.loads(path.read_text()).items() if "widths" not in key})
     )
-    old = settled(plan, tmp_path / "out", "cpu", False)
-    model = old["rows"][0]["recipe"]["model"]
-    assert model["num_heads"] == 2 < new["num_heads"] and "num_heads is 2" in old["rows"][0]["ungrown"]
-    assert settled(plan, tmp_path / "out", "cpu", False)["rows"] == old["rows"]
+    old = settle_plan(plan, tmp_path / "out", "cpu", False)
+    model = old.rows[0].recipe.model
+    assert model["num_heads"] == 2 < new["num_heads"] and "num_heads stays 2" in old.rows[0].ungrown
+    assert settle_plan(plan, tmp_path / "out", "cpu", False).rows == old.rows

@@ -72,7 +72,7 @@ VARIANTS = {
     "gpt2-window": ("gpt2", {"window": 7, "head_dim": 5}),
 }
 # those that learn by gradients
-NEURAL = [name for name in (*SMALL, *VARIANTS) if not model_class(VARIANTS.get(name, (name,))[0]).counted]
+NEURAL = [name for name in (*SMALL, *VARIANTS) if model_class(VARIANTS.get(name, (name,))[0]).learns_from != "counts"]
 
 
 class Words:
@@ -90,7 +90,7 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
     cls: Any = model_class(base)
     torch.manual_seed(seed)
     model = cls(cls.Config(**({"vocab_size": VOCAB} | SMALL[base] | extra | changes)))
-    if cls.counted:  # it must have read some of what it is asked about, and not all
+    if cls.learns_from == "counts":  # it must have read some of what it is asked about, and not all
         learner = Counted(model, Counted.Config())
         texts = [text for lengths in (LENGTHS, (65,), (50, 41, 33)) for text in sequences(seed, lengths)]
         row, sizes = np.array([i for text in texts for i in [0, *text]]), np.array([1 + len(text) for text in texts])

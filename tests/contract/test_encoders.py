@@ -84,7 +84,7 @@ def test_presets(name):
         for preset, values in cls.presets.items():
             model = cls(cls.Config(**({"vocab_size": 8192} | values)))
             summary = {"bilstm-cnn": "mean", "text-cnn": "max"}.get(name, "first")
-            assert (model.causal, model.summary, model.max_len) == (False, summary, values.get("max_len"))
+            assert (model.causal, model.head_style.pooling, model.max_len) == (False, summary, values.get("max_len"))
             if preset == "tiny":
                 assert 100_000 < sum(p.numel() for p in model.parameters()) < 950_000
 

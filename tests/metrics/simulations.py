@@ -49,13 +49,13 @@ def tables(
 def over_seeds(simulations: int, seeds: int) -> float:
     """How often Student's interval holds the truth."""
     values = np.random.default_rng(seeds).normal(0.8, 0.05, (simulations, seeds))
-    return float(np.mean([student(row).holds(0.8) for row in values]))
+    return float(np.mean([student(row).contains(0.8) for row in values]))
 
 
 def over_items(simulations: int, items: int, kind: str, draws: int) -> float:
     """How often the bootstrap's interval holds the truth."""
     rows, truth = tables(simulations, (1,), items, 0.0, kind)
-    return float(np.mean([bootstrap(row[0], draws=draws, seed=i).holds(truth) for i, row in enumerate(rows[0])]))
+    return float(np.mean([bootstrap(row[0], draws=draws, seed=i).contains(truth) for i, row in enumerate(rows[0])]))
 
 
 def over_both(simulations: int, seeds: int, items: int, spread: float, kind: str) -> tuple[float, float]:
@@ -63,7 +63,7 @@ def over_both(simulations: int, seeds: int, items: int, spread: float, kind: str
     rows, truth = tables(simulations, (seeds,), items, spread, kind)
     found = [nested(Sample(row, outcomes=KINDS[kind] is not None)) for row in rows[0]]
     width = np.mean([each.high - each.low for each in found]) / (2 * 1.96 * rows[0].mean((1, 2)).std())
-    return float(np.mean([each.holds(truth) for each in found])), float(width)
+    return float(np.mean([each.contains(truth) for each in found])), float(width)
 
 
 def told_apart(simulations: int, seeds: tuple[int, int], items: int, spread: float, kind: str, gap: float = 0) -> float:
@@ -136,7 +136,7 @@ def over_sets(simulations: int, seeds: int, sets: int, each: int, kind: str, by:
     outcomes = KINDS[kind] is not None
     for _ in range(simulations):
         (row,), group, over_all, over_these = clustered(random, (seeds,), sets, each, kind)
-        held += interval_of_sets(row, group, by, outcomes).holds(over_these if by == "item" else over_all)
+        held += interval_of_sets(row, group, by, outcomes).contains(over_these if by == "item" else over_all)
     return held / simulations
 
 
@@ -162,9 +162,9 @@ def over_documents(simulations: int, seeds: int, documents: int, spread: float =
         rows = []
         for _ in range(2):
             own = hard + random.normal(scale=0.05, size=documents) + random.normal(scale=0.03, size=(seeds, 1))
-            scores, freedom = ratio_items((own + random.normal(scale=0.02, size=own.shape)) * sizes, sizes)
-            rows.append(Sample(scores, freedom=freedom))
-        held += nested(rows[0]).holds(truth)
+            scores, df = ratio_items((own + random.normal(scale=0.02, size=own.shape)) * sizes, sizes)
+            rows.append(Sample(scores, df=df))
+        held += nested(rows[0]).contains(truth)
         apart += difference(*rows).p < 0.05
     return held / simulations, apart / simulations
 
@@ -177,7 +177,7 @@ def over_deterministic(simulations: int, items: int, kind: str, copies: int = 3)
     for pair in zip(*rows, strict=True):
         a, b = (Sample(np.repeat(row, copies, 0), True, outcomes=KINDS[kind] is not None) for row in pair)
         interval, both = nested(a), difference(a, b)
-        held += interval.holds(truth)
+        held += interval.contains(truth)
         apart += both.p < 0.05
         empty += interval.high <= interval.low or both.p == 0 or both.interval.high <= both.interval.low
     return held / simulations, apart / simulations, empty
@@ -194,9 +194,9 @@ def over_pool(simulations: int, rows: int, seeds: int, ratio: float = 1.0) -> tu
     for each in table:
         together = pool([Sample(row) for row in each])
         assert together is not None
-        samples = [Sample(row, pooled=together.part) for row in each]
-        pools += together.part is not None
-        held += student(samples[0]).holds(0)
+        samples = [Sample(row, pooled=together.component) for row in each]
+        pools += together.component is not None
+        held += student(samples[0]).contains(0)
         apart += difference_of_seeds(samples[0], samples[1]).p < 0.05
         width += sum(found.high - found.low for found in map(student, samples))
         alone += sum(found.high - found.low for found in map(student, each))

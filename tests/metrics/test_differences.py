@@ -8,10 +8,10 @@ from scipy import stats
 
 from seqloom.metrics import differences
 from seqloom.metrics.differences import difference, difference_of_seeds, holm, leaders
-from seqloom.metrics.intervals import Interval, Part, Sample, nested, part_of, part_of_items
+from seqloom.metrics.intervals import Interval, Sample, VarianceComponent, item_component, mean_component, nested
 from tests.metrics.simulations import KINDS, SPREADS, among_equals, seeds_told_apart, sets_told_apart, told_apart
 
-ALLOWED = {600: 0.075, 2000: 0.065}  # of equal rows so many may be told apart, in so many simulations
+ALLOWED = {600: 0.075, 2000: 0.065}  # the share of equal rows that may differ significantly, in so many simulations
 SIMULATIONS = [600, pytest.param(2000, marks=pytest.mark.long)]
 
 
@@ -28,9 +28,9 @@ def test_one_number_a_seed_is_compared_as_by_welch(count):
 
 def test_many_seeds_on_one_side_do_not_make_up_for_few_on_the_other():
     a, b = [1.0, 2.0], np.random.default_rng(0).normal(5, 3, 20)
-    freedom = 2  # Welch says 18
+    df = 2  # Welch says 18
     spread = math.sqrt(np.var(a, ddof=1) / 2 + b.var(ddof=1) / 20)
-    assert difference_of_seeds(a, b).p == pytest.approx(2 * stats.t.sf(abs(1.5 - b.mean()) / spread, freedom))
+    assert difference_of_seeds(a, b).p == pytest.approx(2 * stats.t.sf(abs(1.5 - b.mean()) / spread, df))
     assert difference_of_seeds(a, b).p == pytest.approx(difference_of_seeds(b, a).p)
 
 
@@ -46,8 +46,8 @@ def test_p_and_interval_say_the_same():
         a, b = random.normal(gap, 1, (3, 60)), random.normal(size=(4, 60))
         p = difference(a, b).p
         assert 0 < p < 1
-        for level, outside in ((1 - p * 1.001, True), (1 - p * 0.999, False)):
-            assert difference(a, b, level).interval.holds(0) is not outside
+        for level, excluded in ((1 - p * 1.001, True), (1 - p * 0.999, False)):
+            assert difference(a, b, level).interval.contains(0) is not excluded
         assert difference(b, a).p == p
         assert difference(b, a).interval.high == pytest.approx(-difference(a, b).interval.low)
 
@@ -55,7 +55,7 @@ def test_p_and_interval_say_the_same():
 def test_of_one_seed_nothing_can_be_concluded():
     for a, b in (([1.0], [2.0, 2.1]), ([2.0, 2.1], [1.0])):
         assert difference_of_seeds(a, b).p == 1
-        assert not difference_of_seeds(a, b).interval.bounded
+        assert not difference_of_seeds(a, b).interval.is_bounded
     found = difference(np.zeros((1, 50)), np.ones((3, 50)))
     assert found == (Interval(-1, -math.inf, math.inf), 1)
     assert leaders([np.zeros((3, 50)), np.ones((1, 50)), np.full((3, 50), 0.2)]) == [0, 1, 2]
@@ -66,7 +66,7 @@ def test_rows_without_chance():
     """A model that is counted, not trained, is the same with every seed: of such rows only items can be others."""
     counts = [Sample(np.full(2, value), deterministic=True) for value in (2.0, 3.0)]
     for a, b in (([2.0, 2.0], [2.0, 2.0]), ([2.0, 2.0], [3.0, 3.0]), counts):
-        assert difference_of_seeds(a, b).p == 1 and not difference_of_seeds(a, b).interval.bounded
+        assert difference_of_seeds(a, b).p == 1 and not difference_of_seeds(a, b).interval.is_bounded
     trained = [2.9, 3.0, 3.1]
     assert difference_of_seeds(counts[0], trained).p == pytest.approx(stats.ttest_1samp(trained, 2.0).pvalue)
     right = np.random.default_rng(0).random((2, 80)) < [[0.6], [0.7]]
@@ -185,31 +185,31 @@ def test_who_leads():
 
 
 def test_planted_normal_tails_are_noticed(monkeypatch):
-    monkeypatch.setattr(differences, "tail", lambda t, freedom: 2 * stats.norm.sf(t))
+    monkeypatch.setattr(differences, "tail", lambda t, df: 2 * stats.norm.sf(t))
     for check in (lambda: check_equal_seeds(600, (3, 3)), lambda: check_equal(600, 3, "large", "numbers")):
         with pytest.raises(AssertionError):
             check()
 
 
 def test_planted_test_over_items_alone_is_noticed(monkeypatch):
-    monkeypatch.setattr(differences, "seeds_of_both", lambda a, b: Part(0.0, 1))
+    monkeypatch.setattr(differences, "seed_component_of_both", lambda a, b: VarianceComponent(0.0, 1))
     with pytest.raises(AssertionError):
         check_equal(600, 5, "equal", "0/1 at 0.7")
 
 
 def test_planted_test_over_seeds_alone_is_noticed(monkeypatch):
     """As if the items were all there are."""
-    monkeypatch.setattr(differences, "part_of_items", lambda means, *rows: Part(0.0, 1))
+    monkeypatch.setattr(differences, "item_component", lambda means, *rows: VarianceComponent(0.0, 1))
     with pytest.raises(AssertionError):
         check_equal(600, 10, "small", "0/1 at 0.95")
 
 
 def test_planted_unpaired_items_lose_power(monkeypatch):
     def unpaired(means, a, b):
-        parts = part_of_items(a.scores.mean(0), a), part_of_items(b.scores.mean(0), b)
-        return Part(sum(part.variance for part in parts), parts[0].freedom)
+        parts = item_component(a.scores.mean(0), a), item_component(b.scores.mean(0), b)
+        return VarianceComponent(sum(part.variance for part in parts), parts[0].df)
 
-    monkeypatch.setattr(differences, "part_of_items", unpaired)
+    monkeypatch.setattr(differences, "item_component", unpaired)
     with pytest.raises(AssertionError):
         check_power()
 
@@ -218,11 +218,11 @@ def test_planted_trust_in_many_seeds_of_one_row_is_noticed(monkeypatch):
     """Welch's own degrees of freedom."""
 
     def welch(a, b):
-        parts = part_of(a.scores), part_of(b.scores)
+        parts = mean_component(a.scores), mean_component(b.scores)
         total = sum(part.variance for part in parts)
-        return Part(total, total**2 / sum(part.variance**2 / part.freedom for part in parts))
+        return VarianceComponent(total, total**2 / sum(part.variance**2 / part.df for part in parts))
 
-    monkeypatch.setattr(differences, "seeds_of_both", welch)
+    monkeypatch.setattr(differences, "seed_component_of_both", welch)
     check_equal_seeds(600, (5, 5))
     with pytest.raises(AssertionError):
         check_equal_seeds(600, (2, 10))
@@ -272,7 +272,7 @@ def test_identical_rows_are_no_certainty():
 def test_planted_trust_in_identical_replicates_is_noticed(monkeypatch):
     """Equal items leave no doubt, as it was."""
     monkeypatch.setattr(
-        differences, "part_of_items", lambda means, *rows: Part(float(means.var(ddof=1)) / len(means), 1)
+        differences, "item_component", lambda means, *rows: VarianceComponent(float(means.var(ddof=1)) / len(means), 1)
     )
     with pytest.raises((AssertionError, ZeroDivisionError)):
         check_identical_rows()

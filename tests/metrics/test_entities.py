@@ -183,7 +183,7 @@ def test_scores():
         (lambda: entity_scores([["O"], ["O"]], [["O"], ["O", "O"]]), DataError, "sentence 2: 2 tags for 1 words"),
         (lambda: entity_scores([], []), DataError, "no word to score"),
         (lambda: entity_scores(GOLD, GOLD, strict=True), UsageError, "need the scheme"),
-        (lambda: strict_entities(["O", "S-PER"], "iob2"), DataError, "'S-PER' of word 2 is none of iob2"),
+        (lambda: strict_entities(["O", "S-PER"], "iob2"), DataError, "'S-PER' of word 2 is not part of iob2"),
         (lambda: convert([], "bilou"), UsageError, "choose iob1"),
         (lambda: legal_moves([], "bilou"), UsageError, "choose iob1"),
     ],

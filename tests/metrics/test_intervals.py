@@ -9,18 +9,18 @@ from scipy import stats
 from seqloom.metrics import intervals
 from seqloom.metrics.intervals import (
     Interval,
-    Part,
     Sample,
+    VarianceComponent,
     around,
     bootstrap,
     by_set,
+    item_component,
     nested,
-    part_of_items,
-    part_of_seeds,
     ratio_items,
+    seed_component,
     student,
 )
-from seqloom.metrics.students import student_quantile
+from seqloom.metrics.student_t import student_quantile
 from tests.metrics.simulations import (
     KINDS,
     SPREADS,
@@ -44,18 +44,18 @@ def test_the_interval_of_a_mean_is_scipys(count):
 
 def test_one_value_tells_nothing():
     found = student([0.8])
-    assert found == Interval(0.8, -math.inf, math.inf) and not found.bounded and found.holds(0.1)
+    assert found == Interval(0.8, -math.inf, math.inf) and not found.is_bounded and found.contains(0.1)
     assert str(found) == "0.8000" and found.record() == {"value": 0.8}
     assert student([0.5, 0.5]) == Interval(0.5, -math.inf, math.inf), "equal numbers tell no more"
     for wrong in (student, bootstrap):
-        with pytest.raises(ValueError, match="no "):
+        with pytest.raises(ValueError, match="needs at least one"):
             wrong([])
 
 
 def test_one_seed_or_one_item_tells_nothing_about_others():
     scores = np.random.default_rng(0).random((1, 50))
     assert nested(scores) == Interval(scores.mean(), -math.inf, math.inf)
-    assert not nested(scores.T).bounded
+    assert not nested(scores.T).is_bounded
     for wrong in ([0.5, 0.6], np.zeros((0, 3)), np.zeros((3, 0))):
         with pytest.raises(ValueError, match=r"\(seeds, items\)"):
             nested(wrong)
@@ -66,22 +66,22 @@ def test_parts_that_do_not_move_a_mean():
     same: nothing is known about how far apart scores may lie."""
     values = np.random.default_rng(0).random(7)
     assert nested(np.tile(values, (3, 1))) == pytest.approx(student(values))
-    assert around(values.mean(), [part_of_seeds(Sample(np.tile(values[:, None], (1, 9))))]) == pytest.approx(
+    assert around(values.mean(), [seed_component(Sample(np.tile(values[:, None], (1, 9))))]) == pytest.approx(
         student(values)
     )
-    assert not nested(np.full((3, 9), 0.5)).bounded
-    assert nested(Sample(np.full((3, 9), 0.5), outcomes=True)).bounded
+    assert not nested(np.full((3, 9), 0.5)).is_bounded
+    assert nested(Sample(np.full((3, 9), 0.5), outcomes=True)).is_bounded
 
 
 def test_nested_by_hand():
     """Seeds' means 1, 3; items' means 1, 2, 3; the rest 1, -1, 0 and its negative."""
     scores = np.array([[1, 0, 2], [1, 4, 4]])
     seeds, items, rest = 2 / 2, 1 / 3, 4 / 2 / 6
-    assert intervals.part_of(scores.mean(1)) == pytest.approx((seeds, 1))
-    assert intervals.part_of_items(scores.mean(0), Sample(scores)) == pytest.approx((items - rest, 2))
+    assert intervals.mean_component(scores.mean(1)) == pytest.approx((seeds, 1))
+    assert intervals.item_component(scores.mean(0), Sample(scores)) == pytest.approx((items - rest, 2))
     assert nested(scores).high - 2 == pytest.approx(stats.t.ppf(0.975, 1))
     half = 2 * (0.75 * stats.t.ppf(0.975, 1) + 0.25 * stats.t.ppf(0.975, 8))
-    assert around(2, [Part(3, 1), Part(1, 8)]) == pytest.approx((2, 2 - half, 2 + half))
+    assert around(2, [VarianceComponent(3, 1), VarianceComponent(1, 8)]) == pytest.approx((2, 2 - half, 2 + half))
 
 
 def check_student_coverage(count):
@@ -97,7 +97,7 @@ def test_student_covers_the_truth(count):
 def check_bootstrap_coverage():
     random = np.random.default_rng(1)
     right = (random.random((600, 200)) < 0.7).astype(float)
-    held = [bootstrap(row, draws=300, seed=i).holds(0.7) for i, row in enumerate(right)]
+    held = [bootstrap(row, draws=300, seed=i).contains(0.7) for i, row in enumerate(right)]
     assert 0.92 <= np.mean(held) <= 0.98
 
 
@@ -144,7 +144,7 @@ def test_draws_that_are_all_the_same():
     for n in (20, 1000):
         value, low, _ = bootstrap(np.ones(n))
         assert value == 1 and (1 - low) * n == pytest.approx(3.7, abs=0.3)
-    assert not bootstrap(np.ones((20, 2)), lambda rows: 1.0).bounded
+    assert not bootstrap(np.ones((20, 2)), lambda rows: 1.0).is_bounded
 
 
 def test_draws_are_private_and_the_same_again():
@@ -166,7 +166,7 @@ def test_many_items_are_drawn_in_parts(monkeypatch):
 
 
 def test_planted_normal_quantiles_are_noticed(monkeypatch):
-    monkeypatch.setattr(intervals, "student_quantile", lambda freedom, outside: stats.norm.isf(outside / 2))
+    monkeypatch.setattr(intervals, "student_quantile", lambda df, alpha: stats.norm.isf(alpha / 2))
     with pytest.raises(AssertionError):
         check_student_coverage(3)
     with pytest.raises(AssertionError):
@@ -174,13 +174,13 @@ def test_planted_normal_quantiles_are_noticed(monkeypatch):
 
 
 def test_planted_interval_over_items_alone_is_noticed(monkeypatch):
-    monkeypatch.setattr(intervals, "part_of_seeds", lambda row: Part(0.0, 1))
+    monkeypatch.setattr(intervals, "seed_component", lambda row: VarianceComponent(0.0, 1))
     with pytest.raises(AssertionError):
         check_nested_coverage(600, 3, "equal", "0/1 at 0.7")
 
 
 def test_planted_interval_over_seeds_alone_is_noticed(monkeypatch):
-    monkeypatch.setattr(intervals, "part_of_items", lambda means, *rows: Part(0.0, 1))
+    monkeypatch.setattr(intervals, "item_component", lambda means, *rows: VarianceComponent(0.0, 1))
     with pytest.raises(AssertionError):
         check_nested_coverage(600, 10, "small", "numbers")
 
@@ -188,10 +188,10 @@ def test_planted_interval_over_seeds_alone_is_noticed(monkeypatch):
 def test_planted_satterthwaite_is_noticed(monkeypatch):
     """What comes to mind first is too narrow with 3 seeds: the worst case is below 93%."""
 
-    def satterthwaite(parts, outside):
+    def satterthwaite(parts, alpha):
         total = sum(part.variance for part in parts)
-        freedom = total**2 / sum(part.variance**2 / part.freedom for part in parts)
-        return student_quantile(freedom, outside)
+        df = total**2 / sum(part.variance**2 / part.df for part in parts)
+        return student_quantile(df, alpha)
 
     monkeypatch.setattr(intervals, "quantile", satterthwaite)
     assert over_both(2000, 3, 200, 5.0, "numbers")[0] < 0.93
@@ -199,7 +199,9 @@ def test_planted_satterthwaite_is_noticed(monkeypatch):
 
 def test_planted_items_counted_apart_for_every_seed_are_noticed(monkeypatch):
     """All scores as if independent."""
-    monkeypatch.setattr(intervals, "around", lambda value, parts, level: around(value, [Part(0.0, 1)], level))
+    monkeypatch.setattr(
+        intervals, "around", lambda value, parts, level: around(value, [VarianceComponent(0.0, 1)], level)
+    )
     with pytest.raises(AssertionError):
         check_nested_coverage(600, 5, "equal", "numbers")
 
@@ -207,14 +209,14 @@ def test_planted_items_counted_apart_for_every_seed_are_noticed(monkeypatch):
 def test_planted_spread_over_all_is_noticed(monkeypatch):
     """The spread divided by n, not by n - 1."""
     quantile = student_quantile
-    monkeypatch.setattr(intervals, "student_quantile", lambda f, outside: quantile(f, outside) * math.sqrt(f / (f + 1)))
+    monkeypatch.setattr(intervals, "student_quantile", lambda f, alpha: quantile(f, alpha) * math.sqrt(f / (f + 1)))
     with pytest.raises(AssertionError):
         check_student_coverage(3)
 
 
 def test_planted_one_sided_quantiles_are_noticed(monkeypatch):
     quantile = student_quantile
-    monkeypatch.setattr(intervals, "student_quantile", lambda f, outside: quantile(f, 2 * outside))
+    monkeypatch.setattr(intervals, "student_quantile", lambda f, alpha: quantile(f, 2 * alpha))
     with pytest.raises(AssertionError):
         check_student_coverage(10)
 
@@ -232,7 +234,7 @@ class Orders:
 def check_draws_differ():
     right = (np.random.RandomState(1).random((50, 200)) < 0.7).astype(float)
     found = [bootstrap(row, lambda rows: rows.mean(), draws=100, seed=i) for i, row in enumerate(right)]
-    assert all(each.bounded and each.low < each.value < each.high for each in found)
+    assert all(each.is_bounded and each.low < each.value < each.high for each in found)
 
 
 def test_planted_draws_without_replacement_are_noticed(monkeypatch):
@@ -252,12 +254,12 @@ def test_sets_by_hand():
     assert row.value == pytest.approx(scores.mean())
     left_out = np.array([scores[0, :2].mean(), scores[0, 2:].mean()])  # without the larger set, and without the smaller
     spread = math.sqrt(((left_out - left_out.mean()) ** 2).sum() / 2)
-    assert part_of_items(row.scores[0], row).variance == pytest.approx(spread**2)
-    assert row.freedom == 1  # sizes of 2 and 4 leave 0.5, and less than one is not said
+    assert item_component(row.scores[0], row).variance == pytest.approx(spread**2)
+    assert row.df == 1  # sizes of 2 and 4 leave 0.5, and less than one is not said
     within = Sample(scores, deterministic=True, strata=sets)
     parts = [0.5 * 2 / 36, 0.25 * 4 / 36]
-    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 3)
-    assert part_of_items(scores[0], within) == pytest.approx((sum(parts), freedom))
+    df = sum(parts) ** 2 / (parts[0] ** 2 / 1 + parts[1] ** 2 / 3)
+    assert item_component(scores[0], within) == pytest.approx((sum(parts), df))
 
 
 def test_one_set_is_all_items_and_items_of_their_own_are_one_set():
@@ -270,11 +272,11 @@ def test_one_set_is_all_items_and_items_of_their_own_are_one_set():
 
 def test_ratios_of_equal_sizes_are_means():
     totals = np.random.default_rng(0).normal(size=(3, 40))
-    scores, freedom = ratio_items(totals, np.ones(40))
-    assert scores == pytest.approx(totals) and freedom == pytest.approx(39)
+    scores, df = ratio_items(totals, np.ones(40))
+    assert scores == pytest.approx(totals) and df == pytest.approx(39)
     sizes = np.random.default_rng(1).random(40)
-    scores, freedom = ratio_items(totals, sizes)
-    assert scores.mean(1) == pytest.approx(totals.sum(1) / sizes.sum()) and freedom < 39
+    scores, df = ratio_items(totals, sizes)
+    assert scores.mean(1) == pytest.approx(totals.sum(1) / sizes.sum()) and df < 39
 
 
 SETS = [(5, 10, 20), (3, 67, 15), (10, 20, 10)]  # seeds, sets, items of each
@@ -353,7 +355,7 @@ def test_deterministic_rows_with_any_number_of_items(items, kind):
 
 def test_planted_copies_that_count_as_seeds_are_noticed(monkeypatch):
     """If every copy were a seed of its own and items did not count, there would be no doubt left."""
-    monkeypatch.setattr(intervals, "part_of_items", lambda means, *rows: Part(0.0, 1))
+    monkeypatch.setattr(intervals, "item_component", lambda means, *rows: VarianceComponent(0.0, 1))
     with pytest.raises(AssertionError):
         check_deterministic(100, 200, "numbers")
 

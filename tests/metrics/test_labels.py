@@ -147,5 +147,5 @@ def test_what_cannot_be_scored():
         label_scores(["a", "b"], ["a"])
     with pytest.raises(DataError, match="no example to score"):
         number_scores([], [])
-    with pytest.raises(DataError, match="the predicted number 2 is nan"):
+    with pytest.raises(DataError, match="the predicted value of example 2 is nan"):
         number_scores([1, 2], [1, math.nan])

@@ -92,7 +92,7 @@ def test_planted_wrong_penalties_are_noticed(bug, monkeypatch):
 
 def test_nothing_to_predict_costs_nothing():
     given = example((5, 7))
-    loss = learner_of()(given._replace(following=torch.full_like(given.targets, IGNORE)))
+    loss = learner_of()(given._replace(targets=torch.full_like(given.targets, IGNORE)))
     assert loss.total.item() == 0 and loss.count.item() == 0
     loss.total.backward()
 

@@ -12,8 +12,9 @@ from seqloom.batch import EncoderDecoder
 from seqloom.cli import lineage, run
 from seqloom.errors import UsageError
 from seqloom.models import MODELS
+from seqloom.models.index import recipe_names as names
 from seqloom.objectives import OBJECTIVES
-from seqloom.recipes.library import built_in, find_recipe, names
+from seqloom.recipes.library import built_in, find_recipe
 from seqloom.recipes.schema import BudgetConfig, Recipe, build_recipe
 from seqloom.training.loop import Budget
 
@@ -49,7 +50,7 @@ def test_a_built_in_recipe_builds(name: str) -> None:
     kind = (
         "pairs" if isinstance(learner.backbone, EncoderDecoder) else "packed" if learner.backbone.causal else "passages"
     )
-    if not getattr(learner.backbone, "pretrains", True):
+    if learner.backbone.learns_from == "labels" and kind != "pairs":
         kind = "labelled"
     assert recipe.batches.kind == ("streams" if learner.backbone.recurrent else kind)
     assert learner.backbone.max_len is None or recipe.batches.length <= learner.backbone.max_len

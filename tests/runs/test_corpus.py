@@ -12,7 +12,8 @@ from seqloom.batches.store import Store
 from seqloom.cli import repeat_option_names
 from seqloom.cli import run as command
 from seqloom.errors import DataError, Interrupted, ModelError, UsageError
-from seqloom.recipes.library import find_recipe, names
+from seqloom.models.index import recipe_names as names
+from seqloom.recipes.library import find_recipe
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.load import load, load_predictor
 from seqloom.runs.training import find_lr, finetune, pretrain

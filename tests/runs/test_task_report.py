@@ -12,7 +12,7 @@ from seqloom.metrics.intervals import bootstrap
 from seqloom.runs import task_report
 from seqloom.runs.card import SCORES
 from seqloom.runs.load import load_predictor
-from seqloom.runs.task_report import confusion, learning_curve, mistakes, of_split, score_row, write_task_report
+from seqloom.runs.task_report import confusion, mistakes, score_row, split_section, training_curves, write_task_report
 from seqloom.runs.training import train
 from tests.tasks.labelled import examples, write
 
@@ -53,12 +53,16 @@ def test_it_is_written_at_the_end(tmp_path, task):
     run, _files = trained(tmp_path, task)
     source = (run.folder / "report.html").read_text()
     page = Page(source)
-    assert "valid: 20 examples" in page.text and "test: 20 examples" in page.text and "always the most" in page.text
+    assert (
+        "valid: 20 examples" in page.text
+        and "test: 20 examples" in page.text
+        and "the most frequent answer" in page.text
+    )
     assert "Loss" in page.text and "Score" in page.text and "Mistakes" in page.text
     assert "script" not in page.tags and "http" not in source.replace("http://www.w3.org", "")
     scores = json.loads((run.folder / "metrics.json").read_text())["test_scores"]
     assert f"{scores[run.learner.main_metric]:.4f}" in page.text
-    assert ("What was told (columns)" in page.text) == (task in ("classify", "choose"))
+    assert ("Confusion matrix (rows: gold, columns: predicted)" in page.text) == (task in ("classify", "choose"))
 
 
 def evil():
@@ -91,13 +95,13 @@ def test_escaped_in_questions_and_choices(tmp_path):
             for each in examples("span", 30)]  # fmt: skip
     run, _files = trained(tmp_path, "span", rows, ["train.optim.lr=1e-9"])
     page = Page((run.folder / "report.html").read_text())
-    assert "script" not in page.tags and f"right: {EVIL}" in page.text
+    assert "script" not in page.tags and f"gold: {EVIL}" in page.text
 
 
 def test_layers_of_the_mix(tmp_path):
     run, _files = trained(tmp_path, settings=["task.layers=mix", "task.pool=mean"])
     page = Page((run.folder / "report.html").read_text())
-    assert "How much each layer counts" in page.text and "layer 2" in page.text and "layer 3" not in page.text
+    assert "Weight of each layer" in page.text and "layer 2" in page.text and "layer 3" not in page.text
     for share in run.learner.mix.shares.tolist():
         assert f"{share:.3f}" in page.text
 
@@ -107,13 +111,15 @@ def test_a_finished_run_keeps_its_page_and_can_be_reported_anew(tmp_path):
     again = load_predictor(run.folder, "cpu")
     first = (run.folder / "report.html").read_text()
     assert write_task_report(again, files).read_text() == first
-    assert len(of_split(again, "valid", files["valid"])) > 3
+    assert len(split_section(again, "valid", files["valid"])) > 3
 
 
 # ---- its parts
 
 
-@pytest.mark.parametrize(("right", "baseline", "told"), [(0.9, 0.5, ""), (0.52, 0.5, "at chance"), (0.1, 0.5, "worse")])
+@pytest.mark.parametrize(
+    ("right", "baseline", "told"), [(0.9, 0.5, ""), (0.52, 0.5, "at chance"), (0.1, 0.5, "below chance")]
+)
 def test_chance_is_marked(right, baseline, told):
     rows = (np.arange(200) < right * 200).astype(float)
     row = score_row("accuracy", Score(rows, None, baseline))
@@ -138,7 +144,7 @@ def test_the_largest_classes_are_shown():
 
 def test_a_log_without_measurements(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
-    assert learning_curve(tmp_path) == []
+    assert training_curves(tmp_path) == []
 
 
 def test_the_card_has_the_scores(tmp_path):

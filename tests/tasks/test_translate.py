@@ -31,7 +31,7 @@ def test_the_loss_is_the_sum_over_targets_alone():
     loss = ours(batch)
     assert loss.count.item() == len(batch.targets)
     torch.testing.assert_close(loss.total, ours.losses(batch).sum())
-    ignored = batch._replace(following=torch.full_like(batch.targets, IGNORE))
+    ignored = batch._replace(targets=torch.full_like(batch.targets, IGNORE))
     assert ours(ignored).total.item() == 0 and ours(ignored).count.item() == 0
 
 

@@ -54,7 +54,7 @@ def test_the_folder_of_a_run(finished: Path, data: Path) -> None:
     assert run.evaluate(data)["parameters"] == metrics["parameters"] == run.learner.size() > 1000
     card = (finished / "card.md").read_text()
     assert f"| parameters | {metrics['parameters']:,} (n-grams, each with its count) |" in card
-    assert "objective counts" in card and "| steps | none: it was counted |" in card and "at step" not in card
+    assert "objective counts" in card and "| steps | none: the model is count-based |" in card and "at step" not in card
 
 
 def test_it_learns_and_longer_orders_learn_more(data: Path, tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ def textbook(config):
         {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
     ]
     if config.name == "sgd":
-        optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+        optimizer = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov)
+    elif config.name == "adagrad":
+        optimizer = torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
     else:
         optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
     norms = []
@@ -55,6 +57,8 @@ CONFIGS = [
     OptimConfig(lr=0.1, clip=0.0),
     OptimConfig(name="sgd", lr=0.5, momentum=0.9, clip=0.05),
     OptimConfig(name="sgd", lr=0.5, weight_decay=0.01, clip=100.0),
+    OptimConfig(name="sgd", lr=0.5, momentum=0.9, nesterov=True, clip=0.05),
+    OptimConfig(name="adagrad", lr=0.1, weight_decay=0.01, clip=0.05),
 ]
 
 
@@ -72,7 +76,9 @@ def test_planted_missing_division_is_noticed(monkeypatch):
     assert not all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(mine, theirs, strict=True))
 
 
-@pytest.mark.parametrize("config", [OptimConfig(weight_decay=0.1), OptimConfig(name="sgd", momentum=0.9)])
+@pytest.mark.parametrize(
+    "config", [OptimConfig(weight_decay=0.1), OptimConfig(name="sgd", momentum=0.9), OptimConfig(name="adagrad")]
+)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_broken_gradient_changes_nothing(config, value):
     model, x, y = problem()

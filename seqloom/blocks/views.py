@@ -1,0 +1,101 @@
+"""An encoder–decoder seen as a Backbone, so that what is learnt from pairs can be embedded, probed and fine-tuned.
+
+encoder   the encoder's states of a text (CoVe, McCann et al., 2017, arXiv 1708.00107)
+whole     the text goes into the encoder, and shifted by one into the decoder, whose states these are (BART, Lewis et al., 2019,
+          arXiv 1910.13461, section 3.1)
+
+Both read a text as a source is read: followed by the end token, with nothing before it.
+"""
+
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from seqloom.batch import Backbone, Context, Edit, EncoderDecoder, HeadStyle, Output, Ragged, State
+
+View = Literal["encoder", "whole"]
+
+
+class SourceView(Backbone):
+    causal = False
+
+    def surround(
+        self, first: int, separator: int, end: int, extract: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        return (), (end,), (end,)
+
+    def start(self, n: int, max_len: int, context: Context | None = None) -> State:
+        raise ValueError(
+            "a view of an encoder–decoder reads whole texts: it has no state and cannot write token by token"
+        )
+
+    def init_weights(self) -> None:
+        """The whole model does it."""
+
+
+class EncoderView(SourceView):
+    encoder: Any
+    head_style = HeadStyle(pooling="mean")
+
+    def __init__(self, model: EncoderDecoder):
+        super().__init__()
+        encoder: Any = model.encoder
+        self.encoder, self.dim, self.max_len = encoder, encoder.dim, model.max_len
+
+    @property
+    def table(self) -> nn.Embedding | None:
+        return self.encoder.embedding.token
+
+    @property
+    def stack(self) -> nn.Module:
+        """Its layers, which tasks may mix."""
+        return self.encoder.stack
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+        edit: Edit | None = None,
+    ) -> Output:
+        if isinstance(self.encoder, Backbone):
+            return self.encoder(batch, layers=layers, maps=maps, edit=edit)
+        return self.encoder.states(batch, layers, maps)._replace(state=None)
+
+
+class WholeView(SourceView):
+    head_style = HeadStyle(pooling="last")
+
+    def __init__(self, model: EncoderDecoder):
+        super().__init__()
+        self.model = model
+        self.dim, self.max_len = model.dim, model.max_len
+
+    @property
+    def table(self) -> nn.Embedding | None:
+        return self.model.table
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        source = self.model.encode(batch)
+        # each token after the one before it; the first one after the last, which ends the text and begins a target
+        before = torch.arange(len(batch.ids), device=batch.ids.device) - 1
+        first = batch.positions == 0
+        before = torch.where(first, batch.offsets[1:].long()[batch.owner] - 1, before)
+        return self.model.decoder(
+            batch._replace(ids=batch.ids[before]), context=source, layers=layers, maps=maps
+        )._replace(state=None)
+
+
+VIEWS: dict[str, type[SourceView]] = {"encoder": EncoderView, "whole": WholeView}

@@ -1,0 +1,186 @@
+"""What a reader must know before believing a difference, computed from the plan and the results; and what was held fixed.
+
+Every caveat is a function of what was found. It returns its sentences, none where it does not apply.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from seqloom.comparison.job import DOCUMENTS
+from seqloom.comparison.measured import MeasuredRow
+from seqloom.comparison.metric import Metric
+from seqloom.comparison.records import ResolvedPlan, Row, flatten
+from seqloom.evaluate.suites import SUITES
+from seqloom.runs.folder import numeric_settings, plain
+
+BITS = "bits per byte"
+UNEQUAL = 1.05  # costs whose ratio is larger are not equal
+
+Failures = Mapping[str, tuple[int, str]]  # exit codes and reasons, by job
+
+
+class Findings(NamedTuple):
+    rows: Sequence[MeasuredRow]
+    plan: ResolvedPlan
+    costs: Mapping[str, Mapping[str, float]]  # by row
+    failures: Failures
+    metrics: Sequence[Metric]
+    empty_metrics: Sequence[Metric]  # that no row has
+
+    @property
+    def trained(self) -> list[MeasuredRow]:
+        return [each for each in self.rows if not each.row.is_count_based]
+
+
+def find_caveats(found: Findings) -> list[str]:
+    return [line for caveat in CAVEATS for line in caveat(found)]
+
+
+def failed_jobs(found: Findings) -> list[str]:
+    return [f"{name} failed: {reason}" for name, (_, reason) in found.failures.items()]
+
+
+def unfinished_seeds(found: Findings) -> list[str]:
+    few = [each.name for each in found.rows if len(each.results) < len(found.plan.seeds)]
+    return [f"not all seeds are finished for: {', '.join(few)}"] if few else []
+
+
+def single_seed(found: Findings) -> list[str]:
+    if all(len(each.results) > 1 for each in found.trained):
+        return []
+    return ["one seed: nothing can be concluded from differences between rows, however large they look"]
+
+
+def no_test_split(found: Findings) -> list[str]:
+    if all(result.held_out.split != "valid" for each in found.rows for result in each.results.values()):
+        return []
+    return ["the text has no test split: rows are measured on the valid split, which also chose their weights"]
+
+
+def different_tokenizers(found: Findings) -> list[str]:
+    if len({each.run.tokenizer for each in found.rows}) < 2:
+        return []
+    return ["tokenizers differ: losses per token cannot be compared across them, bits per byte can"]
+
+
+def unequal_costs(found: Findings) -> list[str]:
+    lines = []
+    for name in ("parameters", "tokens", "words"):
+        rows = found.trained if name == "parameters" else found.rows
+        values = {each.name: found.costs[each.name][name] for each in rows}
+        if values and max(values.values()) > UNEQUAL * max(min(values.values()), 1e-9):
+            shown = ", ".join(f"{row} {value:,.0f}" for row, value in values.items())
+            lines.append(f"{name} could not be held fixed: {shown}")
+    return lines
+
+
+def count_based_sizes(found: Findings) -> list[str]:
+    counting = [each.name for each in found.rows if each.row.is_count_based]
+    return [f"{name} is count-based: its size is the number of n-grams in the text" for name in counting]
+
+
+def unscaled_widths(found: Findings) -> list[str]:
+    return [f"{each.name}: {each.row.ungrown}" for each in found.rows if each.row.ungrown]
+
+
+def different_definitions(found: Findings) -> list[str]:
+    rows_by_definition: dict[str, list[str]] = {}
+    for each in found.rows:
+        rows_by_definition.setdefault(each.first.definition, []).append(each.name)
+    if len(rows_by_definition) < 2:
+        return []
+    shown = "; ".join(f"{definition}: {', '.join(names)}" for definition, names in rows_by_definition.items())
+    return [f"each model scores sentences by what it has learnt: {shown}"]
+
+
+def late_questions(found: Findings) -> list[str]:
+    late = [question.name for question in found.plan.questions if question.late]
+    if not late:
+        return []
+    return [f"asked after there were results, perhaps because something stood out: {'; '.join(late)}"]
+
+
+def different_settings(found: Findings) -> list[str]:
+    tables = {each.name: training_settings(each.row) for each in found.trained}
+    lines = []
+    for key in dict.fromkeys(key for table in tables.values() for key in table):
+        chosen = {name: table[key] for name, table in tables.items() if key in table}
+        if len({json.dumps(value) for value in chosen.values()}) > 1:
+            lines.append(f"{key} differs: {', '.join(f'{name} {value}' for name, value in chosen.items())}")
+    return lines
+
+
+def metrics_without_rows(found: Findings) -> list[str]:
+    asked = [metric for metric in found.empty_metrics if metric.name != BITS]
+    return [f"no row has {each.name}: {reason}" for each in asked for reason in dict.fromkeys(each.missing.values())]
+
+
+def intervals_without_items(found: Findings) -> list[str]:
+    """Intervals that could cover more than they do."""
+    lines = []
+    rows = {each.name: each for each in found.rows}
+    for metric in found.metrics:
+        if metric.name == BITS and next(iter(metric.values.values())).ndim == 1:
+            old = [row for row in metric.values if not has_documents(rows[row])]
+            why = f"{', '.join(old)} measured by an earlier version, without single documents" if old else ""
+            lines.append(
+                f"intervals of {BITS} are for other seeds on the same text only: {why or 'it has fewer than two documents'}"
+            )
+        if metric.name in SUITES and SUITES[metric.name].sets is not None and metric.sets is None:
+            lines.append(
+                f"intervals of {metric.name} treat its items as independent: the file that groups them into sets is missing"
+            )
+    return lines
+
+
+def has_documents(row: MeasuredRow) -> bool:
+    return all(f"{DOCUMENTS}.bits" in each for each in row.items.values())
+
+
+CAVEATS: tuple[Callable[[Findings], list[str]], ...] = (
+    failed_jobs,
+    unfinished_seeds,
+    single_seed,
+    no_test_split,
+    different_tokenizers,
+    unequal_costs,
+    count_based_sizes,
+    unscaled_widths,
+    different_definitions,
+    late_questions,
+    different_settings,
+    metrics_without_rows,
+    intervals_without_items,
+)
+
+
+# ---- what was held fixed
+
+
+def training_settings(row: Row) -> dict[str, object]:
+    """What decides a training beside the model and its objective; nothing for count-based models."""
+    if row.is_count_based:
+        return {}
+    batches, train = row.recipe.batches, numeric_settings(plain(row.recipe.model_dump()))["train"]
+    found: dict[str, object] = {"batches.kind": batches.kind, "batches.length": batches.length}
+    found["tokens per step"] = batches.tokens * train["accumulate"]
+    if batches.short:
+        found |= {"batches.short": batches.short, "batches.short_share": batches.short_share}
+    return found | flatten({name: value for name, value in train.items() if name != "log_every"}, "train.")
+
+
+def find_fixed(rows: Iterable[MeasuredRow], plan: ResolvedPlan) -> list[str]:
+    rows = list(rows)
+    budget = ", ".join(f"{value:,.6g} {name}" for name, value in plan.budget.items())
+    found = [f"budget: {budget}", f"seeds: {', '.join(map(str, plan.seeds))}"]
+    if plan.parameters is not None:
+        sizes = "; ".join(f"{each.name}: {each.row.solved}" for each in rows)
+        found.append(f"parameters: {plan.parameters:,.0f} ({sizes})")
+    if len({each.run.data.fingerprint for each in rows}) == 1:
+        found.append("the text and its tokens")
+    tables = [training_settings(each.row) for each in rows if not each.row.is_count_based]
+    if tables:
+        same = [key for key in tables[0] if all(key in table and table[key] == tables[0][key] for table in tables)]
+        found += [f"{key} = {tables[0][key]}" for key in same if tables[0][key] is not None]
+    return found

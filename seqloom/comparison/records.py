@@ -1,0 +1,281 @@
+"""What a comparison writes and reads again: the resolved plan (plan.json) and the result of every job (results/ROW/seed-N.json).
+
+Records that are read again keep keys that they do not know: other versions may have written them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import ConfigDict
+
+from seqloom.comparison.folder import items_path, plan_path
+from seqloom.comparison.plan import PARTS, PriceConfig, QuestionConfig, TaskConfig, TextConfig
+from seqloom.config import Config, problems
+from seqloom.errors import ModelError
+from seqloom.files import read_json, read_record
+from seqloom.migrations import COMPARISON, RESULT
+from seqloom.objectives import objective_class
+from seqloom.recipes.schema import Recipe
+from seqloom.runs.folder import plain
+
+Number = int | float  # written again as it was read
+PLACES = ("data", *PARTS)  # where the files of suites and tasks lie; what they hold is their `content`
+C = TypeVar("C", bound=Config)
+
+
+def parse(cls: type[C], values: object) -> C:
+    """One line with everything that is wrong, as a ValueError."""
+    found = problems(cls, values)
+    if found:
+        raise ValueError("; ".join(found))
+    return cls.model_validate(values)
+
+
+def read_as(cls: type[C], path: Path, remedy: str) -> C:
+    values = read_record(path, remedy)
+    try:
+        return parse(cls, values)
+    except ValueError as error:
+        raise ModelError(f"{path} is damaged ({str(error)[:200]}): {remedy}") from error
+
+
+class Open(Config):
+    """Unknown keys are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+# ---- plan.json
+
+
+class Row(Config):
+    """One model of the comparison, completely decided but for its seed."""
+
+    name: str
+    recipe: Recipe
+    data: str  # the prepared folder
+    fingerprint: str  # of the prepared text
+    solved: str = ""  # what its size was solved for, in words
+    ungrown: str = ""  # the widths that were not scaled with it, in words
+    place: str
+
+    @property
+    def objective(self) -> dict[str, Any]:
+        """Its name and settings: rows learn from plain text."""
+        assert self.recipe.objective is not None
+        return self.recipe.objective
+
+    @property
+    def objective_class(self) -> type:
+        return objective_class(self.objective["name"])
+
+    @property
+    def is_count_based(self) -> bool:
+        return self.recipe.count_based
+
+
+class SuiteRecord(Config):
+    name: str
+    suite: str  # the kind of suite: pairs are scored as BLiMP is
+    data: str
+    content: str  # a hash of its files
+
+
+class TaskRecord(TaskConfig):
+    name: str
+    place: str
+    content: dict[str, tuple[str, ...]]  # hashes of its files
+
+
+class QuestionRecord(QuestionConfig):
+    late: bool  # there were results when it was first asked
+
+
+class ResolvedPlan(Config):
+    """plan.json: rows with complete recipes, and where everything is. It is all that a job needs."""
+
+    format: int = COMPARISON.number
+    needs: str = COMPARISON.since[-1]
+    name: str
+    text: TextConfig
+    rows: tuple[Row, ...]
+    seeds: tuple[int, ...]
+    budget: dict[str, float]
+    parameters: float | None
+    widths_together: bool
+    settings: tuple[str, ...]
+    suites: tuple[SuiteRecord, ...]
+    milestones: tuple[str, ...]
+    tasks: tuple[TaskRecord, ...]
+    questions: tuple[QuestionRecord, ...]
+    price: PriceConfig | None
+    prompt: str
+    device: str
+    deterministic: bool
+    versions: dict[str, str | None]
+
+    def record(self) -> dict[str, Any]:
+        return plain(self.model_dump())
+
+
+def read_plan_record(out: Path) -> ResolvedPlan:
+    return read_as(ResolvedPlan, plan_path(out), "rerun the comparison, which writes it again")
+
+
+# ---- plan.json of an earlier call, perhaps of an earlier version
+
+
+class Described(Open):
+    """A row, suite or task by its name and whatever was decided about it."""
+
+    name: str
+
+    def flat_settings(self) -> dict[str, object]:
+        """By their dotted paths, except where files lie: a comparison may have been moved."""
+        return flatten({key: value for key, value in self.model_dump().items() if key not in PLACES})
+
+
+class EarlierTask(Described):
+    place: str
+
+
+class EarlierQuestion(Open):
+    rows: tuple[str, ...]
+    late: bool
+
+
+class EarlierPlan(Open):
+    """widths_together: sizes were solved by scaling all widths; earlier versions scaled dim alone and did not say so."""
+
+    tasks: tuple[EarlierTask, ...]
+    questions: tuple[EarlierQuestion, ...] = ()
+    widths_together: object = None
+
+
+NO_EARLIER_PLAN = EarlierPlan(tasks=(), widths_together=True)
+
+
+# ---- results of jobs
+
+
+class MeasuredBy(Open):
+    """The suites and tasks by which a row was measured, or is to be."""
+
+    suites: tuple[Described, ...] = ()
+    tasks: tuple[Described, ...] = ()
+    milestones: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, plan: ResolvedPlan) -> "MeasuredBy":
+        return cls.model_validate(plain(plan.model_dump(include={"suites", "tasks", "milestones"})))
+
+    def names(self) -> set[tuple[str, str]]:
+        """What is measured: kinds and names."""
+        found = {("suites", each.name) for each in self.suites} | {("tasks", each.name) for each in self.tasks}
+        return found | {("milestones", suite) for suite in self.milestones}
+
+
+class RunMetrics(Open):
+    """Of metrics.json what a comparison needs."""
+
+    parameters: Number
+    tokens: Number
+    words: Number
+    epochs: Number
+    flops: Number
+    seconds: Number
+    energy_kwh: Number
+    energy_method: str
+    device_seconds: Number | None = None  # its share of the device; earlier versions did not measure it
+
+    def costs(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in COSTS}
+
+
+COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
+
+
+class HeldOutScores(Open):
+    split: str
+    bits_per_byte: Number | None = None
+    masked_perplexity: Number | None = None
+
+
+class SuiteScores(Open):
+    """Scores, or why there are none."""
+
+    refused: str | None = None
+    accuracy: Number | None = None
+    by_phenomenon: dict[str, Number] | None = None
+    by_attractors: dict[str, Number] | None = None
+
+    @property
+    def by_category(self) -> dict[str, Number] | None:
+        """Of BLiMP and pairs by phenomenon, of agreement by the number of attractors."""
+        return self.by_phenomenon or self.by_attractors
+
+
+class TaskScores(Open):
+    """Scores, or why there are none."""
+
+    refused: str | None = None
+    score: Number | None = None
+
+
+class MilestoneScores(Open):
+    words: Number
+    suites: dict[str, Number | None]
+
+
+class JobResult(Open):
+    """Of one row and seed. items: the hash of the scores of single items; whole: that of this record. Earlier versions wrote
+    neither, nor what the row was measured by."""
+
+    metrics: RunMetrics
+    held_out: HeldOutScores
+    definition: str  # of the score of a sentence
+    suites: dict[str, SuiteScores]
+    milestones: tuple[MilestoneScores, ...]
+    tasks: dict[str, TaskScores]
+    sample: str
+    by: MeasuredBy = MeasuredBy()
+    items: str | None = None
+    whole: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """With the keys that it was given, and no others."""
+        return plain(self.model_dump(exclude_unset=True))
+
+
+def read_result(path: Path) -> JobResult:
+    return parse(JobResult, RESULT.migrate(read_json(path), path))
+
+
+def read_items(result: Path) -> dict[str, np.ndarray]:
+    with np.load(items_path(result)) as arrays:
+        return dict(arrays)
+
+
+class RunData(Open):
+    fingerprint: str
+
+
+class RunRecord(Open):
+    """Of a run's config.json what a comparison needs."""
+
+    tokenizer: str  # its hash
+    data: RunData
+    versions: dict[str, str | None]
+
+
+def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Nested values by their dotted paths."""
+    found: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flatten(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

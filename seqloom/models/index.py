@@ -1,0 +1,75 @@
+"""The names of all models and presets, and how many parameters each has: read without torch.
+
+Written by `python tools/make_index.py`; a test keeps it true. The count is of a model with what it is pre-trained by, in its
+published vocabulary or one of 8,192; 0: it depends on what is counted.
+"""
+
+from pathlib import Path
+
+from seqloom.config import unknown_name
+from seqloom.errors import UsageError
+
+PARAMETERS: dict[str, dict[str, int]] = {
+    "ngram": {"tiny": 0, "small": 0},
+    "nnlm": {"tiny": 938048, "small": 7492042, "bengio-brown": 5762483},
+    "rnn": {"tiny": 689472, "small": 7025592},
+    "irnn": {"tiny": 689472, "small": 7025592},
+    "jordan": {"tiny": 813152, "small": 6178642},
+    "gru": {"tiny": 741312, "small": 10410792},
+    "lstm": {"tiny": 767232, "small": 12103392, "zaremba-medium": 13280400, "zaremba-large": 51034000},
+    "awd-lstm": {"tiny": 913792, "small": 23496592, "ptb": 24221600, "wt2": 33556078},
+    "big-lstm": {"tiny": 771936, "small": 8060736, "jozefowicz-2016": 1036223935},
+    "gpt": {"tiny": 899120, "small": 13890816, "base": 116534784},
+    "gpt2": {"tiny": 899280, "small": 124439808, "medium": 354823168, "large": 774030080, "xl": 1557611200},
+    "bert": {
+        "tiny": 920914,
+        "small": 14197762,
+        "turc-tiny": 4433468,
+        "turc-mini": 11267900,
+        "turc-small": 29058876,
+        "turc-medium": 41668412,
+        "base": 110106428,
+        "multilingual": 178566653,
+        "large": 336226108,
+    },
+    "roberta": {"tiny": 914112, "small": 14048384, "base": 124695129, "large": 355408985},
+    "xlm": {"tiny": 915312, "small": 14054144, "base": 250123032, "en": 671319489},
+    "xlm-r": {"tiny": 914112, "small": 14048384, "base": 278292882, "large": 560139410},
+    "albert": {
+        "tiny": 772674,
+        "small": 4638082,
+        "base": 11813810,
+        "large": 17847474,
+        "xlarge": 59021490,
+        "xxlarge": 223158450,
+    },
+    "electra": {"tiny": 800017, "small": 14196475, "base": 115150843, "large": 354657339},
+    "ernie": {"tiny": 920752, "small": 14196992, "base": 100475472},
+    "bilstm-cnn": {"tiny": 617728, "small": 1096960, "ma-hovy-2016": 1361920},
+    "text-cnn": {"tiny": 542816, "small": 1202476, "kim-2014": 2817900},
+    "seq2seq": {"tiny": 870912, "small": 12607488, "sutskever-2014": 544224000, "cho-2014": 14547200},
+    "bahdanau": {"tiny": 846816, "small": 6176256, "bahdanau-2015": 80451000},
+    "luong": {"tiny": 915712, "small": 8916992, "luong-2015": 221114000},
+    "gnmt": {"tiny": 839232, "small": 8284416, "gnmt": 248160512},
+    "transformer": {"tiny": 757760, "small": 6050816, "base": 63082496, "big": 214245376},
+}
+
+
+def recipe_names() -> list[str]:
+    return [f"{model}-{preset}" for model, presets in PARAMETERS.items() for preset in presets]
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """The model and the preset of a recipe's name."""
+    model = max((model for model in PARAMETERS if name.startswith(f"{model}-")), key=len, default=None)
+    if model is None:
+        raise UsageError(f"{name} is no name of a built-in recipe")
+    return model, name.removeprefix(f"{model}-")
+
+
+def check_recipe_name(name: str) -> None:
+    """Refuses what is neither a built-in recipe nor a file."""
+    if name.endswith(".toml") and not Path(name).exists():
+        raise UsageError(f"{name}: no such recipe file: 'seqloom recipes gpt2-tiny --toml > {name}' makes one to edit")
+    if not name.endswith(".toml") and not Path(name).is_file() and name not in recipe_names():
+        raise UsageError(unknown_name("recipe", name, name, recipe_names()) + "; a TOML file is taken too")
