@@ -24,12 +24,12 @@ from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
 from seqloom.files import explained, parse_json
 from seqloom.migrations import PREPARED
+from seqloom.text.survey import SPLITS
 from seqloom.tokens.spelling import Characters, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
-SPLITS = ("train", "valid", "test")
 MANIFEST_LIMIT = 64 << 20
 
 # tokens counts the end token; unknown is the number of unknown tokens; the bits are what bits per byte adds for them

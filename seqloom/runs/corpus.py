@@ -13,7 +13,7 @@ import torch
 from seqloom.batches.languages import Mixed, WithLanguage, passes, shares
 from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Batches
-from seqloom.batches.store import SPLITS, Split, Store
+from seqloom.batches.store import Split, Store
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.evaluate.evaluators import HeldOutText, evaluator_of
@@ -24,6 +24,7 @@ from seqloom.plugins import Plugin
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.folder import read_config
+from seqloom.text.survey import SPLITS
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import shapes_only
 

@@ -107,7 +107,6 @@ def _rows(path: Path) -> Iterator[TextPair]:
         yield TextPair(a, b, place)
 
 
-NAMED = 5  # places of each problem that are kept
 LOPSIDED = 3.0  # times as many words on one side as on the other, where that has more than a few
 
 

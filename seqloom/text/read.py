@@ -12,7 +12,7 @@ What is done with what is not as it should be (every case is counted and named i
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -324,11 +324,3 @@ def _pyarrow_parquet() -> tuple[Any, Any]:
     except ImportError:
         raise ModelError("this needs 'pyarrow': pip install \"seqloom[data]\"") from None
     return parquet, ArrowException
-
-
-def read(
-    paths: Iterable[Path], documents: str = "auto", problems: Problems | None = None, split_field: str | None = None
-) -> Iterator[Document]:
-    """All documents of several files."""
-    for path in paths:
-        yield from Reader(path, documents, problems, split_field)

@@ -20,6 +20,8 @@ a vocabulary of words is longer.
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,16 @@ _NO_TEXT = "there is no text to learn a tokenizer from"
 _PIECE = 1 << 14  # characters that the Rust trainer gets at once: small enough to share between threads
 _COUNTED_AT_ONCE = 1 << 20
 LONG_WORDS = 1 << 17  # characters of pieces with words longer than WORD that are learnt from
+
+
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """Which tokenizer a task's text is read with: a given file, or one that is learnt."""
+
+    tokenizer: str = "bpe"
+    vocab_size: int | None = None
+    lowercase: bool = False
+    from_tokenizer: str | Path | None = None
 
 
 def learn(

@@ -89,6 +89,8 @@ def test_a_translator_goes_on_with_other_pairs(tmp_path):
     files = write_pairs(tmp_path, 40)
     settings = [*SMALL["transformer"], *STEPS, "batches.budget=256"]
     made = seqloom.train("transformer-tiny", "translate", files, tmp_path / "run", tokenizer="byte", settings=settings)
-    more = seqloom.finetune(tmp_path / "run", "translate", files, files, tmp_path / "more", settings=["train.optim.lr=1e-9"])
+    more = seqloom.finetune(
+        tmp_path / "run", "translate", files, files, tmp_path / "more", settings=["train.optim.lr=1e-9"]
+    )
     for a, b in zip(made.learner.parameters(), more.learner.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-6)

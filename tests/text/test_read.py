@@ -3,7 +3,9 @@
 import gzip
 import json
 import lzma
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,12 @@ from hypothesis import strategies as st
 from seqloom.errors import DataError, FileError, UsageError
 from seqloom.text import read as read_module
 from seqloom.text import stream
-from seqloom.text.read import Problems, Reader, detect_documents, read
+from seqloom.text.read import Document, Problems, Reader, detect_documents
+
+
+def read(paths: Iterable[Path], *options: Any, **more: Any) -> Iterator[Document]:
+    for path in paths:
+        yield from Reader(path, *options, **more)
 
 
 def texts(path: Path, documents: str = "auto", problems: Problems | None = None) -> list[str]:
