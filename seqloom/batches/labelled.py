@@ -1,6 +1,6 @@
-"""Labelled texts as numbers, and the batches of an epoch.
+"""Labelled texts as token ids, and the batches of an epoch.
 
-How a text is put into a sequence follows from the model that reads it:
+The model decides which special tokens are around a text:
 
     both directions     [CLS] a [SEP]    [CLS] a [SEP] b [SEP]         (Devlin et al., 2018)
     without segments    [CLS] a [SEP]    [CLS] a [SEP] [SEP] b [SEP]   (Liu et al., 2019)
@@ -24,7 +24,7 @@ from seqloom.batches.plan import generator
 from seqloom.tokens.spelling import PAD, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
-STEP = 256  # tokens of batches are filled up to a multiple of it where shapes should come again
+STEP = 256  # tokens of a batch are padded to a multiple of it where the same shapes should occur again
 STEP_WORDS = 256
 STEP_SEQUENCES = 8
 
@@ -32,15 +32,15 @@ Ids = np.ndarray
 
 
 class Frame(NamedTuple):
-    """What stands around texts: before the first, between two, behind the last."""
+    """The special tokens of a sequence: before the first text, between two, after the last."""
 
     before: tuple[int, ...]
     between: tuple[int, ...]
     after: tuple[int, ...]
-    segments: bool  # whether the second text is told from the first by its segment
-    limit: int | None  # tokens in all that the model reads
+    segments: bool  # whether the second text has its own segment id
+    limit: int | None  # the most tokens that the model reads
     spelling: np.ndarray | None = None  # (V, C) of a model that reads characters, where words may be unknown
-    backward: bool = False  # it reads each text from its end
+    backward: bool = False  # it reads each text from right to left
 
     @classmethod
     def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int, backward: bool = False) -> "Frame":
@@ -54,7 +54,7 @@ class Frame(NamedTuple):
         return cls(*around, backbone.segment_kind == "texts", limit, table, backward and backbone.causal)
 
     def room(self, texts: int) -> int | None:
-        """Tokens that are left for so many texts together."""
+        """The most tokens of this many texts together."""
         around = len(self.before) + len(self.after) + (texts - 1) * len(self.between)
         return None if self.limit is None else max(self.limit - around, 0)
 
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
-    """Texts in their frame: ids, segments, which text each token is of (−1: none, a special token), and where each begins."""
+    """Add the special tokens to texts: ids, segments, the text of each token (−1: a special token), and the start of each text."""
     parts, sources, starts = [np.array(frame.before, np.int64)], [np.full(len(frame.before), -1)], []
     for i, text in enumerate(texts):
         if i:
@@ -95,8 +95,8 @@ def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | N
 def spelling_of(
     ids: Ids, texts: Sequence[tuple[Ids, Sequence[str]]], tokenizer: Tokenizer, frame: Frame
 ) -> np.ndarray | None:
-    """The characters of a sequence, where they are read. texts: the tokens of each that are in it, and its unknown words, of
-    which those at its end may have been cut off."""
+    """The characters of a sequence, for models that read them. texts: the tokens of each that are in the sequence, and its
+    unknown words, of which the last ones may be cut off."""
     if frame.spelling is None:
         return None
     spelled = [list(words)[: int((kept == tokenizer.unk_id).sum())] for kept, words in texts]
@@ -105,8 +105,8 @@ def spelling_of(
 
 
 def truncate(texts: Sequence[Ids], room: int | None) -> list[Ids]:
-    """Texts that fit together: where they are too long the longest gives way at its end, token by token, as `tokenizers` has it
-    for others: what cannot be shared out equally is kept by the longest, of equal ones by the last."""
+    """Truncate texts so that they fit together: always the longest loses its last token, as in `tokenizers` ("longest first").
+    The remainder stays with the longest, of equal ones with the last."""
     sizes = [len(text) for text in texts]
     if room is None or sum(sizes) <= room:
         return list(texts)
@@ -120,7 +120,7 @@ def truncate(texts: Sequence[Ids], room: int | None) -> list[Ids]:
 
 
 class Examples:
-    """What is learnt from or told about, held in memory: the sequences of each example, one as a rule."""
+    """Labelled examples in memory: the sequences of each, usually one."""
 
     def __init__(self, rows: list[list[Row]], words: int, size: int):
         self.rows, self.words, self.bytes = rows, words, size
@@ -130,7 +130,7 @@ class Examples:
 
     @property
     def num_tokens(self) -> int:
-        """Of the texts, as a budget counts them."""
+        """Tokens of the texts, as a budget counts them."""
         return max(sum(int(row.own.sum()) for rows in self.rows for row in rows), 1)
 
     @property
@@ -207,9 +207,9 @@ def pad_labels(labels: np.ndarray, more: int) -> np.ndarray:
 def with_words(
     found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.ndarray, max_words: int | None
 ) -> Labelled:
-    """The words of an example are one sequence of words, however many sequences of tokens they are in. max_words: where shapes
-    should come again, the most that a sequence may have. Filler is in sequences of its own, at the last token, which is no
-    word's."""
+    """Add the words: those of an example are one sequence, however many sequences of tokens they are in. max_words: the most
+    words of a sequence, if the same shapes should occur again. Padding has its own sequences, at the last token, which belongs to no
+    word."""
     rows = [row for example in examples for row in example]
     places = [row.places + start for row, start in zip(rows, offsets, strict=False)]
     count = [sum(len(row.label) for row in example) for example in examples]
@@ -242,7 +242,7 @@ class LabelledPlan:
 
 
 class LabelledBatches:
-    """So many examples a batch, in an order that is a function of (seed, epoch). fixed: shapes come again."""
+    """`size` examples per batch, in an order that is a function of (seed, epoch). fixed: the same shapes occur again."""
 
     rows = usual = 0
 

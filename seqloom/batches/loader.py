@@ -23,9 +23,9 @@ class Cursor(NamedTuple):
 class Item(NamedTuple):
     example: Any
     sizes: Sizes
-    fresh: bool  # the first batch of an epoch: a carried state starts anew
+    fresh: bool  # the first batch of an epoch: a carried state is reset
     next: Cursor
-    length: float = 1.0  # as a share of the usual one, where it varies
+    length: float = 1.0  # relative to the usual one, where it varies
 
 
 class Loader:

@@ -1,6 +1,6 @@
-"""Aligned texts as numbers, and the batches of an epoch.
+"""Aligned texts as token ids, and the batches of an epoch.
 
-Pairs of about equal length stand together, so that a grid of them has few empty cells; a batch has at most `budget` tokens
+Pairs of about equal length are in the same batch, so that a grid of them has few empty cells; a batch has at most `budget` tokens
 on either side. Which pairs are in which batch is a function of (pairs, seed, epoch) and nothing else.
 
 Numbers are held in memory, two or four bytes a token: a million pairs of fifty tokens a side take 200 to 400 MB.
@@ -62,7 +62,7 @@ class EncodedPairs:
 def encode_pairs(
     pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str, start_id: int | None = None
 ) -> EncodedPairs:
-    """Tokenises; pairs with an empty side, or longer than `longest` tokens, are left out, counted and said."""
+    """Tokenize pairs. Those with an empty side, or longer than `longest` tokens, are left out and reported."""
     dtype = storage_type(tokenizer.vocab_size)
     parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     words = size = 0
@@ -94,7 +94,7 @@ def encode_pairs(
 
 
 def take_rows(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows `index` end to end, and their lengths."""
+    """The rows `index`, concatenated, and their lengths."""
     lengths = side.lengths[index]
     starts = np.repeat(side.offsets[:-1][index] - np.concatenate(([0], np.cumsum(lengths[:-1]))), lengths)
     return side.ids[starts + np.arange(lengths.sum())].astype(np.int64), lengths
@@ -115,7 +115,7 @@ def to_ragged(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
 
 
 def round_up(length: int) -> int:
-    """Up to a multiple of 8: batches of one size come again."""
+    """Round up to a multiple of 8, so that the same shapes occur again."""
     return -(-length // 8) * 8
 
 
@@ -205,10 +205,10 @@ class PairBatches:
     def plan(self, seed: int, epoch: int) -> Plan:
         rng = generator(seed, epoch)
         order = rng.permutation(len(self.pairs))
-        rows = self.grids(order) if self.shapes == "grid" else self.alike(order)
+        rows = self.grids(order) if self.shapes == "grid" else self.by_length(order)
         return PairPlan(self.pairs, rows, rng)
 
-    def alike(self, order: np.ndarray) -> list[tuple[np.ndarray, Fixed | None]]:
+    def by_length(self, order: np.ndarray) -> list[tuple[np.ndarray, Fixed | None]]:
         order = order[np.lexsort((self.sizes[0][order], self.sizes[1][order]))]
         spare = (
             -(-self.budget // self.max_len) if self.shapes == "row" else 0

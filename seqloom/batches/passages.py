@@ -1,4 +1,4 @@
-"""Text for models that read in both directions: sequences with their special tokens, alone or as pairs of parts.
+"""Text for bidirectional models: sequences with their special tokens, single or as pairs of segments.
 
     single    [CLS] x [SEP]            a piece of one document (RoBERTa's DOC-SENTENCES)
     next      [CLS] a [SEP] b [SEP]    half of the time b follows a in its document, else it is the end of another passage, of
@@ -6,8 +6,8 @@
     order     [CLS] a [SEP] b [SEP]    b follows a, or half of the time a and b have changed places (ALBERT)
 
 Both parts of a pair are whole sentences; what is none (the rest of a text that breaks off, a sentence longer than the room,
-one that has no other beside it) is read by the first form. Nothing but the words should tell how a pair was made. So strange
-second parts are exchanged between two passages whose second parts are about as long and begin and end with the same kinds of
+one that has no other beside it) is read by the first form. Only the words should show how a pair was made. So random
+next sentences are exchanged between two passages whose second parts are about as long and begin and end with the same kinds of
 tokens, both or neither of the two, and cut never; and passages are filled from the start of a document or from its end, by
 chance: a sentence that did not fit into a passage begins the next one and is longer than others. Of pairs whose order is
 asked for, as many have the longer part first as have it second, and so of kinds of tokens. A passage that would tip this, or
@@ -89,7 +89,7 @@ def passage(
     starts, lengths = rows.starts.ravel(), rows.lengths.ravel()
     ids = np.full(total + filler, marks.separator, np.int64)
     ids[offsets[:-1]] = marks.first
-    # a part stands behind the special token before it
+    # a part comes after its special token
     begin = np.stack((offsets[:-1] + 1, offsets[:-1] + 2 + rows.lengths[:, 0]), axis=1).ravel()
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     spots = np.repeat(begin, lengths) + within
@@ -222,7 +222,7 @@ class Passages:
         return rows.take(rng.permutation(len(rows.labels)))
 
     def singles(self, documents: np.ndarray, max_len: int, rng: np.random.Generator) -> Rows:
-        offsets = self.split.offsets  # without the end token, which the separator stands for
+        offsets = self.split.offsets  # without the end token, which the separator replaces
         return one_part(offsets[documents], offsets[documents + 1] - 1, max_len, rng)
 
     def spans(self, document: int, room: int, rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
@@ -299,7 +299,7 @@ def one_part(starts: np.ndarray, ends: np.ndarray, max_len: int, rng: np.random.
 
 def select_balanced(lengths: np.ndarray, edge_kinds: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
     """Which passages to keep so that of two parts that look different each is as often the first as the second. lengths and
-    surfaces: (P, 2); width: of what is taken for one length."""
+    edge_kinds: (P, 2); width: lengths within it count as equal."""
     codes = edge_kinds * (int(lengths.max(initial=0)) + 1) + lengths // max(width, 1)
     sides = np.sign(codes[:, 0] - codes[:, 1])
     sides = np.where(sides == 0, np.sign(lengths[:, 0] - lengths[:, 1]), sides)
@@ -320,7 +320,7 @@ def find_partners(
     documents: np.ndarray, lengths: np.ndarray, edge_kinds: np.ndarray, room: int, rng: np.random.Generator
 ) -> np.ndarray:
     """For each passage another one, of another document, with a second part that looks alike, so that both may exchange theirs.
-    lengths: (P, 2); surfaces: (P,) of second parts. −1 where none was found."""
+    lengths: (P, 2); edge_kinds: (P,) of second parts. −1 if there is none."""
     found = np.full(len(documents), -1)
     left = np.arange(len(documents))
     for width in WIDTHS:

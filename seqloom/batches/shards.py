@@ -1,4 +1,4 @@
-"""Writing shards: encode documents, in this process or in several, and put full shards on disk in reading order."""
+"""Write shards: encode documents, in one process or several, and write full shards in reading order."""
 
 import multiprocessing
 import os
@@ -73,7 +73,7 @@ def _work(texts: list[str]) -> EncodedBatch:
 def encode_batches(
     encoder: Encoder, batches: Iterable[tuple[int, list[str]]], workers: int
 ) -> Iterator[tuple[int, EncodedBatch]]:
-    """The encoded batches in the order they came, whatever the number of workers."""
+    """Encode batches and return them in order, for any number of workers."""
     if workers == 1:
         for split, texts in batches:
             yield split, encoder(texts)

@@ -4,7 +4,7 @@
     tokenizer.json             the tokenizer that made the ids
     train-00000.tokens.bin     ids of the documents, little-endian uint16 or uint32; each document is followed by the end id
     train-00000.docs.bin       one record a document (`DOCUMENT`)
-    train-00000.words.bin      its unknown words, if their spelling was to be kept (`spelt`)
+    train-00000.words.bin      its unknown words, with --keep-spelling (`unknown_words`)
 
 All positions below count tokens in the concatenation of a split's shards.
 """
@@ -41,7 +41,7 @@ DOCUMENT = np.dtype(
         ("bytes", "<u4"),
         ("unknown", "<u4"),
         ("unknown_bits", "<f4"),
-        ("surface_bits", "<f4"),  # what decode loses: spaces and case
+        ("surface_bits", "<f4"),  # of what decode loses: whitespace and case
     ]
 )
 
@@ -66,7 +66,7 @@ class SplitEntry(Config):
     bytes: Count
     unknown: Count
     unknown_bits: float
-    surface_bits: float | None  # what decode loses (spaces, case), in bits; None: not known, so no bits per byte
+    surface_bits: float | None  # of what decode loses (whitespace, case); None: unknown, so there are no bits per byte
     shards: list[Shard]
 
 
@@ -75,7 +75,7 @@ class Source(Config):
     sha256: str
     bytes: int
     split: str | None = None
-    documents: str | None = None  # how documents were told apart: line, blank, file, jsonl, parquet
+    documents: str | None = None  # how documents are separated: line, blank, file, jsonl, parquet
 
 
 class Manifest(Config):
@@ -179,15 +179,15 @@ class Split:
         return self.documents["bytes"].astype(np.int64)
 
     def read(self, start: int, stop: int) -> Ints:
-        """Ids of tokens start … stop-1. Position -1 is the end token that stands before the first document."""
+        """Ids of tokens start … stop-1. Position -1 is the end token before the first document."""
         return self.read_many(np.array([start]), np.array([stop - start]))
 
     def spell(self, table: Characters, unk_id: int) -> None:
-        """From now on `characters_of` gives what words are spelt like; the table has that of the known ones."""
+        """Make `characters_of` return spellings; the table has those of the known words."""
         self._table, self._unk_id = table, unk_id
 
     def characters_of(self, starts: npt.ArrayLike, lengths: npt.ArrayLike, ids: Ints) -> Characters | None:
-        """(T, C) of the ids that read_many gave for the same stretches; None where nothing is to be spelt."""
+        """(T, C) the characters of the ids that read_many returned for the same spans; None if spellings are not used."""
         if self._table is None:
             return None
         characters = self._table[ids]
@@ -205,7 +205,7 @@ class Split:
         return characters
 
     def read_many(self, starts: npt.ArrayLike, lengths: npt.ArrayLike) -> Ints:
-        """The ids of many stretches, end to end."""
+        """The ids of many spans, concatenated."""
         begin = np.asarray(starts, np.int64).reshape(-1)
         length = np.asarray(lengths, np.int64).reshape(-1)
         if begin.shape != length.shape:
@@ -213,7 +213,7 @@ class Split:
         if begin.size == 0:
             return np.zeros(0, np.int64)
         if length.min() < 0 or begin.min() < -1 or (begin + length).max() > self.num_tokens:
-            raise IndexError(f"a stretch lies outside -1 … {self.num_tokens} of split {self.name!r}")
+            raise IndexError(f"a span lies outside -1 … {self.num_tokens} of split {self.name!r}")
         out = np.empty(int(length.sum()), np.int64)
         place = 0
         first = np.searchsorted(self._starts, np.maximum(begin, 0), side="right") - 1

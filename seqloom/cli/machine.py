@@ -50,7 +50,7 @@ def examine() -> tuple[dict[str, Any], list[str]]:
         )
     facts["devices"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] or ["cpu"]
     if not torch.cuda.is_available():
-        remarks.append("no CUDA device: training runs on the CPU in fp32; choose the tiny recipes")
+        remarks.append("no CUDA device: training runs on the CPU in fp32; choose tiny recipes")
     elif not torch.cuda.is_bf16_supported():
         remarks.append("this GPU does not support bf16: training runs in fp32")
     facts["kernels"] = ["reference", "padded"] + (["varlen"] if torch.cuda.is_available() and HAS_VARLEN else [])

@@ -1,5 +1,5 @@
-"""What stands around texts, for others: the special tokens, segment ids and padding that our models read, as the post-processor
-of tokenizer.json and the settings of tokenizer_config.json.
+"""The special tokens, segment ids and padding that our models read, written for other projects
+as the post-processor of tokenizer.json and the settings of tokenizer_config.json.
 
 Here a post-processor is never used: `Frame` says what a model reads. So a tokenizer that was learnt here has none, which lets
 models of every kind share one prepared text, and the one that belongs to a model is written when it is exported.
@@ -110,8 +110,8 @@ def names_of(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def roles_of(tokenizer: Tokenizer, learner: Any, padding: int | None) -> dict[str, str]:
-    """What others call the special tokens that a model reads. Where a vocabulary has no padding the end of documents stands for
-    it: nothing looks at it behind an attention mask."""
+    """What others call the special tokens that a model reads. A vocabulary without padding uses the end of documents: the
+    attention mask hides it."""
     roles = names_of(tokenizer)
     if padding is not None:
         roles["pad_token"] = tokenizer.token(padding)

@@ -28,8 +28,8 @@ from seqloom.convert.tasks import (
     check_plain,
     has_pooler,
     in_our_order,
-    in_their_numbers,
     label_values,
+    rescale_regression,
     stored_head,
     task_head,
 )
@@ -58,8 +58,8 @@ EXPORTED = "seqloom.json"  # in an exported folder: which files are ours
 
 
 def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, task: str | None = None) -> Path:
-    """A folder with config.json, weights and tokenizer → a run folder. task: of one that was fine-tuned, what it tells, where
-    that could be several."""
+    """A folder with config.json, weights and tokenizer → a run folder. task: which task a fine-tuned model was trained
+    for, if its head allows several."""
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
     family = family_of(config, f"{folder}: config.json")
@@ -292,7 +292,7 @@ def convert_run(run: Path, loaded: Any) -> Exported:
         check_plain(recipe.task, str(run))
         dense = getattr(getattr(loaded.learner, "summary", None), "dense", None)
         head = task_head(family, model_type, recipe.task, dense is not None)
-        ours, labels = in_their_numbers(ours, loaded.learner, recipe.task), label_values(loaded.learner, recipe.task)
+        ours, labels = rescale_regression(ours, loaded.learner, recipe.task), label_values(loaded.learner, recipe.task)
         pooled = has_pooler(head, family, values)
         if "pooler" in values:
             values["pooler"] = pooled
@@ -333,7 +333,7 @@ def without(tensors: dict[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
 
 
 def padding_of(tokenizer: Tokenizer, imported: Any) -> int | None:
-    """The token that stands for padding and for nothing else; an imported model has learnt its positions behind it."""
+    """The token that is used only for padding; the positions of an imported model start after it."""
     if isinstance(imported, dict) and imported.get("padding") is not None:
         return int(imported["padding"])
     name = names_of(tokenizer).get("pad_token")

@@ -1,4 +1,4 @@
-"""The same numbers under other names: how one project's tensors become another's, by a table, in both directions.
+"""Convert tensors between the names and layouts of two projects, by a table, in both directions.
 
 A table says for each of our modules (`{i}`: the number of a layer) under which names another project keeps it. Shapes
 come from our own model, built without memory: what a file holds is compared with them before a number is read.
@@ -17,11 +17,11 @@ Shape = tuple[int, ...]
 
 
 class StoredTensor(NamedTuple):
-    """Where another project keeps one of our tensors."""
+    """How another project stores one of our tensors."""
 
     names: tuple[str, ...]  # several: laid one above the other they are ours
     transposed: bool = False  # matrices are stored (in, out)
-    skip: int = 0  # rows that stand before ours and are of no use to us
+    skip: int = 0  # rows before ours that we do not use
     row: bool = False  # a vector is stored as a matrix of one row
 
     def shapes(self, ours: Shape) -> Shape:
@@ -121,7 +121,7 @@ def plan(
 
 
 def full_name(name: str, known: Iterable[str], prefix: str) -> str:
-    """As it is called today, with the prefix of the body."""
+    """The current name, with the prefix of the body."""
     name = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", name))
     return prefix + name if name not in known and prefix + name in known else name
 

@@ -27,12 +27,12 @@ OWN_LAYER = ("roberta", "xlm-roberta", "electra")
 
 
 def check_plain(section: dict[str, Any], where: str) -> None:
-    """section: the recipe's, of a task that tells something about texts."""
+    """Raise ModelError for a task that transformers has no head for. section: of the recipe."""
     wanted = {"layers": "last", "reader": "none", "crf": False, "align": "first", "pool": "summary", "lm": 0}
     other = [f"task.{name} = {section[name]!r}" for name, plain in wanted.items() if section.get(name, plain) != plain]
     if section["name"] not in ARCHITECTURES or other:
-        told = ", ".join(other) or f"the task {section['name']}"
-        raise ModelError(f"{where}: {told} cannot be exported: heads of transformers read the last layer directly")
+        reason = ", ".join(other) or f"the task {section['name']}"
+        raise ModelError(f"{where}: {reason} cannot be exported: heads of transformers read the last layer directly")
 
 
 def task_head(family: Family, model_type: str, section: dict[str, Any], summarised: bool) -> Head:
@@ -118,7 +118,7 @@ def in_head(model_type: str, name: str) -> bool:
 
 
 def has_pooler(head: Head, family: Family, values: dict[str, Any]) -> bool:
-    """Whether the body has one elsewhere: the layer between may stand for it; heads of single tokens have none."""
+    """Whether the body has a pooler in transformers: the dense layer may be stored as it; heads for tokens have none."""
     if head.architecture.endswith(("TokenClassification", "QuestionAnswering")):
         return False
     return bool(values.get("pooler")) or head.table.get("summary.dense") == family.table.get("pooler")
@@ -136,8 +136,8 @@ def label_values(learner: Any, section: dict[str, Any]) -> dict[str, Any]:
     return {"id2label": named, "label2id": {label: int(i) for i, label in named.items()}, **single}
 
 
-def in_their_numbers(ours: dict[str, Tensor], learner: Any, section: dict[str, Any]) -> dict[str, Tensor]:
-    """A number is learnt as so many deviations from the mean; elsewhere the layer tells the number itself."""
+def rescale_regression(ours: dict[str, Tensor], learner: Any, section: dict[str, Any]) -> dict[str, Tensor]:
+    """Rescale the output layer: here it predicts standard deviations from the mean, in transformers the number itself."""
     if section["name"] != "regress":
         return ours
     weight, bias = ours["head.weight"] * learner.spread, ours["head.bias"] * learner.spread + learner.mean

@@ -50,7 +50,7 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
     keys = [*family.values.values(), *family.needed, *([family.activation] if family.activation else [])]
     missing = [key for key in keys if key not in full]
     if missing:
-        raise ModelError(f"{where} lacks {', '.join(missing)}")
+        raise ModelError(f"{where} does not have {', '.join(missing)}")
     for key, value in family.needed.items():
         if full[key] != value:
             raise ModelError(

@@ -1,4 +1,4 @@
-"""What may come next: each rule takes scores (n, V) and returns scores, with −inf where a token is ruled out.
+"""Rules for the next token: each takes scores (n, V) and returns scores, with −inf for excluded tokens.
 
 No number of the host's becomes a tensor on the way (`where` does that, `masked_fill` does not): CUDA graphs hold them."""
 
@@ -14,7 +14,7 @@ NEVER = float("-inf")
 
 
 class Limits(Config):
-    """What holds for every way of choosing tokens."""
+    """Limits for every way of decoding."""
 
     max_new: int = Field(200, ge=1, le=1_000_000)
     min_new: int = Field(0, ge=0)
@@ -78,8 +78,8 @@ NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence hold
 
 
 def limit_repetition(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits, end_id: int) -> Tensor:
-    """The rules about what was said before, for those that look at it. The end token before a text is its border: nobody has
-    said it, so that no rule keeps a text from ending."""
+    """Apply the rules about repetition. The end token before a text is its border and does not count as a token of it, so that no
+    rule keeps a text from ending."""
     seen = seen.masked_fill(seen == end_id, NOTHING)
     if limits.repetition_penalty > 1:
         scores = penalise_repetition(scores, seen, limits.repetition_penalty)

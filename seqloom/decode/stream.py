@@ -1,4 +1,4 @@
-"""Tokens to text as they come: pieces that concatenate to the text, and never split a character."""
+"""Decode tokens one by one into pieces of text that never split a character."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for the bytes o
 
 
 class Sample(NamedTuple):
-    """What was drawn."""
+    """One sampled text."""
 
     text: str  # the prompt and what follows it
     tokens: list[int]  # the new ones
@@ -16,7 +16,7 @@ class Sample(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """What a search has found."""
+    """One text found by a search."""
 
     text: str  # the prompt and what follows it
     tokens: list[int]  # the new ones, without the end token
@@ -43,7 +43,7 @@ class TextStream:
         return piece
 
     def close(self) -> str:
-        """The rest, torn or not."""
+        """The rest, complete or not."""
         return self._new(self.tokenizer.decode(self.ids))
 
     def _new(self, text: str) -> str:

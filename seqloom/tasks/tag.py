@@ -173,7 +173,7 @@ class TagWords(Transfer):
 
     @staticmethod
     def entities_of(sentence: Sentence, tags: Sequence[str], likely: Sequence[float]) -> list[dict[str, Any]]:
-        text, spots, found = sentence.text, sentence.spots, []
+        text, spots, found = sentence.text, sentence.word_offsets, []
         for kind, start, stop in entities(tags):
             begin, end = spots[start][0], spots[stop - 1][1]
             found.append(
@@ -200,7 +200,7 @@ def known_tags(labels: Sequence[str], scheme: str | None) -> list[str]:
 
 def as_written(sentence: Sentence) -> list[str]:
     """Its words, with a blank before those that do not follow the one before directly."""
-    spots = sentence.spots
+    spots = sentence.word_offsets
     gaps = [False, *(a[1] < b[0] for a, b in itertools.pairwise(spots))]
     return [" " * gap + word for gap, word in zip(gaps, sentence.words, strict=True)]
 

@@ -5,9 +5,9 @@
     pair       {"text", "text2", "label"}    label: the name of a class
     choose     {"text", "choices", "label"}  label: the number of a choice, from 0, or its text
 
-"id" may stand in every row; other fields are left alone. A .csv has the usual quotes, a .tsv none: a row is a line. There
-"choices" is a JSON list. What cannot be right is an error with its file and line; where labels are not needed (`predict`) a
-bad row is handed over as such, and the next one is read.
+Every row may have an "id"; other fields are ignored. A .csv has the usual quotes; a .tsv has none, so a row is a line. In both,
+"choices" is a JSON list. A bad row is an error with its file and line; where labels are not needed (`predict`) it is returned
+as a BadRow, and reading continues.
 """
 
 import csv
@@ -26,21 +26,21 @@ from seqloom.text.read import file_extension, file_format
 
 TASKS = ("classify", "regress", "pair", "choose")
 
-NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # a NUL and an unpaired surrogate: JSON can write both
 
 
-Id = str | int  # as the row has it, so that answers can be joined to it; 1 and "1" are the same one
+Id = str | int  # unchanged, so that predictions can be joined to rows; 1 and "1" are equal
 
 
 class Example(NamedTuple):
-    texts: tuple[str, ...]  # one; two of a pair; of a choice what stands before, then the choices
+    texts: tuple[str, ...]  # one; two for pair; for choose the context, then the choices
     label: str | float | int | None  # a class, a number, the number of a choice; None where none is needed
     id: Id | None
     place: str  # file:line
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be used, where the others are to be gone on with."""
+    """A row that cannot be used, returned so that reading can continue."""
 
     place: str
     reason: str
@@ -54,7 +54,7 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: Literal[True]) 
 @overload
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool) -> Iterator[Example | BadRow]: ...
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
-    """The rows of all files in their order. Without need_labels: labels are not looked at, and bad rows are given as such."""
+    """The rows of all files, in order. Without need_labels, labels are ignored and bad rows are returned as BadRow."""
     return (
         iter_rows(paths, task, need_labels)
         if not need_labels
@@ -63,7 +63,7 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) ->
 
 
 def reject_bad_rows(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[Any]:
-    """The same rows, where a bad one is an error, and none at all is one, too."""
+    """The rows; DataError for a bad row, or if there are none."""
     empty = True
     for row in rows:
         if isinstance(row, BadRow):
@@ -75,7 +75,7 @@ def reject_bad_rows(rows: Iterator[Any], paths: Sequence[Path], what: str) -> It
 
 
 def iter_rows(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
-    """Every row, bad ones as such, whether labels are needed or not."""
+    """Every row, bad ones as BadRow."""
     if task not in TASKS:
         raise UsageError(unknown_name("task", task, task, list(TASKS)))
     wanted = [*_fields(task), *(["label"] if need_labels else [])]
@@ -106,7 +106,7 @@ class Label(NamedTuple):
 
 
 def read_labels(path: Path) -> list[Label]:
-    """The labels of a file alone, right or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
+    """Only the labels of a file, gold or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
     if file_format(path) == "jsonl" or file_extension(path) in ("csv", "tsv"):
         rows = _rows(path, ["label"])
     else:
@@ -116,7 +116,7 @@ def read_labels(path: Path) -> list[Label]:
         try:
             fields = fields_of(row)
             value = fields.get("label")
-            # a number is written as it is read: which task it belongs to is not known here
+            # a number stays as it is written: the task is not known here
             label = str(value) if isinstance(value, float) else _label(value, "classify", ())
             found.append(Label(str(label), id_of(fields), place))
         except ValueError as wrong:
@@ -125,7 +125,7 @@ def read_labels(path: Path) -> list[Label]:
 
 
 def example_of(row: Mapping[str, Any], task: str, place: str, need_labels: bool = True) -> Example:
-    """One row, wherever it is from, as an example; DataError with its place where it is none."""
+    """One row from any source as an example; DataError with its place if it is bad."""
     try:
         return _example(row, task, place, need_labels)
     except ValueError as wrong:
@@ -133,7 +133,7 @@ def example_of(row: Mapping[str, Any], task: str, place: str, need_labels: bool 
 
 
 def text_of(row: Mapping[str, Any], name: str) -> str:
-    """A field that must be text. ValueError says what is wrong with it."""
+    """A field that must be text; ValueError says what is wrong with it."""
     value = row.get(name)
     if value is None:
         raise ValueError(f'no "{name}"')
@@ -160,7 +160,7 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, An
 
 
 def fields_of(row: dict[str, Any] | str) -> dict[str, Any]:
-    """A row as it was read; ValueError where it is only what is wrong with it."""
+    """The fields of a row; ValueError if there is an error message in its place."""
     if isinstance(row, str):
         raise ValueError(row)
     return row
@@ -172,7 +172,7 @@ def read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
 
 
 def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """The same out of lines and what is wrong with them. where: stands before a line's number."""
+    """The same from lines and their errors. where: the prefix of the line number."""
     for number, (line, wrong) in enumerate(lines, 1):
         place = f"{where}{number}"
         if wrong is not None:
@@ -255,7 +255,7 @@ def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -
 
 
 def id_of(row: Mapping[str, Any]) -> Id | None:
-    """ValueError where it is none."""
+    """The id of a row, if it has one; ValueError if it is not a valid id."""
     value = row.get("id")
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
         raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
@@ -263,7 +263,7 @@ def id_of(row: Mapping[str, Any]) -> Id | None:
 
 
 def known_id(row: Mapping[str, Any] | str) -> Id | None:
-    """Of a row that may be wrong in every way."""
+    """The id of a row that may be bad; None if it has no valid id."""
     try:
         return None if isinstance(row, str) else id_of(row)
     except ValueError:
@@ -299,7 +299,7 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
 
 
 def number_of(value: Any) -> float:
-    """A label as a number. ValueError where it is none, or not finite."""
+    """A label as a number; ValueError if it is not a finite number."""
     try:
         number = float("nan" if isinstance(value, bool | list | dict) else value)
     except (ValueError, OverflowError):

@@ -1,7 +1,7 @@
 """Pairs of texts: two aligned files, one line each; a TSV of two columns; or jsonl with "source" and "target".
 
-Nothing moves against its partner: a line that cannot be read, a row without two columns and files of unequal length are
-errors that name the line. Any of the files may be packed with gz, xz or zst.
+The two sides stay aligned: a line that cannot be read, a row without two columns and files of different lengths are errors that
+name the line. Any of the files may be compressed with gz, xz or zst.
 """
 
 import itertools
@@ -22,7 +22,7 @@ class TextPair(NamedTuple):
 
 
 def read_pairs(paths: Sequence[Path]) -> Iterator[TextPair]:
-    """Every pair in its order, empty ones included: whoever reads decides about them."""
+    """Every pair in order, including empty ones: the caller decides about them."""
     if len(paths) == 2:
         return _aligned(*paths)
     if len(paths) != 1:
@@ -39,7 +39,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Every line and what is wrong with it, for those who then go on with the next one; the line is what can be read of it."""
+    """Every line and its error, if any, so that the caller can continue; a bad line has what can be decoded of it."""
     with InputFile(path) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
         for number in itertools.count(1):
@@ -107,11 +107,11 @@ def _rows(path: Path) -> Iterator[TextPair]:
         yield TextPair(a, b, place)
 
 
-LOPSIDED = 3.0  # times as many words on one side as on the other, where that has more than a few
+MAX_LENGTH_RATIO = 3.0  # of the words of both sides, where one has more than a few
 
 
 def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
-    """Counts, lengths in words, and what is odd about which lines: nothing is changed."""
+    """Counts, lengths in words, and lines with problems; nothing is changed."""
     problems = Problems()
     seen: set[int] = set()
     words: tuple[list[int], list[int]] = ([], [])
@@ -126,8 +126,8 @@ def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
             problems.add("the same pair again", place)
         elif source == target:
             problems.add("source and target are the same", place)
-        elif max(sizes) > 5 and max(sizes) > LOPSIDED * min(sizes):
-            problems.add(f"one side has more than {LOPSIDED:g} times the words of the other", place)
+        elif max(sizes) > 5 and max(sizes) > MAX_LENGTH_RATIO * min(sizes):
+            problems.add(f"one side has more than {MAX_LENGTH_RATIO:g} times the words of the other", place)
         seen.add(key)
     if not words[0]:
         raise DataError(f"{', '.join(map(str, paths))}: no pairs: the files are empty")
@@ -139,6 +139,6 @@ def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def repeated_sources(held_out: Iterable[TextPair], train: Iterable[TextPair]) -> list[str]:
-    """Where held-out sources stand that are in the training text, too."""
+    """The places of held-out sources that are also in the training text."""
     known = {hash(pair.source) for pair in train}
     return [pair.place for pair in held_out if pair.source.strip() and hash(pair.source) in known]

@@ -1,10 +1,10 @@
 """Documents from files, one after the other, in bounded memory.
 
-.txt: one document a line, or documents between blank lines (told from the head of the file), or the whole file as one;
-.jsonl: one object a line with "text"; .parquet: a column "text". Each may be packed with gz, xz or zst.
+.txt: one document per line, or documents between blank lines (detected in the head of the file), or the whole file as one;
+.jsonl: one object per line with "text"; .parquet: a column "text". Each may be compressed with gz, xz or zst.
 
-What is done with what is not as it should be (every case is counted and named in the report):
-- a document that is no UTF-8 or holds a NUL is left out; a file that looks binary is refused;
+How bad input is handled (every case is counted and listed in the report):
+- a document that is not UTF-8 or has a NUL is left out; a file that looks binary is rejected;
 - a line or paragraph longer than MAX_DOCUMENT is cut into pieces of about that size at blanks (a whole corpus in one line,
   such as text8, stays usable); a jsonl row of that length is left out;
 - \r\n counts as \n; a byte-order mark is dropped; an empty document is left out.
@@ -26,7 +26,7 @@ MAX_DOCUMENT = 10_000_000  # bytes of one line, paragraph or row
 MAX_FILE = 2_000_000_000  # bytes of a file that is one document
 _HEAD = 1 << 18
 UNREADABLE = "bad UTF-8"
-_NAMED = 5  # how many places of each problem are kept for the report
+_NAMED = 5  # places of each problem in the report
 
 
 class Document(NamedTuple):
@@ -41,7 +41,7 @@ class Problems:
 
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
-    unreadable: int = 0  # characters of documents that are no UTF-8
+    unreadable: int = 0  # characters of documents that are not UTF-8
     sample: bytes = b""  # the first of them
 
     def add(self, kind: str, place: str) -> None:
@@ -64,7 +64,7 @@ class Problems:
 
 
 def file_extension(path: Path) -> str:
-    """What the name ends in, in lower case and without its packing: "tsv" of pairs.tsv.gz."""
+    """The extension in lower case, without that of the compression: "tsv" of pairs.tsv.gz."""
     endings = [ending.lower().lstrip(".") for ending in path.suffixes]
     while endings and endings[-1] in COMPRESSED.values():
         endings.pop()
@@ -72,7 +72,7 @@ def file_extension(path: Path) -> str:
 
 
 def file_format(path: Path) -> str:
-    """txt, jsonl or parquet, from the name without its packing."""
+    """txt, jsonl or parquet, by the extension without that of the compression."""
     last = file_extension(path)
     if last in ("jsonl", "ndjson"):
         return "jsonl"
@@ -80,7 +80,7 @@ def file_format(path: Path) -> str:
 
 
 class Reader:
-    """The documents of one file; `mode` says how they are told apart, `position()` how far the file has been read."""
+    """The documents of one file; `mode` says how they are separated, `position()` how far the file has been read."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Reader:
         with InputFile(path, encoding) as opened:
             self.size = opened.size
             head = opened.bytes.peek(_HEAD)[:_HEAD] if opened.size else b""
-            if len(head) < _HEAD:  # a packed file may hand over less at first
+            if len(head) < _HEAD:  # a compressed file may give less at first
                 head = opened.bytes.read(_HEAD)
         form = "parquet" if head.startswith(PARQUET) else file_format(path)
         if form == "parquet" and head and not head.startswith(PARQUET):
@@ -271,12 +271,12 @@ class Reader:
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """JSON can spell one: \\ud800. No tokenizer takes it, and no file in UTF-8."""
+    """JSON can write one: \\ud800. No tokenizer and no UTF-8 file accepts it."""
     return not text.isascii() and HALVES.search(text) is not None
 
 
 def detect_documents(head: bytes) -> str:
-    """ "blank" when blank lines stand between groups of lines, "line" when nearly every line is full.
+    """ "blank" if blank lines separate groups of lines, "line" if nearly every line is full.
 
     A stray blank line among hundreds does not make paragraphs: at least one line in 200 must be blank.
     """
@@ -317,7 +317,7 @@ def _split_line(start: bytes, readline: Callable[[int], bytes]) -> Iterator[byte
 
 
 def _pyarrow_parquet() -> tuple[Any, Any]:
-    """The module, and what all of its own errors are."""
+    """The module, and the base class of its errors."""
     try:
         import pyarrow.parquet as parquet
         from pyarrow import ArrowException

@@ -1,8 +1,8 @@
 """Questions about paragraphs, with the stretches of text that answer them: the JSON of SQuAD 1.1 and 2.0, packed or not.
 
 Rajpurkar et al., 2016 and 2018. Places are counted in characters. A question of 2.0 that its paragraph does not answer is
-`impossible`, and has no answers. An answer that is not in the paragraph where it is said to be is refused: it would teach, or
-be scored, wrongly.
+`impossible`, and has no answers. An answer that is not at its position in the paragraph is rejected: training and scores
+would be wrong.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,15 +32,15 @@ def read_questions(paths: Sequence[Path], need_answers: Literal[True]) -> Iterat
 @overload
 def read_questions(paths: Sequence[Path], need_answers: bool) -> Iterator[Question | BadRow]: ...
 def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
-    """The questions of all files in their order. Without need_answers: answers are not looked at, and a bad question is given
-    as such."""
+    """The questions of all files in their order. Without need_answers, answers are ignored and a bad question is
+    returned as BadRow."""
     return (
         iter_questions(paths, False) if not need_answers else reject_bad_rows(iter_questions(paths), paths, "question")
     )
 
 
 def iter_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
-    """Every question, bad ones as such, whether answers are needed or not."""
+    """Every question, bad ones as BadRow."""
     seen: dict[str, str] = {}
     for path in paths:
         for place, paragraph, row in _rows(path):
@@ -55,7 +55,7 @@ def iter_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator
 
 
 def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
-    """Questions to be answered out of jsonl {"question", "context"}, an "id" if there is one."""
+    """Questions without answers from jsonl {"question", "context"}, with an optional "id"."""
     for path in paths:
         for place, row in read_objects(path):
             try:
@@ -65,7 +65,7 @@ def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
 
 
 def question_of(row: Mapping[str, Any], place: str) -> Question:
-    """One row, wherever it is from; DataError with its place where it is none."""
+    """One row from any source as a question; DataError with its place if it is bad."""
     try:
         return _unanswered_question(row, place)
     except ValueError as wrong:
@@ -78,8 +78,8 @@ def _unanswered_question(row: Mapping[str, Any], place: str) -> Question:
 
 
 def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
-    """Predictions by the ids of their questions, "" being no answer, and how likely each question is to have none, if that is
-    told. The JSON of SQuAD's own script, {id: answer}, or jsonl {"id", "answer", "no_answer"}, the last being the probability."""
+    """Predictions by the ids of their questions, "" for no answer, and the probability that each question has none, if it is
+    given. The JSON of SQuAD's own script, {id: answer}, or jsonl {"id", "answer", "no_answer"}, the last is the probability."""
     answers: dict[str, str] = {}
     likely: dict[str, float] = {}
     if file_format(path) != "jsonl":
@@ -107,14 +107,14 @@ def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Where a question is, its paragraph, and itself."""
+    """The place of each question, its paragraph, and the question itself."""
     for a, article in enumerate(_list(_json(path), "data", str(path)), 1):
         title = article.get("title") if isinstance(article, dict) else None
         there = f"{path}: {title if isinstance(title, str) and title else f'article {a}'}"
         for p, paragraph in enumerate(_list(article, "paragraphs", there), 1):
             for q, row in enumerate(_list(paragraph, "qas", f"{there}, paragraph {p}"), 1):
                 id_ = row.get("id") if isinstance(row, dict) else None
-                # two rows with one id stand at two places
+                # two rows with the same id have different places
                 named = f"question {q} ({id_})" if isinstance(id_, str) and id_ else f"question {q}"
                 yield f"{there}, paragraph {p}, {named}", paragraph, row
 

@@ -1,4 +1,4 @@
-"""Opening a data file: plain or compressed, told apart by its first bytes, never trusted to be harmless."""
+"""Open a data file, plain or compressed (known by its first bytes); no file is trusted to be harmless."""
 
 import codecs
 import io
@@ -12,13 +12,15 @@ from seqloom.files import explained
 
 COMPRESSED = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 PARQUET = b"PAR1"
-MAX_RATIO = 200  # English packs 3 to 5 to 1; a file that unpacks to 200 times its size is a trap or no text
+MAX_RATIO = (
+    200  # English compresses 3 to 5 times; a file that decompresses to 200 times its size is an attack or not text
+)
 MAX_BYTES = 256 << 30
-FREE_BYTES = 64 << 20  # below this the ratio is not looked at: small repetitive files are fine
-_MEMORY = 512 << 20  # what an unpacker may claim for its window
+FREE_BYTES = 64 << 20  # below this the ratio is not checked: small repetitive files are fine
+_MEMORY = 512 << 20  # memory for the window of a decompressor
 _BLOCK = 1 << 18
 
-# files that people hand over by mistake
+# files that people give by mistake
 _BINARY = {
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",
@@ -93,7 +95,7 @@ class _Zstd:
 
 
 class _WrappedFile(io.RawIOBase):
-    """Bytes that are made of those of another file, and close it with themselves."""
+    """A file made from the bytes of another file, which it closes with itself."""
 
     _file: IO[bytes]
 
@@ -106,13 +108,13 @@ class _WrappedFile(io.RawIOBase):
 
 
 class _DecompressedFile(_WrappedFile):
-    """A packed file as plain bytes, several streams end to end included, within the limits on ratio and size."""
+    """A compressed file as plain bytes, also of several concatenated streams, within the limits on ratio and size."""
 
     def __init__(self, file: IO[bytes], kind: str, path: Path):
         self._file, self._kind, self._path = file, kind, path
         self._rest = b""
         self._unpacker = self._new()
-        self._fresh = True  # no byte of the present stream was read yet
+        self._fresh = True  # no byte of the current stream has been read yet
         self._out = 0
 
     def _new(self) -> _Decompressor:
@@ -185,7 +187,7 @@ class _RecodedFile(_WrappedFile):
 
 
 def check_encoding(name: str) -> str:
-    """The encoding's usual name, of those that are text."""
+    """The usual name of a text encoding; UsageError for an unknown one."""
     try:
         found = codecs.lookup(name)
         found.incrementaldecoder().decode(b"")
@@ -197,7 +199,7 @@ def check_encoding(name: str) -> str:
 
 
 def guess_encoding(sample: bytes) -> str:
-    """Of text that is no UTF-8: by its first bytes, else the most usual eight-bit one that has all of its bytes."""
+    """A guess for text that is not UTF-8: by its first bytes, otherwise the most common eight-bit encoding that fits."""
     if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     try:
@@ -217,10 +219,10 @@ def check_growth(path: Path, unpacked: int, packed: int) -> None:
 
 
 class InputFile:
-    """An open data file: its unpacked bytes, and how much of the file on disk has been used (for progress)."""
+    """An open data file: its decompressed bytes, and how much of the file on disk has been read (for progress)."""
 
     def __init__(self, path: Path, encoding: str | None = None):
-        """encoding: that of a text file which is not in UTF-8; its bytes are handed over as UTF-8."""
+        """encoding: of a text file that is not UTF-8; its bytes are converted to UTF-8."""
         self.path = path
         check_path(path)
         with explained(path):
@@ -238,7 +240,7 @@ class InputFile:
             self.bytes = io.BufferedReader(_RecodedFile(self.bytes, encoding, path), _BLOCK)
 
     def position(self) -> int:
-        """Bytes of the file on disk that were read."""
+        """Bytes of the file on disk that have been read."""
         return self.size if self._file.closed else self._file.tell()
 
     def __enter__(self) -> "InputFile":
@@ -257,7 +259,7 @@ def check_path(path: Path) -> None:
 
 
 def check_text(path: Path, head: bytes) -> None:
-    """Refuses a file whose beginning is no text, and says what it is."""
+    """Raise DataError for a file that does not begin with text, and say what it is."""
     for magic, name in _BINARY.items():
         if head.startswith(magic):
             raise DataError(f"{path}: binary file at offset 0, this looks like {name}: give text, jsonl or parquet")

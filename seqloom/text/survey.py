@@ -1,7 +1,7 @@
-"""One look at a corpus before anything is made of it: counts, lengths, bad rows, duplicates, the split and its leaks.
+"""A survey of a corpus before it is prepared: counts, lengths, bad rows, duplicates, the split and its leaks.
 
 Two passes in bounded memory (about 25 bytes a document): the first counts, hashes and indexes the held-out documents, the
-second holds every training document against that index. The outcome is a report for people and a plan for `prepare`.
+second checks every training document against that index. The outcome is a report for people and a plan for `prepare`.
 
 Which documents are held out: those of a file given for it, those whose row says so (`split_field`), or a fraction. A fraction
 is chosen by the hash of the document, so it does not change when documents are reordered or added, and copies stay together;
@@ -25,9 +25,9 @@ from seqloom.text.read import UNREADABLE, Document, Problems, Reader
 from seqloom.text.stream import check_encoding, guess_encoding
 
 SPLITS = ("train", "valid", "test")
-DROPPED = 3  # in a plan: 0, 1, 2 name the split, this says "left out"
-LOSABLE = 0.001  # the share of characters that may be left out because they are no UTF-8
-FEW = 20  # with fewer documents a fraction of them is no sample
+DROPPED = 3  # in a plan: 0, 1, 2 are splits, this is "left out"
+MAX_UNREADABLE = 0.001  # the share of characters that may be left out because they are not UTF-8
+FEW = 20  # with fewer documents a fraction of them is not a sample
 _NAMED = 5
 _ALIASES = {"train": 0, "training": 0, "valid": 1, "validation": 1, "dev": 1, "val": 1, "test": 2}
 
@@ -101,7 +101,7 @@ class Plan:
 class Survey:
     plan: Plan
     report: dict[str, Any]
-    modes: list[str] = field(default_factory=list)  # how the documents of each file are told apart
+    modes: list[str] = field(default_factory=list)  # how each file is split into documents
 
 
 class Corpus:
@@ -173,14 +173,14 @@ def survey(corpus: Corpus) -> Survey:
             if flag == 2:
                 test.add(document.text, number)
     if not tally.words:
-        _nothing(corpus)
+        _raise_no_documents(corpus)
     flags = np.array(tally.flags, np.uint8)
     places = _Places(corpus, tally)
     borders = _borders(request, flags, tally, places)
     if borders is not None:
         free = np.arange(flags.size) < places.free
         flags[free] = 0
-        if indexed_by_fraction:  # those documents are no longer held out as a whole
+        if indexed_by_fraction:  # those documents are no longer held out whole
             index, test = _HeldOut(request.leak_share), _HeldOut(request.leak_share)
             for number, (document, fixed) in enumerate(corpus.documents("reading")):
                 if fixed is not None:
@@ -207,11 +207,11 @@ def survey(corpus: Corpus) -> Survey:
 
 
 def _unreadable(problems: Problems, characters: int, documents: int) -> dict[str, Any]:
-    """What is lost because it is no UTF-8, and why `prepare` refuses it: None where it is next to nothing."""
+    """What is lost because it is not UTF-8, and why `prepare` rejects the text; None if it is negligible."""
     lost = problems.counts.get(UNREADABLE, 0)
     share = problems.unreadable / max(problems.unreadable + characters, 1)
     refused = None
-    if share > LOSABLE:
+    if share > MAX_UNREADABLE:
         guess = guess_encoding(problems.sample)
         refused = (
             f"{problems.places[UNREADABLE][0]}: not UTF-8: {lost:,} of {lost + documents:,} documents with {share:.1%} of all "
@@ -235,7 +235,7 @@ def _split_of(request: Request, document: Document, fixed: int | None, value: in
     return 1 if point < valid else 2 if point < valid + test else 0
 
 
-def _nothing(corpus: Corpus) -> None:
+def _raise_no_documents(corpus: Corpus) -> None:
     refused = _unreadable(corpus.problems, 0, 0)["refused"]
     if refused is not None:
         raise DataError(refused)

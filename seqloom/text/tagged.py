@@ -1,8 +1,8 @@
 """Words with a tag each: CoNLL columns (word first, tag last, a blank line between sentences) or jsonl {"words", "tags"}.
 
-Where tags are not needed (`predict`) columns behind the first are left alone, a row of jsonl may have {"text"} instead of
-{"words"}, and a file may hold plain sentences, one a line: texts are cut by `cut_words`. "id" may stand in every row. What
-cannot be right is an error with its file and line, or, where tags are not needed, a bad row, and the next one is read.
+Where tags are not needed (`predict`), columns after the first are ignored, a row of jsonl may have {"text"} instead of {"words"},
+and a file may have plain sentences, one per line, whose words are found by `word_spans`. Every row may have an "id". A bad row is
+an error with its file and line, or, where tags are not needed, a BadRow.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from seqloom.text.labelled import NOT_TEXT, BadRow, Id, fields_of, id_of, read_o
 from seqloom.text.pairs import lines_with_errors
 from seqloom.text.read import file_extension, file_format
 
-DOCUMENT = "-DOCSTART-"  # a line that is no word in some files
+DOCUMENT = "-DOCSTART-"  # a line that is not a word in some files
 COLUMNS = ("conll", "conllu", "conllx", "bio", "iob", "iob2", "iobes", "tsv")  # what names of files with columns end in
 TAG = re.compile("O|[BIES](-.+)?")
 HEAD = 1000  # lines that decide whether a file is in columns
@@ -32,7 +32,7 @@ class Sentence(NamedTuple):
     place: str  # file:line of its first word
     columns: bool = False  # each word has a line of its own
     id: Id | None = None
-    source: str | None = None  # the text that its words were cut out of, if they were
+    source: str | None = None  # the text whose words were found by `word_spans`, if any
 
     def place_of(self, word: int) -> str:
         """file:line of a word, by its number from 0; in a row of jsonl, which of its words."""
@@ -50,12 +50,12 @@ class Sentence(NamedTuple):
 
     @property
     def spaces(self) -> list[str]:
-        """What stands behind each word, where they are joined."""
-        split_tag = ["" if is_unspaced(a) and is_unspaced(b) else " " for a, b in itertools.pairwise(self.words)]
-        return [*split_tag, ""]
+        """The space after each word in `text`."""
+        between = ["" if is_unspaced(a) and is_unspaced(b) else " " for a, b in itertools.pairwise(self.words)]
+        return [*between, ""]
 
     @property
-    def spots(self) -> list[tuple[int, int]]:
+    def word_offsets(self) -> list[tuple[int, int]]:
         """Where each word begins and ends in the text, in characters."""
         if self.source is not None:
             return word_spans(self.source)
@@ -91,7 +91,7 @@ def read_tagged(paths: Sequence[Path], need_tags: Literal[True]) -> Iterator[Sen
 @overload
 def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | BadRow]: ...
 def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
-    """The sentences of all files in their order. Without need_tags: tags are not looked at, and bad rows are given as such."""
+    """The sentences of all files in their order. Without need_tags, tags are ignored and bad rows are returned as BadRow."""
     if not need_tags:
         return iter_sentences(paths, False)
     rows = (row for row in iter_sentences(paths) if isinstance(row, BadRow) or row.words)
@@ -99,8 +99,7 @@ def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sente
 
 
 def iter_sentences(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
-    """Every sentence, bad rows as such, whether tags are needed or not. With tags a sentence may have no words: nothing is
-    learnt from it."""
+    """Every sentence, bad rows as BadRow. With tags, a sentence may have no words."""
     seen: dict[str, str] = {}
     for path in paths:
         for found in _rows(path, need_tags):
@@ -182,7 +181,7 @@ def _objects(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
 
 
 def sentence_of(row: Mapping[str, Any], place: str) -> Sentence:
-    """One row without tags, wherever it is from; DataError with its place where it is none."""
+    """One row without tags from any source; DataError with its place if it is bad."""
     try:
         return _sentence(row, place, need_tags=False)
     except ValueError as wrong:
@@ -217,13 +216,13 @@ def _strings(row: Mapping[str, Any], name: str) -> list[str]:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Its mark and its kind: B and PER of B-PER. The first hyphen parts them: creative-work is one kind."""
+    """A tag's mark and kind: B and PER of B-PER. It is split at the first hyphen: creative-work is one kind."""
     mark, _, kind = tag.partition("-")
     return mark, kind
 
 
 def continues_entity(tags: Sequence[str]) -> list[bool]:
-    """Which words go on with the entity of the word before them. IOB1, IOB2 and IOBES are read alike: an entity goes on where a
+    """Which words continue the entity of the word before them. IOB1, IOB2 and IOBES are read alike: an entity continues where a
     tag is inside or at the end (I, E) and the one before it is of the same kind and did not end (O, E, S)."""
     found, before = [], "O"
     for tag in tags:

@@ -1,7 +1,7 @@
-"""Vectors of words in the text format of word2vec and GloVe: a line has a word and its numbers, with blanks between them.
+"""Vectors of words in the text format of word2vec and GloVe: a line has a word and its numbers, separated by spaces.
 
-A first line with two whole numbers, how many words and how many numbers each, is word2vec's and is left out. A word may have
-blanks in it: the numbers are those at the end of the line. Files may be packed with gz, xz or zst.
+A first line with two whole numbers, how many words and how many numbers each, is word2vec's header and is skipped. A word may
+have spaces in it: the numbers are at the end of the line. Files may be compressed with gz, xz or zst.
 """
 
 from collections.abc import Collection
@@ -14,7 +14,7 @@ from seqloom.text.pairs import lines_with_errors
 
 
 def read_vectors(path: Path, wanted: Collection[str]) -> dict[str, np.ndarray]:
-    """The vectors of those words that are wanted, float32; of a word that comes twice the first. DataError with file:line."""
+    """The vectors of the wanted words, float32; the first if a word occurs twice. DataError with file:line."""
     found: dict[str, np.ndarray] = {}
     width = 0
     for number, (line, wrong) in enumerate(lines_with_errors(path), 1):

@@ -4,7 +4,7 @@ Natural text repeats its words, so a table from a word (with the blanks before i
 running the tokenizer over everything. The ids are the same because text is cut only where no tokenizer of ours looks
 across: before a plain blank that follows a non-blank character.
 
-Work is bounded whatever a text holds. Runs of letters and digits, or of punctuation, are encoded in pieces of at most RUN
+Work is bounded for any text. Runs of letters and digits, or of punctuation, are encoded in pieces of at most RUN
 characters, and without a blank for LONGEST characters a text is cut there, wherever that is. Vocabularies are learnt from runs of
 at most WORD characters: the trainers' work grows with the square of a word.
 """
@@ -24,10 +24,10 @@ _BLANK = r" \t\n\r"
 # white space to a Unicode regular expression, yet not a place to cut: some normalisers remove or keep it differently
 _RARE = r"\x0b\x0c\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHUNK = re.compile(rf"[{_BLANK}]*[^{_BLANK}]+(?:(?<=[{_RARE}])[{_BLANK}]+[^{_BLANK}]*)*|[{_BLANK}]+")
-# a tokenizer that parts words from punctuation may be cut there too: word, "word and word," then share an entry
+# a tokenizer that separates words from punctuation can be split there, too: word, "word and word," then share an entry
 _FINE = re.compile(rf"[{_BLANK}]*(?:[A-Za-z]+(?=[,.;:!?)\"])|[\"(]+(?=[A-Za-z]))|" + _CHUNK.pattern)
 
-LONGEST = 1 << 20  # characters; text without any blank is cut here, whatever stands there
+LONGEST = 1 << 20  # characters; text without any space is split here, even inside a word
 RUN = 1 << 15  # characters of a run of letters and digits, or of punctuation, that are encoded at once
 WORD = 256  # characters of such a run that a vocabulary is learnt from
 _RUN = re.compile(r"\w++|[^\w\s]++")
@@ -112,11 +112,11 @@ class ChunkTable:
         self._characters += sum(map(len, missing))
 
     def cut(self, text: str) -> list[str]:
-        """Pieces that can be encoded each for itself."""
+        """Pieces that can be encoded separately."""
         return chunks(text, self._fine)
 
     def encode(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
-        """For each text its ids, and those of its chunks that hold an unknown token."""
+        """The ids of each text, and those of its chunks that contain an unknown token."""
         with self._lock:
             if len(self._index) > _MAX_ENTRIES or self._characters > _MAX_CHARACTERS:
                 self._clear()

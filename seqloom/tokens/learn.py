@@ -13,8 +13,8 @@ Every kind ends with `<|endoftext|>`, the border of documents, and, but for word
 left-to-right models can share one prepared corpus. vocab_size counts them all. Learning twice from the same text gives the same
 tokenizer, except for unigram, whose trainer sums in random order: keep its file.
 
-Words of more than WORD characters are learnt from in pieces of that length, LONG_WORDS characters of them altogether; no entry of
-a vocabulary of words is longer.
+Words of more than WORD characters are split into pieces of that length, and at most LONG_WORDS characters of them are used; no
+entry of a vocabulary of words is longer.
 """
 
 import json
@@ -68,8 +68,8 @@ def learn(
 
 
 def check_options(kind: str, vocab_size: int | None, min_count: int | None, words: str = "punctuation") -> None:
-    """Everything about the options that can be known before any text is read. Sizes are called vocab_size in messages: they
-    may be given as an option, or as a key of a plan."""
+    """Raise UsageError for options that are wrong whatever the text is. Messages say vocab_size, because it may be an option or a
+    key of a plan."""
     if kind not in KINDS:
         raise UsageError(unknown_name("tokenizer", kind, kind, list(KINDS)))
     if words not in ("punctuation", "space"):
@@ -157,7 +157,7 @@ def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
     if not counts:
         raise DataError(_NO_TEXT)
     for name in (UNKNOWN, END, MASK):
-        counts.pop(name, None)  # a word that looks like a special token stays an unknown word
+        counts.pop(name, None)  # a word that looks like a special token is an unknown word
     room = None if vocab_size is None else vocab_size - 3
     vocabulary = {UNKNOWN: 0} | {word: i + 1 for i, word in enumerate(_most_frequent(counts, min_count, room))}
     return _assemble(
@@ -276,7 +276,7 @@ def _most_frequent(counts: Counter[str], min_count: int, room: int | None) -> li
 def _lower() -> Any:
     from tokenizers import normalizers
 
-    return normalizers.Lowercase().normalize_str  # the very function that the tokenizer will apply
+    return normalizers.Lowercase().normalize_str  # the same function that the tokenizer will apply
 
 
 def storage_type(vocab_size: int) -> np.dtype[Any]:

@@ -1,7 +1,7 @@
 """Text ⇄ ids, on the Rust library `tokenizers`: one tokenizer.json, six kinds, nothing executed on load.
 
-Which kind a file is, and which ids are special, is read off the file itself, so one from elsewhere works too.
-A special token is never produced by text: the string "<|endoftext|>" in a document is encoded like any other string.
+The kind of a file and its special ids follow from the file itself, so a file from another project works, too.
+Text never produces a special token: the string "<|endoftext|>" in a document is encoded like any other string.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 END = "<|endoftext|>"
 MASK = "<mask>"
 UNKNOWN = "<unk>"
-ENDS = (END, "</s>", "<eos>", "[SEP]")  # what other projects call the end of a document, in order of preference
+ENDS = (END, "</s>", "<eos>", "[SEP]")  # other projects' names of the end of a document, in order of preference
 MASKS = (MASK, "[MASK]")
 FIRSTS = ("[CLS]", "<s>")
 SEPARATORS = ("[SEP]", "</s>")
@@ -42,8 +42,8 @@ EACH_CHARACTER = r"[\s\S]"
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """A hostile file can make the Rust library panic: it then prints lines of its own and raises what is no Exception. Here that
-    becomes a ValueError; anything else that is printed meanwhile is printed in the end."""
+    """Turn a panic of the Rust library, which a hostile file can cause, into a ValueError. What the library prints about it is
+    discarded; anything else that is printed meanwhile is printed at the end."""
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as caught:
@@ -210,14 +210,14 @@ class Tokenizer:
         return ids, [[word for part in parts for word in self._unknown_in(part)] for parts in unknown_parts]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids, and the stretch of characters that each stands for; tokens inside one character share its stretch."""
+        """Ids, and the span of characters of each; tokens inside one character share its span."""
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
         start = 0
         if self.kind in ("char", "byte"):
             parts = [text[i : i + LONGEST] for i in range(0, len(text), LONGEST)]
         else:
-            parts = self.cut(text) if len(text) > RUN else [text]  # as `encode` cuts what is longer
+            parts = self.cut(text) if len(text) > RUN else [text]  # longer texts are split as in `encode`
         for part in parts:
             with self._every_word_known([part]):
                 encoding = self._rust.encode(part, add_special_tokens=False)
@@ -227,7 +227,7 @@ class Tokenizer:
         return ids, offsets
 
     def words_with_offsets(self, texts: Sequence[str]) -> Iterator[list[tuple[int, int, str | None]]]:
-        """For word and wordpiece: where each word stands in its text, and the word as the ids have it (None: unknown)."""
+        """For word and wordpiece: the span of each word in its text, and the word as in the vocabulary (None: unknown)."""
         with self._every_word_known(texts):
             encodings = self._rust.encode_batch(list(texts), add_special_tokens=False)
         for encoding in encodings:
@@ -245,11 +245,11 @@ class Tokenizer:
 
     @property
     def cuts_at_blanks(self) -> bool:
-        """Whether the text can be encoded in pieces that end before a blank."""
+        """Whether the text can be encoded in pieces that end before a space."""
         return self._table is not None
 
     def cut(self, text: str) -> list[str]:
-        """The text in pieces that can be encoded each for itself."""
+        """The text in pieces that can be encoded separately."""
         return [text] if self._table is None else self._table.cut(text)
 
     def _encode_new(self, texts: Sequence[str]) -> list[list[int]]:
@@ -258,7 +258,7 @@ class Tokenizer:
 
     @contextmanager
     def _every_word_known(self, texts: Sequence[str]) -> Iterator[None]:
-        """A vocabulary without a token for unknown words can do without as long as it meets none."""
+        """Raise DataError if a vocabulary without a token for unknown words meets one."""
         try:
             yield
         except Exception as error:  # the library raises nothing more precise
@@ -297,17 +297,17 @@ class Tokenizer:
     # ---- ids to text
 
     def decode(self, ids: Iterable[int], specials: bool = False) -> str:
-        """The text of the ids; end, mask and other special tokens leave nothing unless `specials`."""
+        """The text of the ids; end, mask and other special tokens are left out unless `specials`."""
         hidden = set() if specials else set(self._specials.values()) - {self.unk_id}
         text: str = self._rust.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
         return text
 
     def lowered(self, text: str) -> str:
-        """What the normaliser (lower case, BERT's cleaning) makes of a text before it is cut into tokens."""
+        """The text after the normaliser (lower case, BERT's cleaning), before it is split into tokens."""
         return self._rust.normalizer.normalize_str(text) if self._rust.normalizer is not None else text
 
     def entry(self, number: int) -> str | None:
-        """What the vocabulary has under a number; None where it has a gap."""
+        """The token with this id; None if the vocabulary has a gap there."""
         token: str | None = self._rust.id_to_token(int(number))
         return token
 
@@ -358,7 +358,7 @@ def _is_byte_level(data: dict[str, Any]) -> bool:
 
 
 def _cuts_at_blanks(data: dict[str, Any]) -> bool:
-    """Whether no token spans a place where a blank follows a non-blank, and nothing else looks across it."""
+    """Whether no token spans a position where a space follows another character, and no rule looks across it."""
     before, normaliser = data.get("pre_tokenizer") or {}, data.get("normalizer") or {}
     if normaliser.get("type") not in (None, "Lowercase", "BertNormalizer"):
         return False
@@ -382,7 +382,7 @@ def _code_points(vocabulary: dict[str, int]) -> npt.NDArray[np.uint32]:
 
 
 def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table), by byte value."""
+    """The printable character for each byte in a byte-level vocabulary (GPT-2's table), by byte value."""
     shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [value for value in range(256) if value not in shown]
     names = {value: chr(value) for value in shown} | {value: chr(256 + i) for i, value in enumerate(hidden)}

@@ -1,12 +1,11 @@
-"""What a tokenizer does not keep, spaces and case, in bits: the other half of an honest bits-per-byte figure.
+"""The cost in bits of whitespace and case, which some tokenizers lose: bits per byte has to include it.
 
-A word or wordpiece tokenizer forgets what stood between two words, and with --lowercase every tokenizer forgets capitals. A
-reader who knows the words still needs (gap, form) for each to have the text back. A small model learnt on the training text says
-how many bits that is:
-- the gap before a word, given what kinds of word stand left and right of it;
+A word or wordpiece tokenizer loses what is between two words, and with --lowercase every tokenizer loses capitals. To restore the
+text from the words, one needs (gap, form) for each. A small model learnt on the training text says how many bits that takes:
+- the gap before a word, given the kinds of the words to its left and right;
 - the form of a word: as the vocabulary has it, Capitalised, UPPER, or anything else, spelled out; given the word and the kind
   of word before it.
-Both are interpolated (Witten–Bell) down to a byte model over all strings, so they are distributions, and nothing is free.
+Both are interpolated (Witten–Bell) down to a byte model over all strings, so they are distributions, and every text has a cost.
 Unknown words are spelled by `ByteNgram` and have no form to pay for.
 """
 
@@ -32,9 +31,9 @@ _SAME, _CAPITAL, _UPPER, _SPELLED = "=", "C", "U", "*"
 
 
 class Unit(NamedTuple):
-    gap: str  # what stands before it and is not in the ids
-    form: str  # as the text has it
-    word: str | None  # as the ids have it; None: unknown
+    gap: str  # the text before it that is not in the ids
+    form: str  # as in the text
+    word: str | None  # as in the vocabulary; None: unknown
 
 
 class Chunk(NamedTuple):
@@ -83,7 +82,7 @@ class InterpolatedModel:
 
 
 class WhitespaceAndCase:
-    """The cost of what one tokenizer loses. `learn` from training texts, then `bits` of any text."""
+    """The cost of the whitespace and case that one tokenizer loses. `learn` from training texts, then `bits` of any text."""
 
     def __init__(self, tokenizer: Tokenizer, saved: dict[str, Any] | None = None):
         self.tokenizer = tokenizer
@@ -107,7 +106,7 @@ class WhitespaceAndCase:
         return {"gaps": self.gaps.as_json(), "forms": self.forms.as_json(), "spelled": self.spelled.words}
 
     def _clear(self) -> None:
-        """Forgets the chunks and what stands between them; they are numbered, so that texts are arrays."""
+        """Forget all chunks and states. They are numbered, so that texts are arrays."""
         self._chunks = [Chunk([], "")]  # the first is the end of a text
         self._numbers: dict[str | None, int] = {None: 0}
         self._after = np.zeros(1 << 10, np.int64)  # the state that a chunk leaves
@@ -118,7 +117,7 @@ class WhitespaceAndCase:
         self._after[0] = self._state(_START, "")  # behind the end of a text the next one begins
 
     def _chunks_of(self, text: str) -> list[str]:
-        # words stay whole either way; where they are forms of their own, what stands beside them belongs to them
+        # words stay whole either way; where a chunk is one form, punctuation beside a word belongs to it
         return self.tokenizer.cut(text) if self.forgets_gaps else chunks(text)
 
     # ---- texts as places: a chunk and the state before it, of which there are few kinds, each met often

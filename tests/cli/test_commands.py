@@ -108,7 +108,8 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
             continue
         recurrent = [] if row["kind"] == "transformer" else ["scheduled-sampling", "regularized"]
         if row["kind"] == "encoder–decoder":
-            assert (row["objectives"], row["tasks"]) == ([], ["translate"])
+            transfer = ["classify", "regress", "pair", "choose", "tag", "span"]
+            assert (row["objectives"], row["tasks"]) == ([], [*transfer, "translate"])
         elif row["causal"]:
             assert row["objectives"] == ["next-token", *recurrent]
             assert "classify" in row["tasks"] and not {"translate", "entity-lm"} & set(row["tasks"])

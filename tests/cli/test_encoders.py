@@ -124,7 +124,7 @@ def test_embed(runs, recipe, tmp_path, capsys):
     code, out, err = call(capsys, "embed", runs[recipe], runs["lines"], "--out", tmp_path / "a.npz")
     loaded = load(runs[recipe])
     assert code == 0 and out == f"{tmp_path / 'a.npz'}: 4 × 20\n"
-    assert "empty texts: 1, the first at" in err and "lines.txt:2; they have rows of zeros" in err
+    assert "empty texts: 1, the first at" in err and "lines.txt:2: they have rows of zeros" in err
     with np.load(tmp_path / "a.npz") as found:
         assert found.files == ["embeddings"] and np.array_equal(found["embeddings"], loaded.encode(LINES))
         assert not found["embeddings"][1].any()

@@ -37,7 +37,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_the_report_stands_alone_and_draws_alignments(folder: Path) -> None:
     page = (folder / "run" / "report.html").read_text()
-    assert "where each token looks" in page and "BLEU" in page and "words of the source" in page
+    assert "attention of each token" in page and "BLEU" in page and "words of the source" in page
     assert "http" not in page.replace("http://www.w3.org", "")
 
 
@@ -137,10 +137,10 @@ def test_bad_input(
         (2, "unknown task", ["THREE", "THREE"], ["--task", "transalte"]),
         (2, "unknown recipe", ["THREE", "THREE"], ["RECIPE=transformer-tny"]),
         (2, "is not for the model lstm", ["THREE", "THREE"], ["RECIPE=lstm-tiny"]),
-        (2, "one file alone", ["THREE"], []),
+        (2, "a single file must be .tsv", ["THREE"], []),
         (2, "unknown key 'task.smoothing'", ["THREE", "THREE"], ["--set", "task.smoothing=0.1"]),
         (2, "batches.kind", ["THREE", "THREE"], ["--set", 'batches.kind="packed"']),
-        (3, "no pair is left", ["EMPTY", "EMPTY"], ["--tokenizer", "byte"]),
+        (3, "no pairs are left", ["EMPTY", "EMPTY"], ["--tokenizer", "byte"]),
         (3, "NOWHERE: no such file", ["NOWHERE", "NOWHERE"], []),
     ],
 )

@@ -141,7 +141,7 @@ def test_score_of_a_file_and_of_standard_input(runs, recipe, tmp_path, capsys, m
 
 @pytest.mark.parametrize("in_memory", [1 << 26, 100])
 def test_a_json_object_is_printed_whole_or_not_at_all(runs, in_memory, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(using, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(using, "MAX_IN_MEMORY", in_memory)
     lines = ["the cat"] * 300  # more than one batch
     (tmp_path / "a.txt").write_text("\n".join(lines))
     code, out, _ = call(capsys, "score", runs["lstm-tiny"], tmp_path / "a.txt", "--json")

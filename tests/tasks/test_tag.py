@@ -143,9 +143,9 @@ def test_pieces_are_about_equally_long():
 
 
 def spots_point_at_words(sentence):
-    assert [sentence.text[a:b] for a, b in sentence.spots] == sentence.words
-    ends = [0, *(end for _, end in sentence.spots)]
-    assert all(begin >= end for (begin, _), end in zip(sentence.spots, ends, strict=False))
+    assert [sentence.text[a:b] for a, b in sentence.word_offsets] == sentence.words
+    ends = [0, *(end for _, end in sentence.word_offsets)]
+    assert all(begin >= end for (begin, _), end in zip(sentence.word_offsets, ends, strict=False))
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=8))
