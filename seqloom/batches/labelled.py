@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
-    """Add the special tokens to texts: ids, segments, the text of each token (−1: a special token), and the start of each text."""
+    """Add special tokens to texts: ids, segments, the text of each token (−1: a special token), and the start of each text."""
     parts, sources, starts = [np.array(frame.before, np.int64)], [np.full(len(frame.before), -1)], []
     for i, text in enumerate(texts):
         if i:
@@ -208,8 +208,8 @@ def with_words(
     found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.ndarray, max_words: int | None
 ) -> Labelled:
     """Add the words: those of an example are one sequence, however many sequences of tokens they are in. max_words: the most
-    words of a sequence, if the same shapes should occur again. Padding has its own sequences, at the last token, which belongs to no
-    word."""
+    words of a sequence, if the same shapes should occur again. Padding has its own sequences, at the last token, which
+    belongs to no word."""
     rows = [row for example in examples for row in example]
     places = [row.places + start for row, start in zip(rows, offsets, strict=False)]
     count = [sum(len(row.label) for row in example) for example in examples]
