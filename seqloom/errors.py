@@ -7,7 +7,7 @@ import re
 import sys
 
 DEBUG = False  # set once by the command line: tracebacks are shown
-LONGEST = 1200  # characters of what is said about a failure
+LONGEST = 1200  # characters of a message
 
 
 class SeqloomError(Exception):
@@ -57,7 +57,7 @@ class BusyError(SeqloomError):
 
 
 class Interrupted(SeqloomError):
-    """SIGTERM or Ctrl-C; the state is saved and the same command with --resume goes on."""
+    """SIGTERM or Ctrl-C; the state is saved, and --resume continues."""
 
     exit_code = 75
 
@@ -75,31 +75,32 @@ def explain(error: BaseException) -> tuple[str, int]:
         line = "out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model"
         return line, OutOfMemory.exit_code
     if isinstance(error, UnicodeEncodeError):
-        line = (
-            f"{error.object[max(error.start - 20, 0) : error.end + 20]!r} holds half of a character: give text in UTF-8"
-        )
+        line = f"{error.object[max(error.start - 20, 0) : error.end + 20]!r} contains an unpaired surrogate: give text in UTF-8"
         return one_line(line), DataError.exit_code
     if is_panic(error):
         line = f"the tokenizer fails on this text ({error}): its tokenizer.json is damaged, or not made for it"
         return one_line(line), ModelError.exit_code
-    if "seqloom.plugins" in sys.modules and (blamed := sys.modules["seqloom.plugins"].blame(error)) is not None:
-        return one_line(blamed), UsageError.exit_code
-    # a bug of ours; it still gets one line and a way to see more
-    return one_line(f"{type(error).__name__}: {error} (this should not happen: --debug shows where)"), 1
+    if (
+        "seqloom.plugins" in sys.modules
+        and (line := sys.modules["seqloom.plugins"].find_plugin_error(error)) is not None
+    ):
+        return one_line(line), UsageError.exit_code
+    # a bug of ours: also one line, and how to see more
+    return one_line(f"{type(error).__name__}: {error} (this is a bug: --debug shows where)"), 1
 
 
 def can_explain(error: BaseException) -> bool:
-    """Not what only leaves the program, such as SystemExit."""
+    """Whether it is an error, and not only an exit of the program, such as SystemExit."""
     return isinstance(error, Exception | KeyboardInterrupt) or is_panic(error)
 
 
 def is_panic(error: BaseException) -> bool:
-    """Of a library written in Rust: no Exception, and of a class that cannot be imported."""
+    """Whether it is a panic of a Rust library: not an Exception, and of a class that cannot be imported."""
     return type(error).__name__ == "PanicException"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Told by name, because torch may not have been imported."""
+    """Compared by name, because torch may not have been imported."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -107,18 +108,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-# what a terminal obeys instead of showing: control characters, changes of direction; and halves of characters, which it refuses
+# what a terminal executes instead of showing: control characters, changes of direction; and unpaired surrogates
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Text from a file as a person may see it: what a terminal would obey is written out (\\x1b); line ends and tabs stay."""
+    """Text from a file, safe to print: control characters are escaped (\\x1b); line ends and tabs stay."""
     return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(message: str) -> str:
     line = printable(" ".join(message.split()))
-    if len(line) > LONGEST:  # it quotes a file with much to quote; what to do stands at its end
+    if len(line) > LONGEST:  # it quotes a long text; what to do is at its end
         line = f"{line[: LONGEST - 300]} … {line[-300:]}"
     return line
 

@@ -1,4 +1,4 @@
-"""Code of the user's own: one Python file, named on the command line, never found through a run folder.
+"""The user's own code: one Python file, named on the command line and never taken from a run folder.
 
 A run remembers the file's name and SHA-256, and is loaded only beside a file with that hash.
 """
@@ -29,8 +29,8 @@ class Plugin:
         self.sha256 = hashlib.sha256(source).hexdigest()
         self.module = ModuleType(f"seqloom_plugin_{self.sha256[:16]}")
         self.module.__file__ = str(path)
-        sys.modules[self.module.__name__] = self.module  # where Python looks up what a class of it refers to
-        with self.blamed():
+        sys.modules[self.module.__name__] = self.module  # where Python looks up names that its classes refer to
+        with self.explain_errors():
             exec(compile(source, str(path), "exec"), self.module.__dict__)
 
     def find_class(self, name: str) -> Callable[..., Any]:
@@ -41,25 +41,25 @@ class Plugin:
         return found
 
     def recipe(self, name: str) -> dict[str, Any] | None:
-        """What the function of that name returns; None if there is none."""
+        """What the function with this name returns; None if there is no such function."""
         function = getattr(self.module, name, None)
         if not inspect.isfunction(function):
             return None
-        with self.blamed():
+        with self.explain_errors():
             values = function()
         if not isinstance(values, dict):
             raise UsageError(self.at(function, f"{name}() must return a dict of recipe values, not {values!r:.60}"))
         return {"name": name} | values
 
     def at(self, function: Callable[..., Any], message: str) -> str:
-        """The message, with the place of a function in front of it."""
+        """The message, after the place of a function."""
         code = getattr(inspect.unwrap(function), "__code__", None)
         where = f":{code.co_firstlineno}" if code is not None and code.co_filename == str(self.path) else ""
         return f"{self.path}{where}: {message}"
 
     @contextmanager
-    def blamed(self, called: Callable[..., Any] | None = None) -> Iterator[None]:
-        """An error that comes out of the file, or of a wrong call of `called`, becomes one line with its place there."""
+    def explain_errors(self, called: Callable[..., Any] | None = None) -> Iterator[None]:
+        """Turn an error in the file, or in a wrong call of `called`, into one line with its place."""
         try:
             yield
         except SeqloomError:
@@ -85,24 +85,24 @@ def open_plugin(path: str | Path | Plugin | None) -> Plugin | None:
 
 
 def record(plugin: Plugin) -> dict[str, str]:
-    """What a run remembers."""
+    """What a run records about its plugin."""
     return {"file": plugin.path.name, "sha256": plugin.sha256}
 
 
 def check_recorded(folder: Path, recorded: Any, plugin: Plugin | None) -> None:
-    """Of a run whose model is made of a plugin's code."""
+    """Raise ModelError unless this is the plugin that the run was trained with."""
     known = recorded if isinstance(recorded, dict) else {}
     name = str(known.get("file", "(not recorded)"))
     if plugin is None:
         raise ModelError(
-            f"{folder} is made of code of your own: give its file {name} with --plugin (a run folder holds no code)"
+            f"{folder} uses your own code: give its file {name} with --plugin (a run folder contains no code)"
         )
     if plugin.sha256 != known.get("sha256"):
         raise ModelError(
-            f"{plugin.path} is not the {name} that {folder} was trained with (their SHA-256 differ): restore that one"
+            f"{plugin.path} is not the {name} that {folder} was trained with (their SHA-256 differ): restore the original file"
         )
 
 
-def blame(error: BaseException) -> str | None:
-    """One line about an error that came out of a plugin, whichever was opened; None if it did not."""
+def find_plugin_error(error: BaseException) -> str | None:
+    """One line about an error in any opened plugin; None if it is not from one."""
     return next((line for plugin in OPENED if (line := plugin.explain(error)) is not None), None)

@@ -1,4 +1,4 @@
-"""Progress on standard error: a bar when a person watches, plain lines otherwise, silence with --quiet."""
+"""Progress on standard error: a bar on a terminal, plain lines otherwise, nothing with --quiet."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _BAR_EVERY = 0.1
 
 
 def say(text: str) -> None:
-    """One line to the person at the terminal, never to standard output: that belongs to results."""
+    """Print one line on standard error; standard output is for results."""
     if not QUIET:
         print(printable(text), file=sys.stderr, flush=True)
 
@@ -41,7 +41,7 @@ class Progress:
         self.done, self.first = done, done
         self.note = ""
         self.changed = False
-        self.drawn = False  # a bar stands on the line, which has no end yet
+        self.drawn = False  # a bar is on the line, which has not ended yet
         self.start = self.shown = time.monotonic()
         # NO_COLOR asks for no escape codes; the bar is drawn with them
         self.live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")

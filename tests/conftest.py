@@ -100,7 +100,7 @@ SLOW = (
     "test_weights.py",
     "text/test_sentences.py",
     "tokens/test_long_words.py",
-    "tokens/test_surface.py",
+    "tokens/test_whitespace_and_case.py",
     "tokens/test_tokenizer.py",
     "training/test_average.py",
     "training/test_checkpoint.py",

@@ -1,6 +1,6 @@
-"""Labelled texts as numbers, and the batches of an epoch.
+"""Labelled texts as token ids, and the batches of an epoch.
 
-How a text is put into a sequence follows from the model that reads it:
+The model decides which special tokens are around a text:
 
     both directions     [CLS] a [SEP]    [CLS] a [SEP] b [SEP]         (Devlin et al., 2018)
     without segments    [CLS] a [SEP]    [CLS] a [SEP] [SEP] b [SEP]   (Liu et al., 2019)
@@ -21,10 +21,10 @@ import torch
 
 from seqloom.batch import IGNORE, Backbone, Labelled, Ragged, Words
 from seqloom.batches.plan import generator
-from seqloom.tokens.spelling import PAD, spelling_table, spelt
+from seqloom.tokens.spelling import PAD, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
-STEP = 256  # tokens of batches are filled up to a multiple of it where shapes should come again
+STEP = 256  # tokens of a batch are padded to a multiple of it where the same shapes should occur again
 STEP_WORDS = 256
 STEP_SEQUENCES = 8
 
@@ -32,15 +32,15 @@ Ids = np.ndarray
 
 
 class Frame(NamedTuple):
-    """What stands around texts: before the first, between two, behind the last."""
+    """The special tokens of a sequence: before the first text, between two, after the last."""
 
     before: tuple[int, ...]
     between: tuple[int, ...]
     after: tuple[int, ...]
-    segments: bool  # whether the second text is told from the first by its segment
-    limit: int | None  # tokens in all that the model reads
+    segments: bool  # whether the second text has its own segment id
+    limit: int | None  # the most tokens that the model reads
     spelling: np.ndarray | None = None  # (V, C) of a model that reads characters, where words may be unknown
-    backward: bool = False  # it reads each text from its end
+    backward: bool = False  # it reads each text from right to left
 
     @classmethod
     def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int, backward: bool = False) -> "Frame":
@@ -54,7 +54,7 @@ class Frame(NamedTuple):
         return cls(*around, backbone.segment_kind == "texts", limit, table, backward and backbone.causal)
 
     def room(self, texts: int) -> int | None:
-        """Tokens that are left for so many texts together."""
+        """The most tokens of this many texts together."""
         around = len(self.before) + len(self.after) + (texts - 1) * len(self.between)
         return None if self.limit is None else max(self.limit - around, 0)
 
@@ -73,8 +73,8 @@ class Row(NamedTuple):
     )
 
 
-def framed(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
-    """Texts in their frame: ids, segments, which text each token is of (−1: none, a special token), and where each begins."""
+def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
+    """Add special tokens to texts: ids, segments, the text of each token (−1: a special token), and the start of each text."""
     parts, sources, starts = [np.array(frame.before, np.int64)], [np.full(len(frame.before), -1)], []
     for i, text in enumerate(texts):
         if i:
@@ -95,18 +95,18 @@ def framed(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndar
 def spelling_of(
     ids: Ids, texts: Sequence[tuple[Ids, Sequence[str]]], tokenizer: Tokenizer, frame: Frame
 ) -> np.ndarray | None:
-    """The characters of a sequence, where they are read. texts: the tokens of each that are in it, and its unknown words, of
-    which those at its end may have been cut off."""
+    """The characters of a sequence, for models that read them. texts: the tokens of each that are in the sequence, and its
+    unknown words, of which the last ones may be cut off."""
     if frame.spelling is None:
         return None
-    strange = [list(words)[: int((kept == tokenizer.unk_id).sum())] for kept, words in texts]
-    unknown = [word for words in strange for word in (words[::-1] if frame.backward else words)]
-    return spelt(ids, unknown, tokenizer, frame.spelling)
+    spelled = [list(words)[: int((kept == tokenizer.unk_id).sum())] for kept, words in texts]
+    unknown = [word for words in spelled for word in (words[::-1] if frame.backward else words)]
+    return spell_text(ids, unknown, tokenizer, frame.spelling)
 
 
-def shortened(texts: Sequence[Ids], room: int | None) -> list[Ids]:
-    """Texts that fit together: where they are too long the longest gives way at its end, token by token, as `tokenizers` has it
-    for others: what cannot be shared out equally is kept by the longest, of equal ones by the last."""
+def truncate(texts: Sequence[Ids], room: int | None) -> list[Ids]:
+    """Truncate texts so that they fit together: always the longest loses its last token, as in `tokenizers` ("longest first").
+    The remainder stays with the longest, of equal ones with the last."""
     sizes = [len(text) for text in texts]
     if room is None or sum(sizes) <= room:
         return list(texts)
@@ -120,7 +120,7 @@ def shortened(texts: Sequence[Ids], room: int | None) -> list[Ids]:
 
 
 class Examples:
-    """What is learnt from or told about, held in memory: the sequences of each example, one as a rule."""
+    """Labelled examples in memory: the sequences of each, usually one."""
 
     def __init__(self, rows: list[list[Row]], words: int, size: int):
         self.rows, self.words, self.bytes = rows, words, size
@@ -130,7 +130,7 @@ class Examples:
 
     @property
     def num_tokens(self) -> int:
-        """Of the texts, as a budget counts them."""
+        """Tokens of the texts, as a budget counts them."""
         return max(sum(int(row.own.sum()) for rows in self.rows for row in rows), 1)
 
     @property
@@ -144,51 +144,62 @@ class Examples:
 
 
 def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None, max_words: int | None = None) -> Labelled:
-    """Examples in one row. max_len: where shapes should come again, the longest sequence of all; tokens, words and sequences
-    are then filled up. max_words: the same of the words of an example, where words have labels."""
+    """Examples in one batch. max_len: the longest sequence of all, if the same shapes should occur again; tokens, words and
+    sequences are then padded. max_words: the same for the words of an example, if words have labels."""
     rows = [row for example in examples for row in example]
     sizes = np.array([len(row.ids) for row in rows])
     total, longest = int(sizes.sum()), max_len or -(-int(sizes.max()) // 8) * 8
-    filler = -total % STEP if max_len else 0
-    cuts = np.full(-(-filler // longest), longest)
-    if filler:
-        cuts[-1] = filler - longest * (len(cuts) - 1)
-    count = len(rows) + len(cuts)
-    empty = -count % STEP_SEQUENCES if max_len else 0
-    lengths = np.concatenate((sizes, cuts, np.zeros(empty, np.int64))).astype(np.int64)
+    padding = -total % STEP if max_len else 0
+    lengths = padded_lengths(sizes, padding, longest, max_len is not None)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     owner = np.repeat(np.arange(len(lengths)), lengths)
-
-    def joined(parts: list[np.ndarray], value: Any) -> np.ndarray:
-        return np.concatenate([*parts, np.full(filler, value, parts[0].dtype)])
-
-    ids = joined([row.ids for row in rows], 0)
-    segments = None
-    if any(row.segments is not None for row in rows):
-        none = [np.zeros(len(row.ids), np.int64) if row.segments is None else row.segments for row in rows]
-        segments = torch.from_numpy(joined(none, 0))
-    chars = None
-    if rows[0].chars is not None:
-        letters = [row.chars for row in rows if row.chars is not None]
-        nothing = np.full((filler, letters[0].shape[1]), PAD, letters[0].dtype)
-        chars = torch.from_numpy(np.concatenate([*letters, nothing]))
-    own, real = joined([row.own for row in rows], False), np.arange(len(ids)) < total
+    ids = pad([row.ids for row in rows], padding, 0)
+    own, real = pad([row.own for row in rows], padding, False), np.arange(len(ids)) < total
     example = np.repeat(np.arange(len(examples)), [len(each) for each in examples])
     groups = np.concatenate((example, np.full(len(lengths) - len(rows), len(examples))))
     batch = Ragged(
         torch.from_numpy(ids), torch.from_numpy(np.arange(len(ids)) - offsets[owner]), torch.from_numpy(owner),
-        torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments, chars=chars,
+        torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments_of(rows, padding),
+        chars=characters_of(rows, padding),
     )  # fmt: skip
     found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
     if rows[0].places is not None:
         return with_words(found, examples, offsets, max_words or (max_len and 1 << 30))
     labels = np.stack([row.label for row in rows])
-    if labels.ndim == 2:  # places in a sequence are places in the row
+    if labels.ndim == 2:  # positions in a sequence become positions in the batch
         labels = labels + offsets[: len(rows), None]
-    return found._replace(labels=torch.from_numpy(filled_up(labels, len(lengths) - len(rows))))
+    return found._replace(labels=torch.from_numpy(pad_labels(labels, len(lengths) - len(rows))))
 
 
-def filled_up(labels: np.ndarray, more: int) -> np.ndarray:
+def padded_lengths(sizes: np.ndarray, padding: int, longest: int, fixed: bool) -> np.ndarray:
+    """The lengths of all sequences: the examples', then those of padding, then empty ones up to a multiple of STEP_SEQUENCES."""
+    fill = np.full(-(-padding // longest), longest)
+    if padding:
+        fill[-1] = padding - longest * (len(fill) - 1)
+    empty = -(len(sizes) + len(fill)) % STEP_SEQUENCES if fixed else 0
+    return np.concatenate((sizes, fill, np.zeros(empty, np.int64))).astype(np.int64)
+
+
+def pad(parts: list[np.ndarray], padding: int, value: Any) -> np.ndarray:
+    return np.concatenate([*parts, np.full(padding, value, parts[0].dtype)])
+
+
+def segments_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
+    if all(row.segments is None for row in rows):
+        return None
+    parts = [np.zeros(len(row.ids), np.int64) if row.segments is None else row.segments for row in rows]
+    return torch.from_numpy(pad(parts, padding, 0))
+
+
+def characters_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
+    if rows[0].chars is None:
+        return None
+    letters = [row.chars for row in rows if row.chars is not None]
+    nothing = np.full((padding, letters[0].shape[1]), PAD, letters[0].dtype)
+    return torch.from_numpy(np.concatenate([*letters, nothing]))
+
+
+def pad_labels(labels: np.ndarray, more: int) -> np.ndarray:
     nothing = np.nan if labels.dtype.kind == "f" else IGNORE
     return np.concatenate((labels, np.full((more, *labels.shape[1:]), nothing, labels.dtype)))
 
@@ -196,9 +207,9 @@ def filled_up(labels: np.ndarray, more: int) -> np.ndarray:
 def with_words(
     found: Labelled, examples: Sequence[Sequence[Row]], offsets: np.ndarray, max_words: int | None
 ) -> Labelled:
-    """The words of an example are one sequence of words, however many sequences of tokens they are in. max_words: where shapes
-    should come again, the most that a sequence may have. Filler is in sequences of its own, at the last token, which is no
-    word's."""
+    """Add the words: those of an example are one sequence, however many sequences of tokens they are in. max_words: the most
+    words of a sequence, if the same shapes should occur again. Padding has its own sequences, at the last token, which
+    belongs to no word."""
     rows = [row for example in examples for row in example]
     places = [row.places + start for row, start in zip(rows, offsets, strict=False)]
     count = [sum(len(row.label) for row in example) for example in examples]
@@ -213,7 +224,7 @@ def with_words(
     words = Words(
         torch.from_numpy(np.repeat(np.arange(len(count)), count)), torch.from_numpy(borders.astype(np.int32)), longest
     )
-    labels = filled_up(np.concatenate([row.label for row in rows]), more)
+    labels = pad_labels(np.concatenate([row.label for row in rows]), more)
     last = offsets[-1] - 1
     spots = np.concatenate([*places, np.tile([[last, last + 1]], (more, 1))])
     return found._replace(labels=torch.from_numpy(labels), places=torch.from_numpy(spots), words=words)
@@ -231,7 +242,7 @@ class LabelledPlan:
 
 
 class LabelledBatches:
-    """So many examples a batch, in an order that is a function of (seed, epoch). fixed: shapes come again."""
+    """`size` examples per batch, in an order that is a function of (seed, epoch). fixed: the same shapes occur again."""
 
     rows = usual = 0
 

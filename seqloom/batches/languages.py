@@ -1,11 +1,11 @@
-"""Several texts of one tokenizer, a language each, read in smoothed shares.
+"""Several texts with one tokenizer, one per language, sampled with smoothed shares.
 
 A language with n training tokens is read in proportion to n^α (Lample & Conneau, 2019, arXiv 1901.07291; α there is 0.5, 0.7
 in multilingual BERT, 0.3 in XLM-R): with α = 1 as often as it is there, with less of it small languages more often and large
 ones less. An epoch is as many tokens as all languages have.
 
 Every batch is of one language. So the plan of each language stays what it is without the others, full grids and short
-passages included, and a batch can be told its language as a whole; shares hold over the batches of an epoch. How many
+passages included, and a whole batch has one language embedding; the shares hold over the batches of an epoch. How many
 batches a language has in an epoch is not left to chance: it is read on from where the epoch before has left it, and begun
 again only when all of it was read. Which batch is of which language is drawn from (seed, epoch).
 """
@@ -68,14 +68,14 @@ class Mixed:
 
     def plan(self, seed: int, epoch: int) -> MixedPlan:
         spots = [
-            between(each, derive_seed(seed, number), epoch * often, (epoch + 1) * often)
+            batches_between(each, derive_seed(seed, number), epoch * often, (epoch + 1) * often)
             for number, (each, often) in enumerate(zip(self.batches, self.passes.tolist(), strict=True))
         ]
         return MixedPlan(spots, generator(seed, epoch))
 
 
-def between(batches: Batches, seed: int, begin: float, end: float) -> list[Spot]:
-    """What is read from one place to another, both counted in passes through the text."""
+def batches_between(batches: Batches, seed: int, begin: float, end: float) -> list[Spot]:
+    """The batches from one position to another, both counted in passes through the text."""
     found = []
     for number in range(int(begin), int(np.ceil(end))):
         plan = batches.plan(seed, number)
@@ -84,8 +84,8 @@ def between(batches: Batches, seed: int, begin: float, end: float) -> list[Spot]
     return found
 
 
-class Told:
-    """Passages that say which language they are in: a segment is a language (XLM)."""
+class WithLanguage:
+    """Passages with their language as segment ids (XLM)."""
 
     rows = usual = 0
 
@@ -93,10 +93,10 @@ class Told:
         self.under, self.split, self.language = under, under.split, language
 
     def plan(self, seed: int, epoch: int) -> Plan:
-        return ToldPlan(self.under.plan(seed, epoch), self.language)
+        return WithLanguagePlan(self.under.plan(seed, epoch), self.language)
 
 
-class ToldPlan:
+class WithLanguagePlan:
     def __init__(self, under: Plan, language: int):
         self.under, self.language = under, language
 

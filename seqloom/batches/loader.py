@@ -23,9 +23,9 @@ class Cursor(NamedTuple):
 class Item(NamedTuple):
     example: Any
     sizes: Sizes
-    fresh: bool  # the first batch of an epoch: a carried state starts anew
+    fresh: bool  # the first batch of an epoch: a carried state is reset
     next: Cursor
-    length: float = 1.0  # as a share of the usual one, where it varies
+    length: float = 1.0  # relative to the usual one, where it varies
 
 
 class Loader:
@@ -39,7 +39,7 @@ class Loader:
             plan = self.batches.plan(self.seed, epoch)
             if len(plan) < self.world:
                 raise UsageError(
-                    f"the corpus has {len(plan)} batches an epoch, fewer than {self.world} ranks: lower the batch"
+                    f"the corpus has {len(plan)} batches per epoch, fewer than {self.world} ranks: make the batches smaller"
                 )
             self._plans = {e: p for e, p in self._plans.items() if e == epoch - 1} | {epoch: plan}
         return self._plans[epoch]

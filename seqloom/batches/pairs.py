@@ -1,6 +1,6 @@
-"""Aligned texts as numbers, and the batches of an epoch.
+"""Aligned texts as token ids, and the batches of an epoch.
 
-Pairs of about equal length stand together, so that a grid of them has few empty cells; a batch has at most `budget` tokens
+Pairs of about equal length are in the same batch, so that a grid of them has few empty cells; a batch has at most `budget` tokens
 on either side. Which pairs are in which batch is a function of (pairs, seed, epoch) and nothing else.
 
 Numbers are held in memory, two or four bytes a token: a million pairs of fifty tokens a side take 200 to 400 MB.
@@ -62,7 +62,7 @@ class EncodedPairs:
 def encode_pairs(
     pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str, start_id: int | None = None
 ) -> EncodedPairs:
-    """Tokenises; pairs with an empty side, or longer than `longest` tokens, are left out, counted and said."""
+    """Tokenize pairs. Those with an empty side, or longer than `longest` tokens, are left out and reported."""
     dtype = storage_type(tokenizer.vocab_size)
     parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     words = size = 0
@@ -88,13 +88,13 @@ def encode_pairs(
     for why, places in left_out.items():
         say(f"{name}: {len(places):,} pairs with {why} left out (first: {', '.join(places[:3])})")
     if not parts[0]:
-        raise DataError(f"{name}: no pair is left to read: check the files, or raise batches.length")
+        raise DataError(f"{name}: no pairs are left: check the files, or raise batches.length")
     sides = [Side(np.concatenate(part), np.concatenate(([0], np.cumsum([len(row) for row in part])))) for part in parts]
     return EncodedPairs(sides[0], sides[1], words, size, tokenizer.end_id, start_id)
 
 
-def gathered(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows `index` end to end, and their lengths."""
+def take_rows(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows `index`, concatenated, and their lengths."""
     lengths = side.lengths[index]
     starts = np.repeat(side.offsets[:-1][index] - np.concatenate(([0], np.cumsum(lengths[:-1]))), lengths)
     return side.ids[starts + np.arange(lengths.sum())].astype(np.int64), lengths
@@ -106,7 +106,7 @@ def with_end(row: np.ndarray, lengths: np.ndarray, end_id: int, before: bool) ->
     return np.insert(row, borders[:-1] if before else borders[1:], end_id)
 
 
-def laid(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
+def to_ragged(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(row)) - offsets[owner]
@@ -114,8 +114,8 @@ def laid(row: np.ndarray, lengths: np.ndarray, max_len: int) -> Ragged:
     return Ragged(ids, places, owners, torch.from_numpy(offsets.astype(np.int32)), max_len)
 
 
-def rounded(length: int) -> int:
-    """Up to a multiple of 8: batches of one size come again."""
+def round_up(length: int) -> int:
+    """Round up to a multiple of 8, so that the same shapes occur again."""
     return -(-length // 8) * 8
 
 
@@ -144,15 +144,15 @@ class Fixed(NamedTuple):
 
 def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = None) -> Pair:
     """Sources end with the end token; targets are read from it on and predicted up to it."""
-    source, source_lengths = gathered(pairs.source, index)
-    target, target_lengths = gathered(pairs.target, index)
+    source, source_lengths = take_rows(pairs.source, index)
+    target, target_lengths = take_rows(pairs.target, index)
     source = with_end(source, source_lengths, pairs.end_id, before=False)
     read = with_end(target, target_lengths, pairs.start_id, before=True)
     following = with_end(target, target_lengths, pairs.end_id, before=False)
     source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
     cuts = None if fixed is None else fixed.cuts(len(index), len(source), len(read))
     if fixed is None or cuts is None:
-        longest = [rounded(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
+        longest = [round_up(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
     else:
         longest = [fixed.max_len] * 2
         source, read = (np.pad(row, (0, int(cut.sum()))) for row, cut in zip((source, read), cuts, strict=True))
@@ -161,7 +161,9 @@ def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = Non
             np.concatenate(part) for part in zip((source_lengths, target_lengths), cuts, strict=True)
         )
     return Pair(
-        laid(source, source_lengths, longest[0]), laid(read, target_lengths, longest[1]), torch.from_numpy(following)
+        to_ragged(source, source_lengths, longest[0]),
+        to_ragged(read, target_lengths, longest[1]),
+        torch.from_numpy(following),
     )
 
 
@@ -203,10 +205,10 @@ class PairBatches:
     def plan(self, seed: int, epoch: int) -> Plan:
         rng = generator(seed, epoch)
         order = rng.permutation(len(self.pairs))
-        rows = self.grids(order) if self.shapes == "grid" else self.alike(order)
+        rows = self.grids(order) if self.shapes == "grid" else self.by_length(order)
         return PairPlan(self.pairs, rows, rng)
 
-    def alike(self, order: np.ndarray) -> list[tuple[np.ndarray, Fixed | None]]:
+    def by_length(self, order: np.ndarray) -> list[tuple[np.ndarray, Fixed | None]]:
         order = order[np.lexsort((self.sizes[0][order], self.sizes[1][order]))]
         spare = (
             -(-self.budget // self.max_len) if self.shapes == "row" else 0

@@ -1,4 +1,4 @@
-"""Text for models that read in both directions: sequences with their special tokens, alone or as pairs of parts.
+"""Text for bidirectional models: sequences with their special tokens, single or as pairs of segments.
 
     single    [CLS] x [SEP]            a piece of one document (RoBERTa's DOC-SENTENCES)
     next      [CLS] a [SEP] b [SEP]    half of the time b follows a in its document, else it is the end of another passage, of
@@ -6,8 +6,8 @@
     order     [CLS] a [SEP] b [SEP]    b follows a, or half of the time a and b have changed places (ALBERT)
 
 Both parts of a pair are whole sentences; what is none (the rest of a text that breaks off, a sentence longer than the room,
-one that has no other beside it) is read by the first form. Nothing but the words should tell how a pair was made. So strange
-second parts are exchanged between two passages whose second parts are about as long and begin and end with the same kinds of
+one that has no other beside it) is read by the first form. Only the words should show how a pair was made. So random
+next sentences are exchanged between two passages whose second parts are about as long and begin and end with the same kinds of
 tokens, both or neither of the two, and cut never; and passages are filled from the start of a document or from its end, by
 chance: a sentence that did not fit into a passage begins the next one and is longer than others. Of pairs whose order is
 asked for, as many have the longer part first as have it second, and so of kinds of tokens. A passage that would tip this, or
@@ -89,7 +89,7 @@ def passage(
     starts, lengths = rows.starts.ravel(), rows.lengths.ravel()
     ids = np.full(total + filler, marks.separator, np.int64)
     ids[offsets[:-1]] = marks.first
-    # a part stands behind the special token before it
+    # a part comes after its special token
     begin = np.stack((offsets[:-1] + 1, offsets[:-1] + 2 + rows.lengths[:, 0]), axis=1).ravel()
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     spots = np.repeat(begin, lengths) + within
@@ -173,7 +173,9 @@ class Passages:
         self.max_len, self.short, self.epochs = max_len, short, epochs
         self.least = 3 if form == "single" else 5  # special tokens, and a token a part
         if max_len < self.least:
-            raise UsageError(f"batches.length {max_len}: passages have special tokens and text: at least {self.least}")
+            raise UsageError(
+                f"batches.length {max_len}: a passage has special tokens and text, so it needs at least {self.least}"
+            )
         if form != "single":
             self.find_sentences()
 
@@ -189,13 +191,13 @@ class Passages:
         self.first = np.concatenate(([0], np.cumsum(counts)))  # of each document
         if not (counts >= 2).any():
             raise DataError(
-                f"no document has two sentences, which {kind} prediction needs: a document is a whole text, several "
-                f"sentences in a line or between blank lines (prepare --documents), or use the objective masked"
+                f"no document has two sentences, which {kind} prediction needs: prepare whole texts as documents, "
+                f"with several sentences on a line or between blank lines (prepare --documents), or use the objective masked"
             )
         if self.form == "next" and split.num_documents < 2:
             raise DataError(
-                "next sentence prediction takes half of its second sentences from other documents, and there is one document "
-                "only: tell documents apart (prepare --documents line or blank), or use the objective masked"
+                "next sentence prediction takes half of its second sentences from other documents, but there is only one "
+                "document: split it (prepare --documents line or blank), or use the objective masked"
             )
 
     def plan(self, seed: int, epoch: int) -> Plan:
@@ -220,7 +222,7 @@ class Passages:
         return rows.take(rng.permutation(len(rows.labels)))
 
     def singles(self, documents: np.ndarray, max_len: int, rng: np.random.Generator) -> Rows:
-        offsets = self.split.offsets  # without the end token, which the separator stands for
+        offsets = self.split.offsets  # without the end token, which the separator replaces
         return one_part(offsets[documents], offsets[documents + 1] - 1, max_len, rng)
 
     def spans(self, document: int, room: int, rng: np.random.Generator) -> list[tuple[int, int, int, int]]:
@@ -256,13 +258,13 @@ class Passages:
         other = rng.random(len(table)) < 0.5
         two = lengths[:, 1] > 0
         if self.form == "order":
-            two[two] = balanced(lengths[two], self.surfaces(starts[two], lengths[two]), max_len // CELLS, rng)
+            two[two] = select_balanced(lengths[two], self.edge_kinds(starts[two], lengths[two]), max_len // CELLS, rng)
             other &= two
             starts[other], lengths[other] = starts[other][:, ::-1], lengths[other][:, ::-1]
         else:
             index = np.flatnonzero(two)
-            surfaces = self.surfaces(starts[index, 1], lengths[index, 1])
-            partner = partners(document[index], lengths[index], surfaces, room, rng)
+            edge_kinds = self.edge_kinds(starts[index, 1], lengths[index, 1])
+            partner = find_partners(document[index], lengths[index], edge_kinds, room, rng)
             one, index = index[partner >= 0], index[partner[partner >= 0]]
             two = np.isin(np.arange(len(table)), one)
             other &= two
@@ -273,7 +275,7 @@ class Passages:
         rows = Rows(starts[two], lengths[two], np.where(other, OTHER, FOLLOWS)[two])
         return Rows(*(np.concatenate(part) for part in zip(rows, rest, strict=True)))
 
-    def surfaces(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def edge_kinds(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """What kinds of tokens parts begin and end with, as one number."""
         places = np.stack((starts, starts + lengths - 1)).reshape(2, -1)
         begin, end = (self.marks.kinds[self.split.read_many(row, np.ones_like(row))] for row in places)
@@ -295,10 +297,10 @@ def one_part(starts: np.ndarray, ends: np.ndarray, max_len: int, rng: np.random.
     )
 
 
-def balanced(lengths: np.ndarray, surfaces: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
+def select_balanced(lengths: np.ndarray, edge_kinds: np.ndarray, width: int, rng: np.random.Generator) -> np.ndarray:
     """Which passages to keep so that of two parts that look different each is as often the first as the second. lengths and
-    surfaces: (P, 2); width: of what is taken for one length."""
-    codes = surfaces * (int(lengths.max(initial=0)) + 1) + lengths // max(width, 1)
+    edge_kinds: (P, 2); width: lengths within it count as equal."""
+    codes = edge_kinds * (int(lengths.max(initial=0)) + 1) + lengths // max(width, 1)
     sides = np.sign(codes[:, 0] - codes[:, 1])
     sides = np.where(sides == 0, np.sign(lengths[:, 0] - lengths[:, 1]), sides)
     _, cell = np.unique(np.sort(codes, axis=1), axis=0, return_inverse=True)
@@ -314,17 +316,17 @@ def balanced(lengths: np.ndarray, surfaces: np.ndarray, width: int, rng: np.rand
     return keep
 
 
-def partners(
-    documents: np.ndarray, lengths: np.ndarray, surfaces: np.ndarray, room: int, rng: np.random.Generator
+def find_partners(
+    documents: np.ndarray, lengths: np.ndarray, edge_kinds: np.ndarray, room: int, rng: np.random.Generator
 ) -> np.ndarray:
     """For each passage another one, of another document, with a second part that looks alike, so that both may exchange theirs.
-    lengths: (P, 2); surfaces: (P,) of second parts. −1 where none was found."""
+    lengths: (P, 2); edge_kinds: (P,) of second parts. −1 if there is none."""
     found = np.full(len(documents), -1)
     left = np.arange(len(documents))
     for width in WIDTHS:
-        order = left[np.lexsort((lengths[left, 1] + rng.random(len(left)) * width, surfaces[left]))]
+        order = left[np.lexsort((lengths[left, 1] + rng.random(len(left)) * width, edge_kinds[left]))]
         one, two = order[0 : len(order) - 1 : 2], order[1::2]
-        fits = (documents[one] != documents[two]) & (surfaces[one] == surfaces[two])
+        fits = (documents[one] != documents[two]) & (edge_kinds[one] == edge_kinds[two])
         fits &= np.abs(lengths[one, 1] - lengths[two, 1]) < width
         fits &= (lengths[one, 0] + lengths[two, 1] <= room) & (lengths[two, 0] + lengths[one, 1] <= room)
         one, two = one[fits], two[fits]

@@ -4,8 +4,8 @@ So batch i is known without replaying the ones before it: resuming is instant, a
 change what is read. Two ways to cut a corpus into batches:
 
     Packed    documents in random order, laid end to end into batches of exactly `budget` tokens; no sequence is longer
-              than max_len. Batches are filled to the last token: the document at the border is cut there and goes on in
-              the next one. Sequences of exactly max_len are put together, so that their batches are full grids.
+              than max_len. Batches are filled to the last token: the document at the border is cut and continues in the
+              next one. Sequences of exactly max_len are put together, so that their batches are full grids.
     Streams   documents in random order, laid end to end and cut into N parallel streams; each batch continues all of
               them by L tokens, so that a recurrent state can be carried (truncated back-propagation through time).
               L may vary from batch to batch, so that no place in the text is always far from a border. With `reset` a
@@ -41,8 +41,8 @@ class Corpus(Protocol):
 
 
 def portions(sizes: Sequence[np.ndarray], most: Sequence[int], rows: int | None = None) -> Iterator[slice]:
-    """Cuts a row of sequences into stretches, as long as may be: of at most `most` tokens by each of their sizes, of at most
-    `rows` sequences; of one at least."""
+    """Divide consecutive sequences into portions as large as possible: at most `most` tokens by each of the sizes, at most `rows`
+    sequences, at least one sequence."""
     ends = [np.concatenate(([0], np.cumsum(size))) for size in sizes]
     begin, count = 0, len(sizes[0])
     while begin < count:
@@ -63,7 +63,7 @@ class Plan(Protocol):
 
 
 class Batches(Protocol):
-    rows: int  # sequences that go on from batch to batch, each with a state; 0: every batch stands for itself
+    rows: int  # sequences that continue from batch to batch, each with a state; 0: batches are independent
     usual: int  # where the length varies from batch to batch, the usual one; 0: it does not vary
 
     def plan(self, seed: int, epoch: int) -> Plan: ...
@@ -86,8 +86,8 @@ def excerpt(split: Corpus, pieces: Pieces, max_len: int, num_sequences: int = 0,
     inputs[first[1:] - 1] = False
     targets[first[:-1]] = False
     ids, following = both[inputs], both[targets]
-    spelt = split.characters_of(pieces.starts - 1, lengths + 1, both)
-    chars = None if spelt is None else torch.from_numpy(np.pad(spelt[inputs], ((0, filler), (0, 0))))
+    characters = split.characters_of(pieces.starts - 1, lengths + 1, both)
+    chars = None if characters is None else torch.from_numpy(np.pad(characters[inputs], ((0, filler), (0, 0))))
     if filler:
         cuts = np.full(-(-filler // max_len), max_len)
         cuts[-1] = filler - max_len * (len(cuts) - 1)
@@ -179,8 +179,8 @@ HALVED = 0.05  # the share of batches that have half the length
 SHAPES = 4  # steps to which the shapes of streams are rounded up where documents are sequences of their own
 
 
-def varied(rng: np.random.Generator, length: int, total: int) -> np.ndarray:
-    """Where the batches of an epoch end in streams of `total` tokens, 0 before them: lengths around `length`, seldom
+def draw_borders(rng: np.random.Generator, length: int, total: int) -> np.ndarray:
+    """Where the batches of an epoch end in streams of `total` tokens, 0 before them: lengths around `length`, rarely
     around half of it (Merity et al., 2017, arXiv 1708.02182). The last one is cut, or left out if hardly any is left."""
     count = total // SHORTEST + 1
     middle = np.where(rng.random(count) < HALVED, length / 2, length)
@@ -202,7 +202,7 @@ class StreamPlan:
         self.phase = int(rng.integers(0, min(length, spare + 1)))
         self.stride = (split.num_tokens - self.phase) // streams  # tokens of one stream
         # where batches begin and end in their streams
-        self.borders = varied(rng, length, self.stride) if vary else np.arange(0, self.stride + 1, length)
+        self.borders = draw_borders(rng, length, self.stride) if vary else np.arange(0, self.stride + 1, length)
 
     def __len__(self) -> int:
         return len(self.borders) - 1
@@ -214,7 +214,7 @@ class StreamPlan:
         runs = [self._run(first, first + length) for first in begins.tolist()]
         pieces = Pieces(*(np.concatenate(part) for part in zip(*runs, strict=True)))
         if self.reset:
-            return self._parted(pieces, np.array([len(run.starts) for run in runs]), length)
+            return self._by_document(pieces, np.array([len(run.starts) for run in runs]), length)
         # a run over a document's end has several sources, but one stream has one row: read them, then lay the rows again
         read = excerpt(self.split, pieces, length)
         batch = Ragged(
@@ -227,9 +227,9 @@ class StreamPlan:
         )
         return Excerpt(batch, read.targets)
 
-    def _parted(self, pieces: Pieces, counts: np.ndarray, length: int) -> Excerpt:
+    def _by_document(self, pieces: Pieces, counts: np.ndarray, length: int) -> Excerpt:
         """Each document a sequence; counts: how many there are in each stream. Shapes are rounded up to quarters of the
-        streams and of their length, so that few come again and again."""
+        streams and of their length, so that few shapes occur."""
         quarter, rows = -(-length // SHAPES), -(-self.streams // SHAPES)
         longest = min(-(-int(pieces.lengths.max()) // quarter) * quarter, length)
         more = -(-(int(counts.sum()) - self.streams) // rows) * rows
@@ -255,7 +255,7 @@ class Streams:
         if split.num_tokens < streams * length:
             raise UsageError(
                 f"one batch of batches.streams {streams} × batches.length {length} tokens is more than the "
-                f"{split.num_tokens} tokens of the training text: lower them, for example "
+                f"{split.num_tokens} tokens of the training text: lower one of them, for example "
                 f"--set batches.streams={max(1, split.num_tokens // length // 4)}, or give more text"
             )
         self.split, self.streams, self.length, self.vary, self.reset = split, streams, length, vary, reset

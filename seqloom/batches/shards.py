@@ -1,4 +1,4 @@
-"""Writing shards: encode documents, in this process or in several, and put full shards on disk in reading order."""
+"""Write shards: encode documents, in one process or several, and write full shards in reading order."""
 
 import multiprocessing
 import os
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.batches.spelt import words_file
 from seqloom.batches.store import DOCUMENT, Shard, SplitEntry, shard_hash, shard_name
+from seqloom.batches.unknown_words import words_file
 from seqloom.errors import OutOfMemory
 from seqloom.files import explained, write_bytes
-from seqloom.tokens.surface import Surface
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
+from seqloom.tokens.whitespace_and_case import WhitespaceAndCase
 
 
 class EncodedBatch(NamedTuple):
@@ -33,20 +33,22 @@ class EncodedBatch(NamedTuple):
 class Encoder:
     """Texts → ids and the record of each document. backward: its tokens from the last to the first."""
 
-    def __init__(self, tokenizer: Tokenizer, unknown: ByteNgram, surface: Surface | None, backward: bool = False):
-        self.tokenizer, self.unknown, self.surface, self.backward = tokenizer, unknown, surface, backward
+    def __init__(
+        self, tokenizer: Tokenizer, unknown: ByteNgram, lost_text: WhitespaceAndCase | None, backward: bool = False
+    ):
+        self.tokenizer, self.unknown, self.lost_text, self.backward = tokenizer, unknown, lost_text, backward
 
     def __call__(self, texts: list[str]) -> EncodedBatch:
         rows, unknown = self.tokenizer.encode_batch_with_unknown(texts)
         records = np.zeros(len(texts), DOCUMENT)
-        lost = self.surface.bits(texts) if self.surface else np.zeros(len(texts))
-        for i, (text, ids, strange) in enumerate(zip(texts, rows, unknown, strict=True)):
+        lost = self.lost_text.bits(texts) if self.lost_text else np.zeros(len(texts))
+        for i, (text, ids, words) in enumerate(zip(texts, rows, unknown, strict=True)):
             size = len(text) if text.isascii() else len(text.encode())
-            bits = sum(map(self.unknown.bits, strange))
-            records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(strange), bits, lost[i])
+            bits = sum(map(self.unknown.bits, words))
+            records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(words), bits, lost[i])
         end = np.array([self.tokenizer.end_id], np.uint32)
         flat = np.concatenate([part for ids in rows for part in (ids[::-1] if self.backward else ids, end)])
-        return EncodedBatch(flat, records, [self.tokenizer.lowered(word) for strange in unknown for word in strange])
+        return EncodedBatch(flat, records, [self.tokenizer.lowered(word) for words in unknown for word in words])
 
 
 _encoder: Encoder | None = None  # of a worker process
@@ -68,10 +70,10 @@ def _work(texts: list[str]) -> EncodedBatch:
     return _encoder(texts)
 
 
-def encoded(
+def encode_batches(
     encoder: Encoder, batches: Iterable[tuple[int, list[str]]], workers: int
 ) -> Iterator[tuple[int, EncodedBatch]]:
-    """The encoded batches in the order they came, whatever the number of workers."""
+    """Encode batches and return them in order, for any number of workers."""
     if workers == 1:
         for split, texts in batches:
             yield split, encoder(texts)
@@ -92,7 +94,7 @@ def encoded(
             first, future = waiting.popleft()
             yield first, future.result()
     except BrokenProcessPool:
-        raise OutOfMemory("a worker process was killed, most likely for memory: use fewer --workers") from None
+        raise OutOfMemory("a worker process was killed, probably because memory ran out: use fewer --workers") from None
     finally:
         pool.shutdown(cancel_futures=True)
         if before is None:
@@ -163,7 +165,7 @@ class ShardWriter:
         tokens = int(records["tokens"].sum(dtype=np.int64))
         self.shards.append(Shard(file=name, sha256=digest, documents=len(records), tokens=tokens))
 
-    def close(self, all_paid: bool) -> SplitEntry | None:
+    def close(self, bits_complete: bool) -> SplitEntry | None:
         """Writes what is left; None when the split has no document at all. `all_paid`: the cost of what decode loses is known."""
         if self._tokens:
             self._write()
@@ -177,6 +179,6 @@ class ShardWriter:
             bytes=int(self.totals["bytes"]),
             unknown=int(self.totals["unknown"]),
             unknown_bits=round(self.totals["unknown_bits"], 3),
-            surface_bits=round(self.totals["surface_bits"], 3) if all_paid else None,
+            surface_bits=round(self.totals["surface_bits"], 3) if bits_complete else None,
             shards=self.shards,
         )

@@ -27,8 +27,8 @@ class SpecialTokenTexts:
         for i in np.flatnonzero(self.lengths > limit).tolist() if limit is not None else ():
             around = int(self.lengths[i] - self.sizes[i])
             raise DataError(
-                f"{names[i] if names is not None else f'text {i + 1}'} has {self.sizes[i]:,} tokens and {around} around them, "
-                f"the model reads {limit:,}: split it into sentences"
+                f"{names[i] if names is not None else f'text {i + 1}'} has {self.sizes[i]:,} tokens and {around} special tokens, "
+                f"but the model reads at most {limit:,}: split it into sentences"
             )
 
     def batch(self, texts: np.ndarray) -> Ragged:

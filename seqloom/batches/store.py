@@ -4,7 +4,7 @@
     tokenizer.json             the tokenizer that made the ids
     train-00000.tokens.bin     ids of the documents, little-endian uint16 or uint32; each document is followed by the end id
     train-00000.docs.bin       one record a document (`DOCUMENT`)
-    train-00000.words.bin      its unknown words, if their spelling was to be kept (`spelt`)
+    train-00000.words.bin      its unknown words, with --keep-spelling (`unknown_words`)
 
 All positions below count tokens in the concatenation of a split's shards.
 """
@@ -19,17 +19,17 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from seqloom.batches.spelt import UnknownWords
+from seqloom.batches.unknown_words import UnknownWords
 from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
 from seqloom.files import explained, parse_json
 from seqloom.migrations import PREPARED
+from seqloom.text.survey import SPLITS
 from seqloom.tokens.spelling import Characters, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
-SPLITS = ("train", "valid", "test")
 MANIFEST_LIMIT = 64 << 20
 
 # tokens counts the end token; unknown is the number of unknown tokens; the bits are what bits per byte adds for them
@@ -41,7 +41,7 @@ DOCUMENT = np.dtype(
         ("bytes", "<u4"),
         ("unknown", "<u4"),
         ("unknown_bits", "<f4"),
-        ("surface_bits", "<f4"),  # what decode loses: spaces and case
+        ("surface_bits", "<f4"),  # of what decode loses: whitespace and case
     ]
 )
 
@@ -66,7 +66,7 @@ class SplitEntry(Config):
     bytes: Count
     unknown: Count
     unknown_bits: float
-    surface_bits: float | None  # what decode loses (spaces, case), in bits; None: not known, so no bits per byte
+    surface_bits: float | None  # of what decode loses (whitespace, case); None: unknown, so there are no bits per byte
     shards: list[Shard]
 
 
@@ -75,7 +75,7 @@ class Source(Config):
     sha256: str
     bytes: int
     split: str | None = None
-    documents: str | None = None  # how documents were told apart: line, blank, file, jsonl, parquet
+    documents: str | None = None  # how documents are separated: line, blank, file, jsonl, parquet
 
 
 class Manifest(Config):
@@ -148,7 +148,7 @@ class Split:
                     actual = path.stat().st_size
                 if actual != size:
                     raise DataError(
-                        f"{path} has {actual} bytes, {size} were written: it is damaged, prepare the data again"
+                        f"{path} has {actual} bytes instead of {size}: it is damaged, prepare the data again"
                     )
             self._starts[i + 1] = self._starts[i] + shard.tokens
             with explained(tokens):
@@ -175,27 +175,19 @@ class Split:
         return offsets
 
     @cached_property
-    def document_words(self) -> Ints:
-        return self.documents["words"].astype(np.int64)
-
-    @cached_property
-    def document_characters(self) -> Ints:
-        return self.documents["characters"].astype(np.int64)
-
-    @cached_property
     def document_bytes(self) -> Ints:
         return self.documents["bytes"].astype(np.int64)
 
     def read(self, start: int, stop: int) -> Ints:
-        """Ids of tokens start … stop-1. Position -1 is the end token that stands before the first document."""
+        """Ids of tokens start … stop-1. Position -1 is the end token before the first document."""
         return self.read_many(np.array([start]), np.array([stop - start]))
 
     def spell(self, table: Characters, unk_id: int) -> None:
-        """From now on `characters_of` gives what words are spelt like; the table has that of the known ones."""
+        """Make `characters_of` return spellings; the table has those of the known words."""
         self._table, self._unk_id = table, unk_id
 
     def characters_of(self, starts: npt.ArrayLike, lengths: npt.ArrayLike, ids: Ints) -> Characters | None:
-        """(T, C) of the ids that read_many gave for the same stretches; None where nothing is to be spelt."""
+        """(T, C) the characters of the ids that read_many returned for the same spans; None if spellings are not used."""
         if self._table is None:
             return None
         characters = self._table[ids]
@@ -213,7 +205,7 @@ class Split:
         return characters
 
     def read_many(self, starts: npt.ArrayLike, lengths: npt.ArrayLike) -> Ints:
-        """The ids of many stretches, end to end."""
+        """The ids of many spans, concatenated."""
         begin = np.asarray(starts, np.int64).reshape(-1)
         length = np.asarray(lengths, np.int64).reshape(-1)
         if begin.shape != length.shape:
@@ -221,7 +213,7 @@ class Split:
         if begin.size == 0:
             return np.zeros(0, np.int64)
         if length.min() < 0 or begin.min() < -1 or (begin + length).max() > self.num_tokens:
-            raise IndexError(f"a stretch lies outside -1 … {self.num_tokens} of split {self.name!r}")
+            raise IndexError(f"a span lies outside -1 … {self.num_tokens} of split {self.name!r}")
         out = np.empty(int(length.sum()), np.int64)
         place = 0
         first = np.searchsorted(self._starts, np.maximum(begin, 0), side="right") - 1
@@ -238,7 +230,7 @@ class Split:
             place = stop
         if len(out) and int(out.max()) >= self.vocab_size:  # on a GPU it would be an error of no place
             raise DataError(
-                f"{self._folder}: split {self.name!r} has a token {int(out.max()):,} that is not in the vocabulary of "
+                f"{self._folder}: split {self.name!r} has the token {int(out.max()):,}, outside the vocabulary of "
                 f"{self.vocab_size:,}: it is damaged, prepare the data again"
             )
         return out
@@ -262,8 +254,8 @@ class Store:
             if not folder.exists():
                 raise DataError(f"{folder}: no such folder: make it with 'seqloom prepare TEXT... --out {folder}'")
             raise DataError(
-                f"{folder} has no {MANIFEST}: it is no prepared folder or its preparation was cut short; "
-                f"run 'seqloom prepare TEXT... --out {folder}' (again: it goes on where it stopped)"
+                f"{folder} has no {MANIFEST}: it is not a prepared folder, or its preparation was interrupted; "
+                f"run 'seqloom prepare TEXT... --out {folder}' (rerun the same command to resume)"
             )
         store = cls(folder, read_manifest(path))
         if verify:
@@ -280,7 +272,7 @@ class Store:
                     )
         if fingerprint(self.manifest.tokenizer, self.manifest.splits) != self.manifest.fingerprint:
             raise DataError(
-                f"{self.folder / MANIFEST}: the fingerprint does not fit the shards: prepare the data again"
+                f"{self.folder / MANIFEST}: the fingerprint does not match the shards: prepare the data again"
             )
         _ = self.tokenizer
 
@@ -289,7 +281,7 @@ class Store:
         tokenizer = Tokenizer.load(self.folder / TOKENIZER)
         if tokenizer.hash != self.manifest.tokenizer:
             raise ModelError(
-                f"{self.folder / TOKENIZER} is not the tokenizer that made this data: prepare the data again"
+                f"{self.folder / TOKENIZER} is not the tokenizer that this data was made with: prepare the data again"
             )
         return tokenizer
 
@@ -332,7 +324,7 @@ def read_manifest(path: Path) -> Manifest:
     with explained(path):
         if path.stat().st_size > MANIFEST_LIMIT:
             raise DataError(
-                f"{path} is larger than {MANIFEST_LIMIT >> 20} MB: this is no manifest, prepare the data again"
+                f"{path} is larger than {MANIFEST_LIMIT >> 20} MB, too large for a manifest: prepare the data again"
             )
         data = path.read_bytes()
     try:
@@ -342,5 +334,5 @@ def read_manifest(path: Path) -> Manifest:
         raise DataError(f"{path} is damaged ({error}): prepare the data again") from error
     found = problems(Manifest, values)
     if found:
-        raise DataError(f"{path} is damaged or of another version ({found[0]}): prepare the data again")
+        raise DataError(f"{path} is damaged or from another version ({found[0]}): prepare the data again")
     return Manifest.model_validate(values)

@@ -1,4 +1,4 @@
-"""Tagged sentences as numbers: their tokens, and which of them go on with the entity of the token before."""
+"""Tagged sentences as token ids, and which tokens continue the entity of the token before."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Plan
 from seqloom.errors import DataError
 from seqloom.progress import Progress, say
-from seqloom.text.tagged import Sentence, continued
+from seqloom.text.tagged import Sentence, continues_entity
 from seqloom.tokens.learn import storage_type
 from seqloom.tokens.tokenizer import Tokenizer
 
 
 class TaggedText:
-    """What plans ask of a Split, held in memory; a document is a sentence. joined: (T,) goes on with an entity."""
+    """Sentences in memory with the interface of a Split; a document is a sentence. joined: (T,) continues an entity."""
 
     name = "train"
 
@@ -62,26 +62,26 @@ def encode_tagged(sentences: Iterable[Sentence], tokenizer: Tokenizer, name: str
             words, size = words + len(sentence.words), size + len(sentence.text.encode())
             bar.advance(1)
     if not ids:
-        raise DataError(f"{name}: no sentence to read: check the files")
+        raise DataError(f"{name}: no sentences: check the files")
     if not any(part.any() for part in joined):
-        say(f"warning: {name} has no entity of more than one token: its masks are plain ones")
+        say(f"warning: {name} has no entity of more than one token: it is masked token by token")
     offsets = np.concatenate(([0], np.cumsum([len(part) for part in ids])))
     return TaggedText(np.concatenate(ids), np.concatenate(joined), offsets, words, size)
 
 
 def with_entities(sentence: Sentence, tokenizer: Tokenizer) -> tuple[list[int], list[bool]]:
-    """The tokens of a sentence, and which go on with the entity, or else the word, of the token before them."""
+    """The tokens of a sentence, and which of them continue the entity, or the word inside it, of the token before."""
     tokens, spots = tokenizer.encode_with_offsets(sentence.text)
-    goes_on = continued(sentence.tags)
+    continues = continues_entity(sentence.tags)
     spaces = [len(space) for space in sentence.spaces]
-    # a blank belongs to the word behind it, as the tokens of byte-level vocabularies have it
+    # a space belongs to the word after it, as the tokens of byte-level vocabularies have it
     ends = np.cumsum([len(word) for word in sentence.words]) + np.cumsum([0, *spaces[:-1]])
     owner = np.searchsorted(ends, [begin for begin, _ in spots], side="right").tolist()  # the word of each token
     inside = [tag != "O" for tag in sentence.tags]
     same = []
     for i, word in enumerate(owner):
         before = owner[i - 1] if i else -1
-        same.append(word == before and inside[word] if word == before else word == before + 1 and goes_on[word])
+        same.append(word == before and inside[word] if word == before else word == before + 1 and continues[word])
     return tokens, same
 
 
@@ -89,10 +89,10 @@ class TaggedPassages(Passages):
     """Passages of sentences that say which tokens belong together."""
 
     def plan(self, seed: int, epoch: int) -> Plan:
-        return Joined(super().plan(seed, epoch), self.split.joined)  # type: ignore[attr-defined]
+        return EntityPlan(super().plan(seed, epoch), self.split.joined)  # type: ignore[attr-defined]
 
 
-class Joined:
+class EntityPlan:
     def __init__(self, plan: Plan, joined: np.ndarray):
         self.under, self.joined = plan, np.append(joined, False)  # place −1: a special token
 

@@ -44,7 +44,7 @@ class PreparedVocabulary:
     def mask(self) -> int:
         if self.tokenizer.mask_id is None:
             raise ModelError(
-                f"{self.tokenizer.where} has no mask token, which the objective hides words with: take a tokenizer that has "
+                f"{self.tokenizer.where} has no mask token, which the objective needs: use a tokenizer that has "
                 "'<mask>' or '[MASK]', or learn one with 'seqloom prepare'"
             )
         return self.tokenizer.mask_id

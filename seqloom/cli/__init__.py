@@ -1,4 +1,4 @@
-"""The command line: thin. It parses, calls and prints; torch is imported only by commands that compute."""
+"""The command line. Commands parse, call and print; only those that compute import torch."""
 
 import os
 import sys
@@ -18,24 +18,39 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-CTRL_C = 130  # what typer makes of KeyboardInterrupt
+# `seqloom --help` lists the commands in this order, which is the order of a person's work
+GROUPS = {
+    "Start": ("quickstart", "models", "recipes"),
+    "Data": ("prepare", "check"),
+    "Train": ("pretrain", "train", "finetune"),
+    "Use": ("evaluate", "generate", "score", "fill", "embed"),
+    "Tasks": ("predict", "translate", "metric", "baseline"),
+    "Compare": ("compare",),
+    "Look inside": ("inspect",),
+    "Exchange": ("import", "export"),
+    "Machine": ("doctor",),
+}
 
-# what typer raises for unknown options and missing arguments; releases differ in which module it lives in
-WrongCall: Any = typer.BadParameter.__mro__[2]
+CTRL_C = 130  # the exit code with which typer answers KeyboardInterrupt
+
+# what typer raises for unknown options and missing arguments; releases define it in different modules
+ClickUsageError: Any = typer.BadParameter.__mro__[2]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         print(f"seqloom {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def _options(
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks on standard error.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")] = False,
+def _global_options(
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no progress and no remarks on standard error.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     errors.DEBUG = debug
@@ -48,7 +63,8 @@ def main() -> None:
 
 
 def register() -> None:
-    """Commands register themselves on `app`; each module is light until its command runs."""
+    """Import the modules of all commands, which register themselves on `app`, and put the commands into `GROUPS`. A module
+    imports nothing heavy until its command runs."""
     from seqloom.cli import (  # noqa: F401
         analysis,
         comparing,
@@ -63,30 +79,40 @@ def register() -> None:
         using,
     )
 
+    panels = {name: panel for panel, names in GROUPS.items() for name in names}
+    order = list(panels)
+    app.registered_commands.sort(key=lambda command: order.index(command_name(command)))
+    for command in app.registered_commands:
+        command.rich_help_panel = panels[command_name(command)]
 
-def spread(arguments: list[str]) -> list[str]:
-    """`--train A B` as typer wants it, `--train A --train B`: options that take one file or two aligned ones; of pretrain
-    `--data`, which takes any number where the recipe stands before it."""
+
+def command_name(command: Any) -> str:
+    return command.name or command.callback.__name__
+
+
+def repeat_option_names(arguments: list[str]) -> list[str]:
+    """Turn `--train A B` into `--train A --train B`, which typer can parse. This applies to options that take one file or two
+    aligned files, and to `pretrain RECIPE --data`, which takes any number of folders."""
     command = arguments[0] if arguments else ""
     most = {"train": 2, "evaluate": 2, "pretrain": len(arguments)}.get(command, 0)
     if not most or (command == "pretrain" and arguments[1:2] and arguments[1].startswith("-")):
         return arguments
     several = ("--data",) if command == "pretrain" else ("--train", "--valid", "--test")
-    found: list[str] = []
+    repeated: list[str] = []
     option, taken = "", 0
     for argument in arguments:
         if argument.startswith("-"):
             option, taken = argument if argument in several else "", 0
         elif option:
             taken += 1
-            found += [option] if taken >= 2 else []
+            repeated += [option] if taken >= 2 else []
             option = option if taken < most else ""
-        found.append(argument)
-    return found
+        repeated.append(argument)
+    return repeated
 
 
 class Terminal:
-    """Standard output where a person reads it: text of files and models cannot give the terminal orders."""
+    """Standard output on a terminal: text from files and models cannot send it control sequences."""
 
     def __init__(self, stream: TextIO):
         self.stream = stream
@@ -100,7 +126,8 @@ class Terminal:
 
 @contextmanager
 def safe_terminal(arguments: list[str]) -> Iterator[None]:
-    """Results that go into a file or a pipe stay as they are; help, which is our own text, has its colours."""
+    """Escape control characters where standard output is a terminal. Files and pipes get the text unchanged, and help, which is
+    our own text, keeps its colours."""
     if not sys.stdout.isatty() or not {"--help", "-h"}.isdisjoint(arguments or ["-h"]):
         yield
         return
@@ -109,7 +136,7 @@ def safe_terminal(arguments: list[str]) -> Iterator[None]:
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command and returns its exit code: every failure is one line, with the code of its kind."""
+    """Run one command and return its exit code. Every failure prints one line."""
     register()
     with safe_terminal(arguments):
         return run_command(arguments)
@@ -117,22 +144,24 @@ def run(arguments: list[str]) -> int:
 
 def run_command(arguments: list[str]) -> int:
     try:
-        # --quiet and --debug belong to every command, so they may stand behind its name too
+        # --quiet and --debug are options of the program; they are also accepted after the name of a command
         everywhere = [argument for argument in arguments if argument in ("--quiet", "-q", "--debug")]
         rest = [argument for argument in arguments if argument not in everywhere]
-        result = app(args=[*everywhere, *spread(rest)] or ["--help"], prog_name="seqloom", standalone_mode=False)
+        result = app(
+            args=[*everywhere, *repeat_option_names(rest)] or ["--help"], prog_name="seqloom", standalone_mode=False
+        )
         sys.stdout.flush()
         if result == CTRL_C:
             raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
-    except WrongCall as error:
+    except ClickUsageError as error:
         return fail(f"{error.format_message()} (see 'seqloom --help')", 2, error)
     except typer.Abort:
         return fail("stopped", 75)
     except (BrokenPipeError, SystemExit) as error:  # typer exits when it meets a broken pipe
         if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
             raise
-        # the reader (head, less) has gone: nothing is wrong, and nothing more can be said to it
+        # the reader (head, less) has closed the pipe: this is no error, and nothing more can be printed
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except BaseException as error:

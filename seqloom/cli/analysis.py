@@ -1,4 +1,4 @@
-"""inspect: what goes on inside a trained model."""
+"""inspect: a look inside trained models."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,14 +19,14 @@ seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out f
 @app.command(epilog=INSPECT_EXAMPLES)
 def inspect(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of recurrent models.")],
-    text: Annotated[Path, typer.Option(help="A text file; its first windows are read.")],
-    out: Annotated[Path, typer.Option(help="The HTML page to write.")],
-    back: Annotated[int, typer.Option(min=1, max=10_000, help="How many steps before the last word.")] = 50,
-    windows: Annotated[int, typer.Option(min=1, max=10_000, help="How many windows to average over.")] = 32,
+    text: Annotated[Path, typer.Option(help="Text file; its first windows are read.")],
+    out: Annotated[Path, typer.Option(help="HTML page to write.")],
+    back: Annotated[int, typer.Option(min=1, max=10_000, help="Number of steps back from the last word.")] = 50,
+    windows: Annotated[int, typer.Option(min=1, max=10_000, help="Number of windows to average over.")] = 32,
     plugin: Plugin = None,
     device: Device = "auto",
 ) -> None:
-    """Gradients through time: how much of a word's loss reaches the states before it, and the eigenvalues behind that."""
+    """Measure gradients through time: how much of a word's loss reaches the earlier states, and the eigenvalues behind it."""
     from seqloom.analyse.flow import cut_windows, gradient_flow, report
     from seqloom.cli.using import read_lines
     from seqloom.files import new_file, write_bytes

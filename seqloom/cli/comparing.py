@@ -1,4 +1,4 @@
-"""compare and quickstart: models side by side at one budget."""
+"""compare and quickstart: models side by side at an equal budget."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,22 +22,24 @@ seqloom compare plan.toml --out runs/compared --minutes 8
 
 @app.command(epilog=COMPARE_EXAMPLES)
 def compare(
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A TOML file, or the built-in plan: classroom.")],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="TOML file, or the built-in plan: classroom.")],
     out: Annotated[
-        Path | None, typer.Option(help="The folder to write; a comparison that was stopped in it goes on.")
+        Path | None, typer.Option(help="Folder to write; an unfinished comparison in it is resumed.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=256, help="Runs at a time.")] = 1,
-    on: Annotated[str, typer.Option("--on", help="Where they run: local.")] = "local",
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Number of runs at the same time.")] = 1,
+    on: Annotated[str, typer.Option("--on", help="Where to run: local.")] = "local",
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so many minutes, states saved; the same call goes on.")
+        float | None, typer.Option(help="Save and stop after this many minutes; rerun the same command to resume.")
     ] = None,
-    toml: Annotated[bool, typer.Option("--toml", help="Print the plan instead, to edit it.")] = False,
+    toml: Annotated[bool, typer.Option("--toml", help="Print the plan, to edit it, and run nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print comparison.json.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a comparison that is in --out.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete the comparison that is in --out and start again.")
+    ] = False,
     device: Device = "auto",
     deterministic: Deterministic = False,
 ) -> None:
-    """Trains the rows of a plan at one budget, measures them alike, and says what can be concluded."""
+    """Train the models of a plan at an equal budget, evaluate them alike, and report which differences are significant."""
     import json
 
     from seqloom.comparison.plans import find_plan
@@ -51,9 +53,9 @@ def compare(
         print(to_toml(chosen.model_dump(mode="json", exclude_defaults=True)), end="")
         return
     if on != "local":
-        raise UsageError(f"--on {on}: there is local; other engines come later")
+        raise UsageError(f"--on {on}: only local is available")
     if out is None:
-        raise UsageError("--out is missing: the folder to write")
+        raise UsageError("--out is missing: give the folder to write")
     found = run_plan(
         chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic
     )
@@ -74,10 +76,10 @@ seqloom quickstart --out first --minutes 1
 
 @app.command(epilog=QUICKSTART_EXAMPLES)
 def quickstart(
-    out: Annotated[Path, typer.Option(help="The folder to write.")] = Path("runs/quickstart"),
-    minutes: Annotated[float, typer.Option(min=0.01, max=600, help="About how long it may take on two cores.")] = 4.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of all models.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over an earlier quickstart in --out.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("runs/quickstart"),
+    minutes: Annotated[float, typer.Option(min=0.01, max=600, help="Approximate duration on two cores.")] = 4.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for initialisation, data order and dropout.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier quickstart in --out.")] = False,
 ) -> None:
     """Train an n-gram model, an LSTM, a GPT and a BERT on text that ships with Python, and compare them on one page."""
     from seqloom.comparison.plans import quick_plan

@@ -1,4 +1,4 @@
-"""`seqloom prepare` and `seqloom check`: parse, call, print."""
+"""prepare and check: from text files to token ids, and reports on data."""
 
 import json
 import signal
@@ -39,29 +39,35 @@ seqloom check train.jsonl --valid valid.jsonl --test test.jsonl --json
 seqloom check train.conll --task tag --valid dev.conll --test test.conll
 """
 
-_CHECKED = ("lm", "translate", "classify", "regress", "pair", "choose", "tag", "span")
-_SHOWN = 20  # labels
+_TASKS = ("lm", "translate", "classify", "regress", "pair", "choose", "tag", "span")
+_MAX_LABELS = 20  # printed
 
 _Texts = Annotated[
     list[Path],
     typer.Argument(help="Text files: .txt, .jsonl or .parquet, each also .gz, .xz or .zst.", show_default=False),
 ]
-_Held = Annotated[
-    str | None, typer.Option(metavar="FILE|FRACTION", help="Held-out text: a file, or a fraction such as 0.05.")
+_HeldOut = Annotated[
+    str | None,
+    typer.Option(metavar="FILE|FRACTION", help="Held-out text: a file, or a fraction of the text such as 0.05."),
 ]
 _Documents = Annotated[
-    str, typer.Option(help="How a .txt is told apart: auto, line, blank (blank lines between), file (one document).")
+    str,
+    typer.Option(
+        help="How a .txt is split into documents: auto, line (one per line), blank (blank lines between them) or file (one)."
+    ),
 ]
 _SplitField = Annotated[
-    str | None, typer.Option(help="A field of each row that says train, valid or test.", show_default=False)
+    str | None, typer.Option(help="Field of each row that names its split: train, valid or test.", show_default=False)
 ]
 _Encoding = Annotated[
     str | None,
-    typer.Option(help="Encoding of text files that are not in UTF-8: cp1252, latin-1, utf-16, …", show_default=False),
+    typer.Option(help="Encoding of text files that are not UTF-8: cp1252, latin-1, utf-16, …", show_default=False),
 ]
 _LeakShare = Annotated[
     float,
-    typer.Option(help="A document leaks when this share of its 13-grams, or of a held-out document's, is shared."),
+    typer.Option(
+        help="Fraction of 13-grams shared with held-out text above which a training document counts as a leak."
+    ),
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -69,73 +75,82 @@ _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command(epilog=_PREPARE_EXAMPLES)
 def prepare(
     texts: _Texts,
-    out: Annotated[Path, typer.Option(help="The folder to write.", show_default=False)],
-    tokenizer: Annotated[str, typer.Option(help="bpe, wordpiece, unigram, word, char or byte.")] = "bpe",
+    out: Annotated[Path, typer.Option(help="Folder to write.", show_default=False)],
+    tokenizer: Annotated[
+        str, typer.Option(help="Tokenizer to learn: bpe, wordpiece, unigram, word, char or byte.")
+    ] = "bpe",
     vocab_size: Annotated[
         int | None,
-        typer.Option(help="Entries of the vocabulary (bpe, wordpiece, unigram: 8192, or what a small text has)."),
+        typer.Option(
+            help="Size of the vocabulary. Default for bpe, wordpiece and unigram: 8192, or fewer if the text is small."
+        ),
     ] = None,
     min_count: Annotated[
-        int | None, typer.Option(help="How often a word must occur to get an entry (word: 2).")
+        int | None, typer.Option(help="Minimum count of a word in the vocabulary. Default for word: 2.")
     ] = None,
     words: Annotated[
-        str, typer.Option(help="What parts words: punctuation (and blanks), or space alone.")
+        str, typer.Option(help="Where word tokenizers split: at punctuation (and whitespace), or only at space.")
     ] = "punctuation",
     from_tokenizer: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Use this tokenizer.json instead of learning one.")
     ] = None,
-    valid: _Held = None,
-    test: _Held = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower the case of all text.")] = False,
+    valid: _HeldOut = None,
+    test: _HeldOut = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert all text to lower case.")] = False,
     documents: _Documents = "auto",
     split_field: _SplitField = None,
     split_by: Annotated[
-        str, typer.Option(help="A fraction takes whole documents, or the last characters: auto, document, characters.")
+        str,
+        typer.Option(
+            help="How --valid 0.05 takes its fraction: auto, document (whole documents) or characters (the last ones)."
+        ),
     ] = "auto",
     keep_leaks: Annotated[
         bool, typer.Option("--keep-leaks", help="Keep training documents that repeat held-out text.")
     ] = False,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep exact copies of documents.")] = False,
     keep_spelling: Annotated[
-        bool, typer.Option("--keep-spelling", help="Keep how unknown words are spelt (word): big-lstm reads them.")
+        bool,
+        typer.Option(
+            "--keep-spelling", help="Store the spelling of unknown words (word), for models such as big-lstm."
+        ),
     ] = False,
     backward: Annotated[
-        bool, typer.Option("--backward", help="Read documents from their end, for a model that goes the other way.")
+        bool, typer.Option("--backward", help="Reverse the documents, for a right-to-left language model.")
     ] = False,
     encoding: _Encoding = None,
     leak_share: _LeakShare = 0.3,
-    workers: Annotated[int | None, typer.Option(help="Processes that encode; one a core unless given.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Prepare the folder anew if it exists.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Number of processes that encode. Default: one per core.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete the prepared text that is in --out and start again.")
+    ] = False,
     as_json: _Json = False,
 ) -> None:
-    """Turn text files into a prepared folder: tokenizer, token ids, and a report on the data."""
-    from seqloom.batches.prepare import as_report
-    from seqloom.batches.prepare import prepare as run
+    """Prepare text for training: learn a tokenizer, write token ids, and report on the data."""
+    from seqloom.batches.prepare import PrepareOptions, as_report
+    from seqloom.batches.prepare import prepare as run_prepare
 
-    with _stoppable():
-        manifest = run(
-            texts,
-            out,
-            tokenizer=tokenizer,
-            vocab_size=vocab_size,
-            min_count=min_count,
-            lowercase=lowercase,
-            words=words,
-            from_tokenizer=from_tokenizer,
-            valid=_held("valid", valid),
-            test=_held("test", test),
-            documents=documents,
-            split_field=split_field,
-            split_by=split_by,
-            keep_leaks=keep_leaks,
-            keep_duplicates=keep_duplicates,
-            keep_spelling=keep_spelling,
-            backward=backward,
-            encoding=encoding,
-            leak_share=leak_share,
-            workers=workers,
-            overwrite=overwrite,
-        )
+    options = PrepareOptions(
+        tokenizer=tokenizer,
+        vocab_size=vocab_size,
+        min_count=min_count,
+        lowercase=lowercase,
+        words=words,
+        from_tokenizer=from_tokenizer,
+        valid=_file_or_fraction("valid", valid),
+        test=_file_or_fraction("test", test),
+        documents=documents,
+        split_field=split_field,
+        split_by=split_by,
+        keep_leaks=keep_leaks,
+        keep_duplicates=keep_duplicates,
+        keep_spelling=keep_spelling,
+        backward=backward,
+        encoding=encoding,
+        leak_share=leak_share,
+    )
+    with _interruptible():
+        manifest = run_prepare(texts, out, options, workers=workers, overwrite=overwrite)
     if as_json:
         print(json.dumps(as_report(manifest), ensure_ascii=False, allow_nan=False))
         return
@@ -146,41 +161,47 @@ def prepare(
 @app.command(epilog=_CHECK_EXAMPLES)
 def check(
     files: _Texts,
-    task: Annotated[str, typer.Option(help=f"What the files are for: {', '.join(_CHECKED)}.")] = "lm",
-    valid: _Held = None,
-    test: _Held = None,
+    task: Annotated[str, typer.Option(help=f"Task that the files are for: {', '.join(_TASKS)}.")] = "lm",
+    valid: _HeldOut = None,
+    test: _HeldOut = None,
     documents: _Documents = "auto",
     split_field: _SplitField = None,
     encoding: _Encoding = None,
     leak_share: _LeakShare = 0.3,
     as_json: _Json = False,
 ) -> None:
-    """Look at text files without preparing them: counts, lengths, duplicates, leakage, bad rows with line numbers."""
+    """Check data files without preparing them: counts, lengths, duplicates, leaks, and bad rows with their line numbers."""
     if task == "translate":
         from seqloom.text.pairs import survey_pairs
 
         _print_pairs(survey_pairs(files), as_json)
         return
-    if task not in _CHECKED:
-        raise UsageError(f"--task {task}: available: {', '.join(_CHECKED)}")
+    if task not in _TASKS:
+        raise UsageError(f"--task {task}: available: {', '.join(_TASKS)}")
     if task != "lm":
         from seqloom.evaluate.examples import survey_examples
 
-        held = {name: _held(name, value) for name, value in (("valid", valid), ("test", test)) if value is not None}
-        for name, value in held.items():
+        held_out = {
+            name: _file_or_fraction(name, value)
+            for name, value in (("valid", valid), ("test", test))
+            if value is not None
+        }
+        for name, value in held_out.items():
             if not isinstance(value, Path):
-                raise UsageError(f"--{name} {value}: give a file: examples are not divided here")
-        report = survey_examples(task, {"train": files} | {name: [Path(str(value))] for name, value in held.items()})
-        print(json.dumps(report, ensure_ascii=False)) if as_json else _print_examples(report)
+                raise UsageError(f"--{name} {value}: give a file; check does not split examples")
+        report = survey_examples(
+            task, {"train": files} | {name: [Path(str(value))] for name, value in held_out.items()}
+        )
+        print(json.dumps(report, ensure_ascii=False)) if as_json else _print_task(report)
         if report["refused"] is not None:
-            raise DataError(f"training would refuse these files: {report['refused']}")
+            raise DataError(f"training would reject these files: {report['refused']}")
         return
     from seqloom.text.survey import Corpus, Request, survey
 
     request = Request(
         tuple(files),
-        _held("valid", valid),
-        _held("test", test),
+        _file_or_fraction("valid", valid),
+        _file_or_fraction("test", test),
         documents,
         split_field,
         leak_share=leak_share,
@@ -192,10 +213,10 @@ def check(
     else:
         _print_report(found.report)
     if found.report["unreadable"]["refused"] is not None:
-        raise DataError(f"prepare would refuse this text: {found.report['unreadable']['refused']}")
+        raise DataError(f"prepare would reject this text: {found.report['unreadable']['refused']}")
 
 
-def _print_examples(report: dict[str, Any]) -> None:
+def _print_task(report: dict[str, Any]) -> None:
     for name, part in report["splits"].items():
         words = part["words"]
         print(
@@ -204,10 +225,10 @@ def _print_examples(report: dict[str, Any]) -> None:
             + (f", {part['scheme']}" if part.get("scheme") else "")
         )
         total = sum(part["labels"].values())
-        for label, count in list(part["labels"].items())[:_SHOWN]:
+        for label, count in list(part["labels"].items())[:_MAX_LABELS]:
             print(f"  {label:<20} {count:>9,} {count / total:>7.1%}")
-        if len(part["labels"]) > _SHOWN:
-            print(f"  … and {len(part['labels']) - _SHOWN:,} more")
+        if len(part["labels"]) > _MAX_LABELS:
+            print(f"  … and {len(part['labels']) - _MAX_LABELS:,} more")
         if "numbers" in part:
             print("  " + ", ".join(f"{key} {value:.4g}" for key, value in part["numbers"].items()))
         for kind, found in part["problems"].items():
@@ -225,17 +246,17 @@ def _print_pairs(report: dict[str, Any], as_json: bool) -> None:
     print(f"pairs    {report['pairs']:,}")
     for side in ("source", "target"):
         found = report[side]
-        print(f"{side}   {found['words']:,} words, {found['mean']:.1f} a line, {found['longest']:,} at most")
+        print(f"{side}   {found['words']:,} words, {found['mean']:.1f} per line, {found['longest']:,} at most")
     for kind, found in report["problems"].items():
-        print(f"{found['count']:,} lines: {kind} ({_places(found['places'], found['count'])})")
+        print(f"{found['count']:,} lines: {kind} ({_list_places(found['places'], found['count'])})")
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM becomes an ordinary failure with its exit code: finished shards stay, and the same command goes on."""
+def _interruptible() -> Iterator[None]:
+    """Turn SIGTERM into an error with its exit code. Finished shards are kept, and the same command resumes."""
 
     def stop(*_: object) -> None:
-        raise Interrupted("stopped by SIGTERM: run the same command again, it goes on where it stopped")
+        raise Interrupted("stopped by SIGTERM: rerun the same command to resume")
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
@@ -244,7 +265,7 @@ def _stoppable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _held(name: str, value: str | None) -> Path | float | None:
+def _file_or_fraction(name: str, value: str | None) -> Path | float | None:
     if value is None:
         return None
     try:
@@ -269,17 +290,17 @@ def _print_report(report: dict[str, Any]) -> None:
         f"95% {lengths['p95']:,.0f}   max {lengths['max']:,}"
     )
     for kind, problem in report["problems"].items():
-        print(f"{kind}: {problem['count']:,} ({_places(problem['places'], problem['count'])})")
+        print(f"{kind}: {problem['count']:,} ({_list_places(problem['places'], problem['count'])})")
     lost = report["unreadable"]
     if lost["documents"]:
         print(
-            f"left out    {lost['documents']:,} documents, {lost['characters']:,} characters ({lost['share']:.2%}): no UTF-8"
+            f"left out    {lost['documents']:,} documents, {lost['characters']:,} characters ({lost['share']:.2%}): not UTF-8"
         )
     copies = report["duplicates"]
     kept = f"{copies['dropped']:,} dropped" if copies["dropped"] else "kept"
     print(
         f"duplicates  {copies['count']:,}"
-        + (f", {kept} ({_places(copies['places'], copies['count'])})" if copies["count"] else "")
+        + (f", {kept} ({_list_places(copies['places'], copies['count'])})" if copies["count"] else "")
     )
     _print_leaks(report)
 
@@ -288,11 +309,13 @@ def _print_leaks(report: dict[str, Any]) -> None:
     if "valid_in_test" in report:
         both = report["valid_in_test"]
         print(
-            f"valid/test  {both['count']:,} documents of valid stand in test, too, {both['dropped']:,} dropped from valid"
+            f"valid/test  {both['count']:,} documents of valid are also in test, {both['dropped']:,} dropped from valid"
         )
-        _print_examples_of(both)
+        _print_places(both)
     if "valid" in report["splits"] and "test" not in report["splits"]:
-        print("no test     what is measured on valid was also chosen on it: give --test, too, for figures to report")
+        print(
+            "no test     scores on valid are biased, because the best weights are chosen on it: add --test for unbiased ones"
+        )
     leaks = report["leaks"]
     if not leaks["checked"]:
         print(f"leaks       not checked: {leaks['reason']}")
@@ -300,20 +323,20 @@ def _print_leaks(report: dict[str, Any]) -> None:
     print(
         f"leaks       {leaks['count']:,} training documents repeat held-out text ({leaks['copies']:,} as a whole), "
         f"{leaks['dropped']:,} dropped; "
-        f"{leaks['held_out_repeated']:,} of {leaks['held_out_documents']:,} held-out documents recur, "
+        f"{leaks['held_out_repeated']:,} of {leaks['held_out_documents']:,} held-out documents are repeated, "
         f"{leaks['held_out_sharing']:,} share a 13-gram"
     )
-    _print_examples_of(leaks)
+    _print_places(leaks)
 
 
-def _print_examples_of(found: dict[str, Any]) -> None:
+def _print_places(found: dict[str, Any]) -> None:
     for place in found["places"]:
         print(f"  {place}")
     if found["count"] > len(found["places"]):
         print(f"  … and {found['count'] - len(found['places']):,} more")
 
 
-def _places(places: list[str], count: int) -> str:
+def _list_places(places: list[str], count: int) -> str:
     return ", ".join(places) + (f" and {count - len(places):,} more" if count > len(places) else "")
 
 

@@ -1,4 +1,4 @@
-"""fill and embed: words for gaps, and texts as vectors."""
+"""fill and embed: masked words, and texts as vectors."""
 
 import json
 from pathlib import Path
@@ -23,25 +23,23 @@ seqloom fill runs/xlm "Die [MASK] schläft." --language de
 
 @app.command(epilog=FILL_EXAMPLES)
 def fill(
-    run: Annotated[Path, typer.Argument(help="A run folder of a model that reads in both directions.")],
-    text: Annotated[str, typer.Argument(help="A text with [MASK] (or <mask>) where words are to be found.")],
-    top: Annotated[int, typer.Option(help="How many of the likeliest.")] = 5,
+    run: Annotated[Path, typer.Argument(help="Run folder of a bidirectional model.")],
+    text: Annotated[str, typer.Argument(help="Text with [MASK] (or <mask>) in place of the missing words.")],
+    top: Annotated[int, typer.Option(help="Number of most likely words to print.")] = 5,
     joint: Annotated[
         bool,
         typer.Option(
             "--joint",
-            help="Several gaps together, from left to right: p(m1) · p(m2 | m1) · …, searched with --beam. "
-            "Without it each gap is filled for itself.",
+            help="Fill several masks jointly, from left to right: p(m1) · p(m2 | m1) · …, searched with --beam. "
+            "Default: fill each mask independently.",
         ),
     ] = False,
-    beam: Annotated[
-        int, typer.Option(help="Of --joint: beginnings that are kept; exact with all V^(gaps − 1) of them.")
-    ] = 64,
+    beam: Annotated[int, typer.Option(help="Beam size of --joint; the search is exact with V^(masks − 1).")] = 64,
     language: Language = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill [MASK] in a text: the likeliest words with their probabilities. Of ELECTRA it is the generator that fills."""
+    """Fill [MASK] in a text with the most likely words. With ELECTRA, the generator fills it."""
     from seqloom.runs.load import load_language_model
 
     loaded = load_language_model(run, device, language=language)
@@ -73,31 +71,33 @@ echo "The keys are here." | seqloom embed runs/lstm --pool last --out vectors.js
 
 @app.command(epilog=EMBED_EXAMPLES)
 def embed(
-    run: Annotated[Path, typer.Argument(help="A run folder: any model with hidden states.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of any model with hidden states.")],
     out: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="An .npz ('embeddings'; with --pool none 'offsets', too) or a .jsonl."),
+        typer.Option(
+            metavar="FILE", help="File to write: .npz ('embeddings', and 'offsets' with --pool none) or .jsonl."
+        ),
     ],
-    file: Annotated[Path | None, typer.Argument(help="One text a line; none: standard input.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="File with one text per line. Default: standard input.")] = None,
     layers: Annotated[
         str,
         typer.Option(
-            help="embedding, last, second-to-last, sum (of all layers), sum4 or concat4 (of the last four), mix (the mean of "
-            "all and the embedding), a number (0: the embedding), or all, side by side."
+            help="Layers to use: embedding, last, second-to-last, sum (of all layers), sum4 or concat4 (of the last four), mix "
+            "(the mean of all and the embedding), a number (0: the embedding), or all (concatenated)."
         ),
     ] = "last",
     pool: Annotated[
         str,
         typer.Option(
-            help="mean, max or last of the text's own tokens; first: [CLS] where there is one; none: each token."
+            help="Pooling: mean, max or last over the text's own tokens; first ([CLS] where there is one); none (every token)."
         ),
     ] = "mean",
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
 ) -> None:
-    """Texts as vectors: the hidden states of any model, one vector a line (or a token). An empty line is zeros."""
-    from seqloom.cli.using import named
+    """Write the hidden states of texts as vectors, one for each line (or token). An empty line becomes zeros."""
+    from seqloom.cli.using import numbered_batches
     from seqloom.evaluate.vectors import write_vectors
     from seqloom.progress import say
     from seqloom.runs.language import in_language
@@ -107,11 +107,11 @@ def embed(
     written = write_vectors(
         lambda texts, names: loaded.encode(texts, layers, pool, names),
         loaded.tokenizer,
-        named(file),
+        numbered_batches(file),
         out,
         pool == "none",
     )
     if written.empty:
         what = "no rows" if pool == "none" else "rows of zeros"
-        say(f"texts without a token: {written.empty:,}, the first at {written.first_empty}; they have {what}")
+        say(f"empty texts: {written.empty:,}, the first at {written.first_empty}: they have {what}")
     print(f"{out}: {' × '.join(f'{size:,}' for size in written.shape)}")

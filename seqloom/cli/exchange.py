@@ -1,4 +1,4 @@
-"""import and export: models of other projects, and ours for them."""
+"""import and export: models from and for other projects."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,14 +19,14 @@ seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --promp
 
 @app.command(name="import", epilog=IMPORT_EXAMPLES)
 def import_(
-    folder: Annotated[Path, typer.Argument(help="A Hugging Face folder: config.json, weights, tokenizer.json.")],
-    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    folder: Annotated[Path, typer.Argument(help="Hugging Face folder with config.json, weights and tokenizer.json.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
     task: Annotated[
-        str | None, typer.Option(help="Of a model that was fine-tuned for classes: classify (the default) or pair.")
+        str | None, typer.Option(help="Task of a fine-tuned sequence classifier: classify (the default) or pair.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away what is in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
-    """Read a model of another project: BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2 or Marian."""
+    """Import a Hugging Face model: BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2 or Marian."""
     from seqloom.convert.huggingface import import_folder
     from seqloom.progress import say
 
@@ -44,11 +44,11 @@ seqloom export runs/gpt2 --out models/my-gpt2 --overwrite
 
 @app.command(epilog=EXPORT_EXAMPLES)
 def export(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    out: Annotated[Path, typer.Option(help="The folder to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Throw away what is in --out.")] = False,
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
-    """Write a folder that AutoModel and AutoTokenizer of transformers load."""
+    """Export a run as a folder that AutoModel and AutoTokenizer of transformers load."""
     from seqloom.convert.huggingface import export_folder
     from seqloom.progress import say
 

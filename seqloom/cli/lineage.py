@@ -1,4 +1,4 @@
-"""models and recipes: what there is."""
+"""models and recipes: what can be trained."""
 
 import json
 from typing import Annotated, Any
@@ -10,21 +10,21 @@ from seqloom.cli import app
 
 @app.command(epilog="Examples:\n\nseqloom models\n\nseqloom models gpt2 --json")
 def models(
-    name: Annotated[str | None, typer.Argument(help="One model, in detail.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of one model.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """The lineage: name, paper, year, kind, objectives, presets and their parameter counts."""
+    """List the models: paper, year, kind, objectives, tasks, presets and their parameter counts."""
     from seqloom.models import MODELS, model_class
 
     if name is not None:
-        model_class(name)  # refuses an unknown one
+        model_class(name)  # raises UsageError for an unknown name
     rows = {key: describe(key) for key in ([name] if name else MODELS)}
     if as_json:
         print(json.dumps(rows))
         return
     for key, row in rows.items():
         presets = ", ".join(
-            f"{preset} {f'{count / 1e6:.1f}M' if count else 'as counted'}" for preset, count in row["presets"].items()
+            f"{preset} {f'{count / 1e6:.1f}M' if count else 'by its data'}" for preset, count in row["presets"].items()
         )
         print(f"{key:6} {row['year']}  {row['kind']:12} {row['paper']}")
         learns = [f"{kind}: {', '.join(row[kind])}" for kind in ("objectives", "tasks") if row[kind]]
@@ -52,10 +52,10 @@ def describe(name: str) -> dict[str, Any]:
 
 @app.command(epilog="Examples:\n\nseqloom recipes\n\nseqloom recipes gpt2-tiny --toml > my.toml")
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="One recipe.")] = None,
-    toml: Annotated[bool, typer.Option("--toml", help="The whole recipe with every default, to edit.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Name of one recipe.")] = None,
+    toml: Annotated[bool, typer.Option("--toml", help="Print the whole recipe with every default, to edit.")] = False,
 ) -> None:
-    """Built-in recipes."""
+    """List the built-in recipes, or print one."""
     from seqloom.config import to_toml
     from seqloom.errors import UsageError
     from seqloom.models.index import recipe_names

@@ -1,4 +1,4 @@
-"""doctor: what this machine has, and what would be slow on it."""
+"""doctor: what this machine offers, and what would be slow on it."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from seqloom.cli import app
 
 @app.command(epilog="Examples:\n\nseqloom doctor\n\nseqloom doctor --json")
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Versions, devices, kernels found, disk, and what would be slow and why."""
+    """Check this machine: versions, devices, kernels, disk, and what would be slow and why."""
     facts, remarks = examine()
     if as_json:
         print(json.dumps({**facts, "remarks": remarks}))
@@ -52,7 +52,7 @@ def examine() -> tuple[dict[str, Any], list[str]]:
     if not torch.cuda.is_available():
         remarks.append("no CUDA device: training runs on the CPU in fp32; choose tiny recipes")
     elif not torch.cuda.is_bf16_supported():
-        remarks.append("this GPU has no bf16: training runs in fp32")
+        remarks.append("this GPU does not support bf16: training runs in fp32")
     facts["kernels"] = ["reference", "padded"] + (["varlen"] if torch.cuda.is_available() and HAS_VARLEN else [])
     facts["compiler"] = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), "missing")
     if facts["compiler"] == "missing":
@@ -61,5 +61,5 @@ def examine() -> tuple[dict[str, Any], list[str]]:
         )
     facts["disk_free_gb"] = round(shutil.disk_usage(".").free / 1e9, 1)
     if facts["disk_free_gb"] < 5:
-        remarks.append(f"only {facts['disk_free_gb']} GB of disk are free here: checkpoints may not fit")
+        remarks.append(f"only {facts['disk_free_gb']} GB of disk space are free here: checkpoints may not fit")
     return facts, remarks

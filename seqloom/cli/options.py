@@ -1,4 +1,4 @@
-"""Options that several commands have, in one wording."""
+"""Options that several commands share."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,45 +6,58 @@ from typing import Annotated
 
 import typer
 
+# what an option applies to, as headings in --help
+LANGUAGE_MODELS = "Language models"
+RECURRENT_MODELS = "Recurrent models"
+TRANSLATORS = "Translators"
+SUITES = "Suites"
+
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe; repeatable."),
 ]
 Flops = Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")]
 Minutes = Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the first weights, the order of the data and dropout.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed for initialisation, data order and dropout.")]
 Seeds = Annotated[
     int | None,
     typer.Option(
-        min=1, metavar="K", help="Train so often, from --seed on, in OUT/seed-N; scores get a mean and an interval."
+        min=1,
+        metavar="K",
+        help="Train K runs in OUT/seed-N, with seeds from --seed upwards, and report means and confidence intervals.",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint, bit for bit.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete a run that is in --out already.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Deterministic = Annotated[bool, typer.Option("--deterministic", help="The same bits on a GPU too; slower.")]
-Country = Annotated[str, typer.Option(help="Whose electricity the CO2 is counted for: world, DE, FR, …")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint, bit for bit.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the run that is in --out and start again.")]
+Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu or cuda.")]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="Use kernels that give the same bits every time on a GPU; slower.")
+]
+Country = Annotated[str, typer.Option(help="Country whose electricity mix is used to estimate CO2: world, DE, FR, …")]
 Plugin = Annotated[
-    Path | None, typer.Option("--plugin", metavar="FILE.py", help="Code of your own; see docs/plugins.md.")
+    Path | None,
+    typer.Option("--plugin", metavar="FILE.py", help="Python file with your own code; see docs/plugins.md."),
 ]
 Language = Annotated[
     str | None,
-    typer.Option(help="That the texts are in, for a model that was told languages in training (XLM): a folder's name."),
+    typer.Option(
+        help="Language of the texts, for models with language embeddings (XLM): the name of its folder in training."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def reject_unused(asked: str, options: Mapping[str, tuple[object, Sequence[str]]]) -> None:
-    """UsageError where an option was given that what is asked for would leave aside. options: the value of each (None or False:
-    not given), and what it belongs to."""
+def reject_unused(mode: str, options: Mapping[str, tuple[object, Sequence[str]]]) -> None:
+    """Raise UsageError if an option was given that has no effect in this mode. options: the value of each (None or False: not
+    given), and the modes that it works with."""
     from seqloom.errors import UsageError
 
-    for name, (value, users) in options.items():
-        if value is not None and value is not False and asked not in users:
-            raise UsageError(f"{name} belongs to {' and '.join(users)}, not to {asked}: leave it out")
+    for name, (value, modes) in options.items():
+        if value is not None and value is not False and mode not in modes:
+            raise UsageError(f"{name} works with {' and '.join(modes)}, not with {mode}: leave it out")
 
 
 def with_budget(settings: list[str] | None, **budgets: float | None) -> list[str]:
-    """A budget on the command line replaces the recipe's."""
+    """The settings, with the budget given on the command line in place of the recipe's."""
     given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
     return (settings or []) + (["budget={" + ", ".join(given) + "}"] if given else [])

@@ -1,4 +1,4 @@
-"""train, translate and metric: what is learnt from labelled examples, used, and scored."""
+"""train, translate and metric: tasks from labelled examples, without pre-training."""
 
 import json
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +26,11 @@ from seqloom.cli.options import (
     reject_unused,
     with_budget,
 )
-from seqloom.cli.training import show
+from seqloom.cli.training import print_result
 from seqloom.models.index import check_recipe_name
+
+if TYPE_CHECKING:
+    from seqloom.runs.options import RunOptions
 
 TRAIN_EXAMPLES = """Examples:
 
@@ -45,40 +48,47 @@ seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll 
 def train(
     recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
     task: Annotated[
-        str, typer.Option(help="classify, regress, pair, choose, tag, span, translate, translation-lm or entity-lm.")
+        str,
+        typer.Option(
+            help="Task to train: classify, regress, pair, choose, tag, span, translate, translation-lm or entity-lm."
+        ),
     ],
     train_files: Annotated[
         list[Path],
         typer.Option(
             "--train",
             metavar="FILE [FILE]",
-            help="As the task reads them; pairs: two aligned files, a .tsv, or a .jsonl with source and target.",
+            help="Training examples in the task's format; for pairs two aligned files, a .tsv, or a .jsonl with source and "
+            "target.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
     valid: Annotated[
         list[Path] | None,
         typer.Option(
             "--valid",
             metavar="FILE [FILE]",
-            help="To choose the best weights by, in the same form; without it the last are kept.",
+            help="Validation examples, by which the best weights are chosen; without them the last weights are kept.",
         ),
     ] = None,
     test: Annotated[
         list[Path] | None,
-        typer.Option("--test", metavar="FILE [FILE]", help="Scored once, at the end."),
+        typer.Option("--test", metavar="FILE [FILE]", help="Test examples, scored once at the end."),
     ] = None,
     tokenizer: Annotated[
-        str, typer.Option(help="bpe, wordpiece, unigram, word, char or byte, for both sides.")
+        str, typer.Option(help="Tokenizer to learn, shared by both sides: bpe, wordpiece, unigram, word, char or byte.")
     ] = "bpe",
-    vocab_size: Annotated[int | None, typer.Option(help="Entries of the one vocabulary of both sides.")] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Read and write in lower case.")] = False,
+    vocab_size: Annotated[int | None, typer.Option(help="Size of the vocabulary, shared by both sides.")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert all text to lower case.")] = False,
     from_tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer.json to use instead of learning one.")
+        Path | None, typer.Option(metavar="FILE", help="Use this tokenizer.json instead of learning one.")
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Word vectors to begin with, in the text format of word2vec or GloVe."),
+        typer.Option(
+            metavar="FILE",
+            help="Initialise the embeddings with these vectors, in the text format of word2vec or GloVe.",
+        ),
     ] = None,
     settings: Settings = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many target tokens.")] = None,
@@ -92,45 +102,48 @@ def train(
     deterministic: Deterministic = False,
     country: Country = "world",
 ) -> None:
-    """Train a task from its own examples, from scratch."""
+    """Train a task from labelled examples, without pre-training."""
     check_recipe_name(recipe)
     from seqloom.errors import UsageError
+    from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report
     from seqloom.runs.training import train as run_train
     from seqloom.runs.translator import Translator
     from seqloom.tasks import task_class
 
     if seeds is not None and task_class(task).reads != "labelled":
-        raise UsageError(f"--seeds: the task {task} is trained once a call; give another --seed and --out for each")
+        raise UsageError(
+            f"--seeds does not work with --task {task}: run the command once for each --seed, with its own --out"
+        )
     train = partial(
         run_train, recipe, task, train_files, valid=valid or (), test=test or (), tokenizer=tokenizer,
         vocab_size=vocab_size, lowercase=lowercase, from_tokenizer=from_tokenizer, vectors=vectors,
-        settings=with_budget(settings, tokens=tokens, flops=flops, minutes=minutes), device=device,
-        deterministic=deterministic, country=country,
+        settings=with_budget(settings, tokens=tokens, flops=flops, minutes=minutes),
     )  # fmt: skip
-    run = trained(train, out, seed, seeds, resume, overwrite)
+    options = RunOptions(seed, resume, overwrite, device, deterministic, country)
+    run = train_and_print(train, out, options, seeds)
     if isinstance(run, Translator):
         print(f"report: {write_translation_report(run, valid or train_files)}")
 
 
-def trained(train: Callable[..., Any], out: Path, seed: int, seeds: int | None, resume: bool, overwrite: bool) -> Any:
-    """One run, which is returned, or several of other seeds; and what is said of them at the end."""
+def train_and_print(train: Callable[..., Any], out: Path, options: "RunOptions", seeds: int | None) -> Any:
+    """Train one run and return it, or train several with other seeds; and print their scores."""
     from seqloom.runs.predictor import Predictor
-    from seqloom.runs.seeds import lines, over_seeds
+    from seqloom.runs.seeds import over_seeds, summarize
 
     if seeds is None:
-        run = train(out=out, seed=seed, resume=resume, overwrite=overwrite)
-        print(ended(run.folder))
+        run = train(out=out, options=options)
+        print(summary_line(run.folder))
         if isinstance(run, Predictor):
             print(f"report: {run.folder / 'report.html'}")
         return run
-    found = over_seeds(train, out, range(seed, seed + seeds), resume=resume, overwrite=overwrite)
-    print("\n".join(lines(found, seeds)))
+    found = over_seeds(train, out, range(options.seed, options.seed + seeds), options)
+    print("\n".join(summarize(found, seeds)))
     return None
 
 
-def ended(folder: Path) -> str:
-    """One line about a run that is done."""
+def summary_line(folder: Path) -> str:
+    """One line about a finished run."""
     from seqloom.runs.card import SCORES
 
     metrics = json.loads((folder / "metrics.json").read_text())
@@ -158,31 +171,41 @@ seqloom translate runs/en-de news.en --align > alignments.jsonl
 
 @app.command(epilog=TRANSLATE_EXAMPLES)
 def translate(
-    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several for an ensemble; then a file of lines.")],
-    beam: Annotated[int, typer.Option(help="Hypotheses that are kept at each step; 1: greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="0: none; the higher, the longer.")] = 1.0,
-    length_form: Annotated[str, typer.Option(help="mean: |Y|^A; gnmt: ((5 + |Y|) / 6)^A.")] = "mean",
+    runs: Annotated[
+        list[Path], typer.Argument(help="A run folder, or several for an ensemble; then a file with one text per line.")
+    ],
+    beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy search.")] = 4,
+    length_penalty: Annotated[
+        float, typer.Option(help="Exponent A of the length normalisation; 0: none. Higher values favour longer texts.")
+    ] = 1.0,
+    length_form: Annotated[
+        str, typer.Option(help="Length normalisation: mean divides by |Y|^A, gnmt by ((5 + |Y|) / 6)^A.")
+    ] = "mean",
     coverage_penalty: Annotated[
-        float, typer.Option(help="Above 0: what was not looked at counts against (GNMT).")
+        float, typer.Option(help="Weight of GNMT's coverage penalty for source words without attention; 0: none.")
     ] = 0.0,
     n_best: Annotated[
-        int, typer.Option(help="Translations of each line: number, text and score, with ||| between.")
+        int, typer.Option(help="Number of translations of each line; more than 1: print number ||| text ||| score.")
     ] = 1,
-    groups: Annotated[int, typer.Option(help="Diverse beams: groups that avoid each other's words.")] = 1,
-    diversity: Annotated[float, typer.Option(help="How much they do.")] = 0.5,
-    min_new: Annotated[int, typer.Option(help="The fewest tokens of a translation.")] = 0,
-    max_new: Annotated[int | None, typer.Option(help="The most; else twice the source's and some.")] = None,
-    no_repeat: Annotated[int, typer.Option(help="No run of this many tokens twice; 0: no such rule.")] = 0,
-    prefix: Annotated[Path | None, typer.Option(help="A file with what each translation must begin with.")] = None,
+    groups: Annotated[int, typer.Option(help="Number of groups of a diverse beam search.")] = 1,
+    diversity: Annotated[float, typer.Option(help="Strength of the diversity penalty between --groups.")] = 0.5,
+    min_new: Annotated[int, typer.Option(help="Minimum number of tokens in a translation.")] = 0,
+    max_new: Annotated[
+        int | None, typer.Option(help="Maximum number of tokens. Default: twice the source's and some.")
+    ] = None,
+    no_repeat: Annotated[int, typer.Option(help="Allow no n-gram of this many tokens twice; 0: no limit.")] = 0,
+    prefix: Annotated[
+        Path | None, typer.Option(help="File with the required beginning of each translation, one per line.")
+    ] = None,
     copy_unknown: Annotated[
-        bool, typer.Option("--copy-unknown", help="Unknown words: the source word that is looked at most.")
+        bool, typer.Option("--copy-unknown", help="Replace unknown words with the source word that has most attention.")
     ] = False,
     align: Annotated[
-        bool, typer.Option("--align", help="JSON lines with the tokens and how much each looks at each of the source.")
+        bool, typer.Option("--align", help="Print JSON lines with the tokens and their attention to the source tokens.")
     ] = False,
     device: Device = "auto",
 ) -> None:
-    """Translate lines, from a file or from standard input."""
+    """Translate the lines of a file or of standard input."""
     from seqloom.cli.using import batches, read_lines
     from seqloom.errors import DataError
     from seqloom.runs.load import load_translator
@@ -194,18 +217,20 @@ def translate(
         "coverage_penalty": coverage_penalty, "groups": groups, "diversity": diversity, "min_new": min_new,
         "max_new": max_new, "no_repeat": no_repeat,
     }  # fmt: skip
-    begun: Iterator[str] | None = None if prefix is None else read_lines(prefix)
+    prefix_lines: Iterator[str] | None = None if prefix is None else read_lines(prefix)
     number = 0
     for texts in batches(read_lines(file)):
-        starts = None if begun is None else list(islice(begun, len(texts)))
-        if starts is not None and len(starts) < len(texts):
-            raise DataError(f"{prefix} has fewer lines than there are to translate: give one for each, empty or not")
+        prefixes = None if prefix_lines is None else list(islice(prefix_lines, len(texts)))
+        if prefixes is not None and len(prefixes) < len(texts):
+            raise DataError(
+                f"{prefix} has fewer lines than the text to translate: give one line for each, empty or not"
+            )
         found = models[0].translate(
-            texts, others=models[1:], align=align, copy_unknown=copy_unknown, prefixes=starts, **options
+            texts, others=models[1:], align=align, copy_unknown=copy_unknown, prefixes=prefixes, **options
         )
         for text, best in zip(texts, found, strict=True):
             if align:
-                print(json.dumps(aligned(models[0], text, best[0]), ensure_ascii=False))
+                print(json.dumps(alignment_record(models[0], text, best[0]), ensure_ascii=False))
             elif n_best == 1:
                 print(best[0].text)
             else:
@@ -215,7 +240,7 @@ def translate(
         sys.stdout.flush()
 
 
-def aligned(model: Any, text: str, best: Any) -> dict[str, Any]:
+def alignment_record(model: Any, text: str, best: Any) -> dict[str, Any]:
     tokenizer = model.tokenizer
     return {
         "source": text,
@@ -245,27 +270,27 @@ seqloom metric span dev-v2.0.json predictions.json
 
 @app.command(epilog=METRIC_EXAMPLES)
 def metric(
-    task: Annotated[str, typer.Argument(help="translate, tag, span, classify or regress.")],
-    gold: Annotated[
-        Path, typer.Argument(help="What is right: references, tagged text, SQuAD's JSON, or labelled rows.")
-    ],
+    task: Annotated[str, typer.Argument(help="Task: translate, tag, span, classify or regress.")],
+    gold: Annotated[Path, typer.Argument(help="Gold file: references, tagged text, SQuAD's JSON, or labelled rows.")],
     predicted: Annotated[
-        Path, typer.Argument(help="What was predicted: the same rows; of questions {id: answer}; or a label a line.")
+        Path, typer.Argument(help="Predictions: rows in the same order; for span {id: answer}; or one label per line.")
     ],
     tokenize: Annotated[
-        str | None, typer.Option(help="Of translations: BLEU's tokens, 13a (unless given), char, intl, zh or none.")
+        str | None,
+        typer.Option(help="Tokenization for BLEU (translate): 13a (the default), char, intl, zh or none."),
     ] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Of translations: case does not count.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case (translate).")] = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Of tags: only well-formed entities count, as with seqeval; else conlleval."),
+        typer.Option("--strict", help="Count only well-formed entities, as seqeval does (tag); default: as conlleval."),
     ] = False,
     threshold: Annotated[
-        float | None, typer.Option(help="Of questions: above this probability of no answer none is given (1).")
+        float | None,
+        typer.Option(help="Predict no answer above this probability of none (span). Default: 1."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Score predictions, made anywhere, by the official rules."""
+    """Score the predictions of any program by the official rules of a task."""
     from seqloom.config import unknown_name
     from seqloom.errors import UsageError
     from seqloom.evaluate import files
@@ -286,4 +311,4 @@ def metric(
         "--strict": (strict, ["tag"]), "--threshold": (threshold, ["span"]),
     }  # fmt: skip
     reject_unused(task, options)
-    show(scores[task](), as_json)
+    print_result(scores[task](), as_json)

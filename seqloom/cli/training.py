@@ -1,13 +1,19 @@
 """pretrain and evaluate."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from seqloom.cli import app
 from seqloom.cli.options import (
+    LANGUAGE_MODELS,
+    RECURRENT_MODELS,
+    SUITES,
+    TRANSLATORS,
     Country,
     Deterministic,
     Device,
@@ -50,17 +56,17 @@ def pretrain(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A built-in recipe ('seqloom recipes' lists them), a TOML file, or a function of --plugin."
+            help="A built-in recipe ('seqloom recipes' lists them), a TOML file, or a function in the --plugin file."
         ),
     ],
     data: Annotated[
         list[Path],
         typer.Option(
             metavar="DIR [DIR...]",
-            help="A folder made by 'seqloom prepare'; several of one tokenizer: a language each.",
+            help="A folder made by 'seqloom prepare'; or one for each language, all with the same tokenizer.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
     settings: Settings = None,
     words: Annotated[float | None, typer.Option(help="Stop after this many words of text.")] = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many tokens.")] = None,
@@ -75,44 +81,34 @@ def pretrain(
     start: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="RUN", help="Begin with the weights of another run of the same model and tokenizer."
+            "--from", metavar="RUN", help="Initialise with the weights of another run of the same model and tokenizer."
         ),
     ] = None,
     country: Country = "world",
     find_lr: Annotated[
-        bool, typer.Option("--find-lr", help="Train nothing: suggest a learning rate, with its curve in --out.")
+        bool,
+        typer.Option("--find-lr", help="Suggest a learning rate instead of training, and write its curve to --out."),
     ] = False,
 ) -> None:
     """Pre-train a model on prepared text."""
     if plugin is None:
         check_recipe_name(recipe)
     if find_lr:
-        show_rate(recipe, data, out, settings, seed, device, plugin)
+        suggest_rate(recipe, data, out, settings, seed, device, plugin)
         return
+    from seqloom.runs.options import RunOptions
     from seqloom.runs.training import pretrain as run_pretrain
 
     overrides = with_budget(settings, words=words, tokens=tokens, flops=flops, minutes=minutes)
-    run = run_pretrain(
-        recipe,
-        data,
-        out,
-        settings=overrides,
-        seed=seed,
-        resume=resume,
-        overwrite=overwrite,
-        device=device,
-        deterministic=deterministic,
-        country=country,
-        plugin=plugin,
-        start=start,
-    )
+    options = RunOptions(seed, resume, overwrite, device, deterministic, country)
+    run = run_pretrain(recipe, data, out, settings=overrides, plugin=plugin, start=start, options=options)
     metrics = json.loads((run.folder / "metrics.json").read_text())
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
     steps = f"{metrics['step']:,} steps" if metrics["step"] else f"{metrics['parameters']:,} n-grams"
     print(f"{out}: {steps}, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{valid}")
 
 
-def show_rate(
+def suggest_rate(
     recipe: str, data: list[Path], out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
 ) -> None:
     from seqloom.files import make_folder, write_bytes
@@ -122,13 +118,16 @@ def show_rate(
 
     found = find_lr(recipe, data, settings=settings, seed=seed, device=device, plugin=plugin)
     make_folder(out)
-    again = f"seqloom pretrain {recipe} --data {' '.join(map(str, data))} --out {out} --set train.optim.lr={found.suggestion:g}"
-    write_bytes(out / RATE_PAGE, rate_page(recipe, found, again).encode())
+    command = (
+        f"seqloom pretrain {recipe} --data {' '.join(map(str, data))} --out {out} "
+        f"--set train.optim.lr={found.suggestion:g}"
+    )
+    write_bytes(out / RATE_PAGE, rate_page(recipe, found, command).encode())
     print(f"suggested rate     {found.suggestion:g}")
-    print(f"steepest fall      {found.steepest:.2g}")
+    print(f"steepest descent   {found.steepest:.2g}")
     print(f"lowest loss / 10   {found.tenth:.2g}")
     print(f"curve              {out / RATE_PAGE}")
-    print(f"go on with         {again}")
+    print(f"train with it      {command}")
 
 
 EVALUATE_EXAMPLES = """Examples:
@@ -153,89 +152,134 @@ seqloom evaluate runs/gpt --suite lambada --suite-data lambada/test.txt
 
 @app.command(epilog=EVALUATE_EXAMPLES)
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
     data: Annotated[
-        Path | None, typer.Option(help="Of a language model: a prepared folder, made with the run's tokenizer.")
+        Path | None,
+        typer.Option(help="Evaluate a language model on this prepared folder, made with the run's tokenizer."),
     ] = None,
     test: Annotated[
         list[Path] | None,
-        typer.Option("--test", metavar="FILE [FILE]", help="Pairs: two aligned files, a .tsv or a .jsonl."),
+        typer.Option(
+            "--test",
+            metavar="FILE [FILE]",
+            help="Evaluate a task on labelled examples; a translator on two aligned files, a .tsv or a .jsonl.",
+        ),
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
-            help="blimp: of two sentences, is the grammatical one likelier? agreement: of two forms of a word, the one whose "
-            "number agrees? lambada: is the last word of a passage found (models that read from left to right)?"
+            help="Evaluate a language model on a test suite. blimp: is the grammatical sentence of two more likely? agreement: "
+            "is the form of a word that agrees in number more likely? lambada: is the last word of a passage predicted "
+            "(left-to-right models only)?",
+            rich_help_panel=SUITES,
         ),
     ] = None,
     suite_data: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Of --suite: its published files, a folder or one of them, packed or not."),
+        typer.Option(
+            metavar="PATH",
+            help="Published files of the suite: a folder or one file, compressed or not.",
+            rich_help_panel=SUITES,
+        ),
     ] = None,
     pll: Annotated[
-        str | None, typer.Option(help="Of --suite with masked models: within-word (the default) or plain.")
+        str | None,
+        typer.Option(
+            help="Pseudo-log-likelihood of masked models: within-word (the default) or plain.", rich_help_panel=SUITES
+        ),
     ] = None,
     items: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Of --suite: write what each item counts (1, ½ or 0), in the order of the files, to an .npz ('items') or a "
-            ".jsonl.",
+            help="Write the score of each item (1, ½ or 0), in the order of the files, to an .npz ('items') or a .jsonl.",
+            rich_help_panel=SUITES,
         ),
     ] = None,
     beam: Annotated[
-        int | None, typer.Option(help="Of a translator: hypotheses that are kept (4 unless given); 1: greedy.")
+        int | None, typer.Option(help="Beam size; 1 is greedy search. Default: 4.", rich_help_panel=TRANSLATORS)
     ] = None,
     tokenize: Annotated[
-        str | None, typer.Option(help="Of a translator: BLEU's tokens, 13a (unless given), char, intl, zh or none.")
+        str | None,
+        typer.Option(
+            help="Tokenization for BLEU: 13a (the default), char, intl, zh or none.", rich_help_panel=TRANSLATORS
+        ),
     ] = None,
     mix: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="A second run: the two are one mixture, whose shares the valid split decides."
+            metavar="RUN",
+            help="Interpolate with a second run; the weights are chosen on the valid split.",
+            rich_help_panel=LANGUAGE_MODELS,
         ),
     ] = None,
     cache: Annotated[
         int | None,
         typer.Option(
-            metavar="SIZE", help="Recurrent models: give words a share that followed the last SIZE states like it."
+            metavar="SIZE",
+            help="Add a continuous cache: words that followed similar hidden states among the last SIZE become more likely.",
+            rich_help_panel=RECURRENT_MODELS,
         ),
     ] = None,
     cache_theta: Annotated[
-        float | None, typer.Option(help="How much alike those states must be; tuned on valid if not given.")
+        float | None,
+        typer.Option(
+            help="Flatness of the cache's distribution (theta); tuned on valid unless given.",
+            rich_help_panel=RECURRENT_MODELS,
+        ),
     ] = None,
-    cache_lambda: Annotated[float | None, typer.Option(help="The cache's share; tuned on valid if not given.")] = None,
+    cache_lambda: Annotated[
+        float | None,
+        typer.Option(
+            help="Interpolation weight of the cache (lambda); tuned on valid unless given.",
+            rich_help_panel=RECURRENT_MODELS,
+        ),
+    ] = None,
     split: Annotated[
-        str | None, typer.Option(help="train, valid or test; else test if there is one, or valid.")
+        str | None,
+        typer.Option(
+            help="Split to evaluate: train, valid or test. Default: test, or valid if there is no test.",
+            rich_help_panel=LANGUAGE_MODELS,
+        ),
     ] = None,
     stride: Annotated[
         int | None,
-        typer.Option(help="Tokens that a window moves on; smaller: more context, slower. Default: half of it."),
+        typer.Option(
+            help="Tokens by which the window moves; a smaller stride gives more context and is slower. Default: half a window.",
+            rich_help_panel=LANGUAGE_MODELS,
+        ),
     ] = None,
-    max_len: Annotated[int | None, typer.Option(help="Length of a window; default: the model's context.")] = None,
+    max_len: Annotated[
+        int | None,
+        typer.Option(help="Length of the window. Default: the model's context.", rich_help_panel=LANGUAGE_MODELS),
+    ] = None,
     carry: Annotated[
-        bool, typer.Option("--carry", help="Recurrent models: carry the state from document to document.")
+        bool,
+        typer.Option(
+            "--carry",
+            help="Carry the hidden state from one document to the next.",
+            rich_help_panel=RECURRENT_MODELS,
+        ),
     ] = False,
     batch_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Tokens computed at once (16384 unless given); changes no figure.")
+        int | None,
+        typer.Option(min=1, help="Tokens in a batch; changes speed and memory, but no result. Default: 16384."),
     ] = None,
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Perplexity and bits per byte, character and word on held-out text; BLEU and chrF on held-out pairs; suites."""
+    """Evaluate a run: perplexity and bits per byte on text, BLEU of translations, a task's scores, or a test suite."""
     from seqloom.errors import UsageError
-    from seqloom.runs.language import in_language
     from seqloom.runs.load import load, load_language_model
-    from seqloom.runs.translator import Translator
 
     if (data is not None) + bool(test) + (suite is not None) != 1:
         raise UsageError(
             "give --data DIR for a language model, --test FILE… for a translator or a task, or --suite blimp --suite-data PATH"
         )
     if (suite is None) != (suite_data is None):
-        raise UsageError("--suite and --suite-data belong together: --suite blimp --suite-data PATH")
+        raise UsageError("--suite and --suite-data need each other: --suite blimp --suite-data PATH")
     reject_unused(
         "--suite" if suite is not None else "--test" if test else "--data",
         {
@@ -247,54 +291,103 @@ def evaluate(
             "--batch-tokens": (batch_tokens, ["--data", "--suite"]), "--language": (language, ["--suite", "--test"]),
         },
     )  # fmt: skip
-    at_once = 16384 if batch_tokens is None else batch_tokens
     if suite is not None and suite_data is not None:
-        from seqloom.evaluate.suites import find_suite, write_items
-        from seqloom.files import new_file
-
-        find_suite(suite)
-        items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
-        loaded = load_language_model(run, device, plugin, language)
-        result = loaded.evaluate_suite(suite, suite_data, pll, at_once, items=True)
-        counted = result.pop("items")
-        if items is not None:
-            write_items(items, counted)
-        show(result, as_json)
-        return
-    if test:
-        from seqloom.runs.training import evaluate_files
-
-        found = in_language(load(run, device, plugin), language)
-        who = "translators" if isinstance(found, Translator) else str(run)
-        reject_unused(who, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
-        show(evaluate_files(found, test, "13a" if tokenize is None else tokenize, 4 if beam is None else beam), as_json)
-        return
-    assert data is not None
-    if cache is None and (cache_theta is not None or cache_lambda is not None):
-        raise UsageError("--cache-theta and --cache-lambda belong to a cache: add --cache SIZE")
-    if cache is not None and mix is not None:
-        raise UsageError("--cache and --mix are two mixtures: choose one of them")
-    if cache is not None:  # it reads the text once, from its start to its end
-        windows = {"--stride": stride, "--max-len": max_len, "--batch-tokens": batch_tokens}
-        reject_unused("--cache", {name: (value, ["windows"]) for name, value in windows.items()})
-    if carry and (cache is not None or mix is not None):
-        raise UsageError("--carry goes neither with --cache nor with --mix: leave one of them out")
-    loaded = load_language_model(run, device, plugin)
-    if cache is not None:
-        show(loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda), as_json)
-        return
-    if mix is not None:
-        options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once}
-        show(loaded.mix(load_language_model(mix, device, plugin), data, split, **options), as_json)
-        return
-    options = {"stride": stride, "max_len": max_len, "batch_tokens": at_once, "carry": carry}
-    show(loaded.evaluate(data, split, **options), as_json)
+        load_run = partial(load_language_model, run, device, plugin, language)
+        result = evaluate_suite(load_run, suite, suite_data, pll, batch_tokens or BATCH_TOKENS, items)
+    elif test:
+        result = evaluate_test(partial(load, run, device, plugin), run, test, language, tokenize, beam)
+    else:
+        assert data is not None
+        windows = Windows(stride, max_len, batch_tokens, carry)
+        check_mixtures(mix, Cache(cache, cache_theta, cache_lambda), windows)
+        loaded = load_language_model(run, device, plugin)
+        if cache is not None:
+            result = loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda)
+        elif mix is not None:
+            result = loaded.mix(load_language_model(mix, device, plugin), data, split, **windows.options())
+        else:
+            result = loaded.evaluate(data, split, carry=carry, **windows.options())
+    print_result(result, as_json)
 
 
-WIDEST = 12  # labels of a confusion matrix that is printed; --json has it always
+BATCH_TOKENS = 16384
 
 
-def show(result: dict[str, Any], as_json: bool) -> None:
+class Windows(NamedTuple):
+    """How a language model reads held-out text."""
+
+    stride: int | None
+    max_len: int | None
+    batch_tokens: int | None
+    carry: bool
+
+    def options(self) -> dict[str, Any]:
+        at_once = BATCH_TOKENS if self.batch_tokens is None else self.batch_tokens
+        return {"stride": self.stride, "max_len": self.max_len, "batch_tokens": at_once}
+
+
+class Cache(NamedTuple):
+    size: int | None
+    theta: float | None
+    weight: float | None
+
+
+def check_mixtures(mix: Path | None, cache: Cache, windows: Windows) -> None:
+    """Raise UsageError for options of --data that exclude each other."""
+    from seqloom.errors import UsageError
+
+    if cache.size is None and (cache.theta is not None or cache.weight is not None):
+        raise UsageError("--cache-theta and --cache-lambda need a cache: add --cache SIZE")
+    if cache.size is not None and mix is not None:
+        raise UsageError("--cache and --mix cannot be combined: choose one of them")
+    if cache.size is not None:  # it reads the text once, from start to end
+        ignored = {
+            "--stride": windows.stride, "--max-len": windows.max_len, "--batch-tokens": windows.batch_tokens,
+        }  # fmt: skip
+        reject_unused("--cache", {name: (value, ["windows"]) for name, value in ignored.items()})
+    if windows.carry and (cache.size is not None or mix is not None):
+        raise UsageError("--carry cannot be combined with --cache or --mix: leave one of them out")
+
+
+def evaluate_suite(
+    load_run: Callable[[], Any], suite: str, path: Path, pll: str | None, batch_tokens: int, items: Path | None
+) -> dict[str, Any]:
+    """Scores on a test suite. The options are checked before the run is loaded."""
+    from seqloom.evaluate.suites import find_suite, write_items
+    from seqloom.files import new_file
+
+    find_suite(suite)
+    items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
+    result = load_run().evaluate_suite(suite, path, pll, batch_tokens, items=True)
+    item_scores = result.pop("items")
+    if items is not None:
+        write_items(items, item_scores)
+    return result
+
+
+def evaluate_test(
+    load_run: Callable[[], Any],
+    run: Path,
+    files: list[Path],
+    language: str | None,
+    tokenize: str | None,
+    beam: int | None,
+) -> dict[str, Any]:
+    """Scores of a task or a translator on labelled files."""
+    from seqloom.runs.language import in_language
+    from seqloom.runs.training import evaluate_files
+    from seqloom.runs.translator import Translator
+
+    loaded = in_language(load_run(), language)
+    mode = "translators" if isinstance(loaded, Translator) else str(run)
+    reject_unused(mode, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
+    return evaluate_files(loaded, files, "13a" if tokenize is None else tokenize, 4 if beam is None else beam)
+
+
+MAX_CONFUSION_LABELS = 12  # larger confusion matrices are only in --json
+
+
+def print_result(result: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(result))
         return
@@ -303,25 +396,25 @@ def show(result: dict[str, Any], as_json: bool) -> None:
     classes = result.pop("per_class", {}) | result.pop("per_kind", {})
     confusion = result.pop("confusion", {"labels": [], "counts": []})
     for name, value in result.items():
-        print(f"{name:18} {shown(value)}")
+        print(f"{name:18} {format_value(value)}")
     for bucket in buckets:
         words = f"{bucket['shortest']}–{bucket['longest']} words"
         print(f"{words:18} BLEU {bucket['bleu']:.2f} ({bucket['lines']:,} lines)")
     for kind, rows in groups.items():
         for name, accuracy in rows.items():
-            print(f"{kind:12} {name:58} {shown(accuracy)}")
+            print(f"{kind:12} {name:58} {format_value(accuracy)}")
     for label, figures in classes.items():
-        print(f"{label:18} " + "  ".join(f"{name} {shown(value)}" for name, value in figures.items()))
-    if 0 < len(confusion["labels"]) <= WIDEST:
-        print(f"{'is / was called':18} " + " ".join(f"{label[:9]:>9}" for label in confusion["labels"]))
+        print(f"{label:18} " + "  ".join(f"{name} {format_value(value)}" for name, value in figures.items()))
+    if 0 < len(confusion["labels"]) <= MAX_CONFUSION_LABELS:
+        print(f"{'gold / predicted':18} " + " ".join(f"{label[:9]:>9}" for label in confusion["labels"]))
         for label, counts in zip(confusion["labels"], confusion["counts"], strict=True):
             print(f"{label:18} " + " ".join(f"{count:>9,}" for count in counts))
     for part in parts:
         figures = ("loss", "perplexity", "bits_per_word", "bits_per_byte")
-        print(f"{part['run']}: " + ", ".join(f"{name} {shown(part[name])}" for name in figures if name in part))
+        print(f"{part['run']}: " + ", ".join(f"{name} {format_value(part[name])}" for name in figures if name in part))
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int) else str(value)

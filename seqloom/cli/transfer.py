@@ -1,4 +1,4 @@
-"""finetune, predict and baseline: a pre-trained model put to a task, the task put to use, and what both must beat."""
+"""finetune, predict and baseline: tasks with a pre-trained model, and the linear models they have to beat."""
 
 import json
 import sys
@@ -47,26 +47,35 @@ seqloom finetune runs/xlm --task classify --train en.jsonl --valid en-dev.jsonl 
 
 @app.command(epilog=FINETUNE_EXAMPLES)
 def finetune(
-    start: Annotated[Path, typer.Argument(metavar="FROM", help="The run whose model and tokenizer are used.")],
-    task: Annotated[str, typer.Option(help="classify, regress, pair, choose, tag or span.")],
+    start: Annotated[
+        Path, typer.Argument(metavar="FROM", help="Run folder of the pre-trained model; its tokenizer is used, too.")
+    ],
+    task: Annotated[str, typer.Option(help="Task to train: classify, regress, pair, choose, tag or span.")],
     train_files: Annotated[
         list[Path],
         typer.Option(
             "--train",
             metavar="FILE",
-            help="To learn from: .jsonl, .csv or .tsv; for tag columns of CoNLL, for span SQuAD's JSON, too.",
+            help="Training examples: .jsonl, .csv or .tsv; CoNLL columns for tag, SQuAD's JSON for span.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The run folder to write.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
     valid: Annotated[
         list[Path] | None,
-        typer.Option("--valid", metavar="FILE", help="To choose the best weights by; without it the last are kept."),
+        typer.Option(
+            "--valid",
+            metavar="FILE",
+            help="Validation examples, by which the best weights are chosen; without them the last weights are kept.",
+        ),
     ] = None,
-    test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Scored once, at the end.")] = None,
+    test: Annotated[
+        list[Path] | None, typer.Option("--test", metavar="FILE", help="Test examples, scored once at the end.")
+    ] = None,
     how: Annotated[
         str,
         typer.Option(
-            help="finetune: all weights learn; features: the model stays as it is; gradual: from the top down."
+            help="What to train: finetune (all weights), features (the new layers only, the model is frozen) or gradual "
+            "(unfreeze the layers one after the other, from the top)."
         ),
     ] = "finetune",
     settings: Settings = None,
@@ -78,7 +87,8 @@ def finetune(
         str | None,
         typer.Option(
             metavar="SIZES",
-            help="10,30,100: from so many training examples, with FROM and from scratch, by 3 seeds unless --seeds.",
+            help="Draw a learning curve over numbers of training examples, such as 10,30,100: with FROM and from scratch, "
+            "with 3 seeds unless --seeds is given.",
         ),
     ] = None,
     resume: Resume = False,
@@ -89,40 +99,38 @@ def finetune(
     plugin: Plugin = None,
     language: Language = None,
 ) -> None:
-    """Transfer: train a task with a model that was pre-trained."""
-    from seqloom.cli.tasks import trained
-    from seqloom.runs.learning_curve import learning_curve, shown
+    """Fine-tune a pre-trained model on a task."""
+    from seqloom.cli.tasks import train_and_print
+    from seqloom.runs.learning_curve import format_table, learning_curve
+    from seqloom.runs.options import RunOptions
     from seqloom.runs.training import finetune as run_finetune
 
-    options: dict[str, Any] = {
-        "valid": valid or (), "test": test or (), "how": how, "device": device, "deterministic": deterministic,
-        "settings": with_budget(settings, flops=flops, minutes=minutes), "country": country, "plugin": plugin,
-        "language": language,
+    options = RunOptions(seed, resume, overwrite, device, deterministic, country)
+    transfer: dict[str, Any] = {
+        "how": how, "settings": with_budget(settings, flops=flops, minutes=minutes), "plugin": plugin, "language": language,
     }  # fmt: skip
-    if curve is not None:
-        several = range(seed, seed + (seeds or 3))
-        found = learning_curve(
-            start, task, train_files, out, sizes_of(curve), seeds=several, resume=resume, overwrite=overwrite, **options
-        )
-        print(shown(found, len(several)))
-        print(f"chart: {out / 'curve.html'}")
+    files: dict[str, Any] = {"train": train_files, "valid": valid or (), "test": test or ()}
+    if curve is None:
+        train_and_print(partial(run_finetune, start, task, **files, **transfer), out, options, seeds)
         return
-    train = partial(run_finetune, start, task, train_files, **options)
-    trained(train, out, seed, seeds, resume, overwrite)
+    several = range(seed, seed + (seeds or 3))
+    sizes = learning_curve(start, task, files, out, parse_sizes(curve), seeds=several, options=options, **transfer)
+    print(format_table(sizes, len(several)))
+    print(f"chart: {out / 'curve.html'}")
 
 
-def sizes_of(text: str) -> list[int]:
+def parse_sizes(text: str) -> list[int]:
     from seqloom.errors import UsageError
 
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
-        raise UsageError(f"--curve {text}: give numbers of training examples with commas between, as 10,30,100")
+        raise UsageError(f"--curve {text}: give numbers of training examples separated by commas, such as 10,30,100")
     return [int(part) for part in parts]
 
 
 PREDICT_EXAMPLES = """Examples:
 
-seqloom predict runs/sentiment reviews.jsonl > told.jsonl
+seqloom predict runs/sentiment reviews.jsonl > predictions.jsonl
 
 echo '{"text": "a film that nobody needs"}' | seqloom predict runs/sentiment
 
@@ -134,24 +142,20 @@ seqloom predict runs/topics de.jsonl --language de
 
 @app.command(epilog=PREDICT_EXAMPLES)
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run that has learnt a task.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of a trained task.")],
     file: Annotated[
         Path | None,
-        typer.Argument(
-            help="Rows as the task was trained with, labels left out or not; else jsonl from standard input."
-        ),
+        typer.Argument(help="Rows in the task's format, with or without labels. Default: jsonl from standard input."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where answers go; else standard output.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write. Default: standard output.")] = None,
     beside: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--with", metavar="RUN", help="A further run of the same task: they answer together, by the mean."
-        ),
+        typer.Option("--with", metavar="RUN", help="Another run of the same task: average the predictions of all."),
     ] = None,
     language: Language = None,
     device: Device = "auto",
 ) -> None:
-    """What a task tells about texts: a line of JSON for each, in their order; an error for a row that cannot be read."""
+    """Predict labels: one line of JSON for each row, in their order; a row that cannot be read gets an error instead."""
     from seqloom.errors import DataError
     from seqloom.files import new_file, write_bytes
     from seqloom.runs.load import load_predictor
@@ -165,14 +169,14 @@ def predict(
         if file is None
         else loaded.learner.read([file], need_labels=False)
     )
-    answers = loaded.answered(rows, others)
+    predictions = loaded.answered(rows, others)
     wrong = done = 0
 
     def lines() -> Iterator[str]:
         nonlocal wrong, done
-        for answer in answers:
-            wrong, done = wrong + ("error" in answer), done + 1
-            yield json.dumps(answer, ensure_ascii=False) + "\n"
+        for prediction in predictions:
+            wrong, done = wrong + ("error" in prediction), done + 1
+            yield json.dumps(prediction, ensure_ascii=False) + "\n"
 
     if out is None:
         for line in lines():
@@ -180,7 +184,7 @@ def predict(
     else:
         write_bytes(out, "".join(lines()).encode())
     if wrong:
-        raise DataError(f"{wrong:,} of {done:,} rows could not be read: each is answered with its error")
+        raise DataError(f"{wrong:,} of {done:,} rows could not be read: each has its error in the output")
 
 
 BASELINE_EXAMPLES = """Examples:
@@ -193,36 +197,42 @@ seqloom baseline --task classify --train train.jsonl --valid valid.jsonl --featu
 
 @app.command(epilog=BASELINE_EXAMPLES)
 def baseline(
-    task: Annotated[str, typer.Option(help="classify, pair or tag.")],
-    train_files: Annotated[list[Path], typer.Option("--train", metavar="FILE", help="To learn from.")],
-    valid: Annotated[list[Path], typer.Option("--valid", metavar="FILE", help="To choose the penalty by.")],
-    test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Scored once, at the end.")] = None,
+    task: Annotated[str, typer.Option(help="Task: classify, pair or tag.")],
+    train_files: Annotated[list[Path], typer.Option("--train", metavar="FILE", help="Training examples.")],
+    valid: Annotated[
+        list[Path], typer.Option("--valid", metavar="FILE", help="Validation examples, to choose the penalty.")
+    ],
+    test: Annotated[
+        list[Path] | None, typer.Option("--test", metavar="FILE", help="Test examples, scored once at the end.")
+    ] = None,
     features: Annotated[
-        str, typer.Option(help="Of structural, lexical, probability; several with commas between them.")
+        str, typer.Option(help="Groups of features, separated by commas: structural, lexical, probability.")
     ] = "structural,lexical,probability",
-    out: Annotated[Path | None, typer.Option(help="A new folder for baseline.json and the answers.")] = None,
+    out: Annotated[Path | None, typer.Option(help="New folder for baseline.json and the predictions.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Hand-made features and a linear model: what a network has to beat."""
-    from seqloom.cli.training import show
+    """Train a linear model on hand-made features, as a baseline for neural models."""
+    from seqloom.cli.training import print_result
     from seqloom.errors import UsageError
     from seqloom.evaluate.baseline import baseline as run_baseline
     from seqloom.files import write_bytes, write_json
 
     if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        raise UsageError(f"--out {out} is there already: choose another")
+        raise UsageError(f"--out {out} exists already: choose another folder")
     groups = [group.strip() for group in features.split(",") if group.strip()]
-    result, answers = run_baseline(task, train_files, valid, test or (), groups, seed)
+    result, predictions = run_baseline(task, train_files, valid, test or (), groups, seed)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        for split, told in answers.items():
-            lines = "".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in told)
+        for split, rows in predictions.items():
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             write_bytes(out / f"{split}.jsonl", lines.encode())
         write_json(out / "baseline.json", result)
     if as_json:
         print(json.dumps(result))
         return
-    for split in answers:
+    for split in predictions:
         print(f"{split}:")
-        show({key: value for key, value in result[f"{split}_scores"].items() if isinstance(value, int | float)}, False)
+        print_result(
+            {key: value for key, value in result[f"{split}_scores"].items() if isinstance(value, int | float)}, False
+        )

@@ -1,4 +1,4 @@
-"""generate and score: what a trained model says, and what it thinks of what you say."""
+"""generate and score: text from a trained model, and the log-probability of given text."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import Device, Json, Language, Plugin
+from seqloom.cli.options import RECURRENT_MODELS, Device, Json, Language, Plugin
 
 GENERATE_EXAMPLES = """Examples:
 
@@ -26,31 +26,36 @@ seqloom generate runs/gpt --prompt "Once upon a time" --beam 5 --n 3 --no-repeat
 
 @app.command(epilog=GENERATE_EXAMPLES)
 def generate(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    prompt: Annotated[str, typer.Option(help="The text to go on from; none: the start of a document.")] = "",
-    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.")] = None,
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    prompt: Annotated[str, typer.Option(help="Text to continue. Default: the start of a document.")] = "",
+    temperature: Annotated[
+        float, typer.Option(help="Sampling temperature; 0 always takes the most likely token.")
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most likely tokens.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw from the fewest tokens that have this share together.")
+        float | None,
+        typer.Option(help="Sample from the smallest set of tokens whose probabilities sum to p (nucleus sampling)."),
     ] = None,
     beam: Annotated[
-        int | None, typer.Option(help="Draw nothing: search the best texts with a beam of this many.")
+        int | None, typer.Option(help="Beam size: search for the most likely texts instead of sampling.")
     ] = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option(help="Of --beam: log P / length^A ranks texts; 1 (the default) is their mean, 0 the sum."),
+        typer.Option(help="With --beam: rank texts by log P / length^A. Default: 1, the mean; 0 is the sum."),
     ] = None,
-    max_new: Annotated[int, typer.Option(help="The most new tokens.")] = 200,
-    min_new: Annotated[int, typer.Option(help="The fewest; the text cannot end before.")] = 0,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1: what was said becomes less likely.")] = 1.0,
-    no_repeat: Annotated[int, typer.Option(help="No run of this many tokens twice; 0: no such rule.")] = 0,
-    n: Annotated[int, typer.Option("--n", help="How many samples, or how many of the best that --beam finds.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same text.")] = 0,
+    max_new: Annotated[int, typer.Option(help="Maximum number of new tokens.")] = 200,
+    min_new: Annotated[int, typer.Option(help="Minimum number of new tokens.")] = 0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: make tokens less likely that are in the text already.")
+    ] = 1.0,
+    no_repeat: Annotated[int, typer.Option(help="Allow no n-gram of this many tokens twice; 0: no limit.")] = 0,
+    n: Annotated[int, typer.Option("--n", help="Number of samples, or of the best texts that --beam finds.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for sampling; the same seed gives the same text.")] = 0,
     device: Device = "auto",
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """Continue a text."""
+    """Generate text that continues a prompt."""
     from seqloom.errors import UsageError
     from seqloom.runs.load import load_language_model
 
@@ -60,26 +65,28 @@ def generate(
         "repetition_penalty": repetition_penalty,
         "no_repeat": no_repeat,
     }
-    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     if beam is not None:
-        if drawing != {"temperature": 1.0, "top_k": None, "top_p": None}:
-            raise UsageError("--beam searches, --temperature, --top-k and --top-p draw: use one or the other")
+        if sampling != {"temperature": 1.0, "top_k": None, "top_p": None}:
+            raise UsageError(
+                "--beam searches, but --temperature, --top-k and --top-p are for sampling: use one or the other"
+            )
         options |= {"beam": beam, "length_penalty": 1.0 if length_penalty is None else length_penalty}
         found = load_language_model(run, device, plugin).search(prompt, n=n, **options)
         if as_json:
             print(json.dumps({"samples": [each._asdict() for each in found], **options}))
         else:
-            show([each.text for each in found])
+            print_texts([each.text for each in found])
         return
     if length_penalty is not None:
-        raise UsageError("--length-penalty belongs to --beam: give that, too")
-    options |= drawing
+        raise UsageError("--length-penalty works with --beam only: add --beam K")
+    options |= sampling
     loaded = load_language_model(run, device, plugin)
-    live = n == 1 and not as_json
-    if live:
+    streaming = n == 1 and not as_json
+    if streaming:
         write(prompt)
-    samples = loaded.generate(prompt, n=n, seed=seed, on_text=write if live else None, **options)
-    if live:
+    samples = loaded.generate(prompt, n=n, seed=seed, on_text=write if streaming else None, **options)
+    if streaming:
         print()
     elif as_json:
         rows = [
@@ -88,10 +95,10 @@ def generate(
         ]
         print(json.dumps({"samples": rows, "seed": seed, **options}))
     else:
-        show([each.text for each in samples])
+        print_texts([each.text for each in samples])
 
 
-def show(texts: list[str]) -> None:
+def print_texts(texts: list[str]) -> None:
     for number, text in enumerate(texts, 1):
         print(f"--- {number}\n{text}" if len(texts) > 1 else text)
 
@@ -101,7 +108,7 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
-IN_MEMORY = 1 << 26  # bytes of an object before it is printed; more go to a file
+MAX_IN_MEMORY = 1 << 26  # bytes of a JSON object that are kept in memory before it is printed; more go to a file
 
 SCORE_EXAMPLES = """Examples:
 
@@ -119,24 +126,30 @@ seqloom score runs/xlm sentences.de.txt --language de
 
 @app.command(epilog=SCORE_EXAMPLES)
 def score(
-    run: Annotated[Path, typer.Argument(help="A run folder.")],
-    file: Annotated[Path | None, typer.Argument(help="One text a line; none: standard input.")] = None,
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    file: Annotated[Path | None, typer.Argument(help="File with one text per line. Default: standard input.")] = None,
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
     cells: Annotated[
         Path | None,
-        typer.Option(metavar="OUT.npz", help="Of recurrent models: every gate and state at every token, to this file."),
+        typer.Option(
+            metavar="OUT.npz",
+            help="Write every gate and state at every token to this file.",
+            rich_help_panel=RECURRENT_MODELS,
+        ),
     ] = None,
     pll: Annotated[
         str | None,
-        typer.Option(help="Of masked models: within-word (the default: the rest of a word is hidden, too) or plain."),
+        typer.Option(
+            help="Pseudo-log-likelihood of masked models: within-word (the default, masks the rest of the word, too) or plain."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with every token.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every token.")] = False,
 ) -> None:
-    """The log-probability of each line: the sum over its tokens, in nats; the end of the text is not counted.
+    """Print the log-probability of each line: the sum over its tokens, in nats, without the end of the text.
 
-    Of masked models it is the pseudo-log-likelihood, of ELECTRA the sum of log(1 − p(replaced)): --json says which.
+    For masked models it is the pseudo-log-likelihood, for ELECTRA the sum of log(1 − p(replaced)): --json says which.
     """
     from seqloom.runs.load import load_language_model
 
@@ -145,18 +158,18 @@ def score(
     if cells is not None:
         dump_cells(loaded, file, cells)
     if as_json:
-        print_scores(loaded, definition, named(file), pll)
+        print_scores(loaded, definition, numbered_batches(file), pll)
         return
-    for texts, names in named(file):
+    for texts, names in numbered_batches(file):
         for scored in loaded.score(texts, pll, names):
             print(f"{sum(scored.log_probs):.4f}")
 
 
 def print_scores(loaded: Any, definition: str, batches: Iterator[tuple[list[str], list[str]]], pll: str | None) -> None:
-    """One JSON object. It is put together in a file, where it is large, and printed once the last line has been scored: a line
-    that is refused leaves no half of it."""
+    """Print one JSON object, after the last line has been scored: an error in a line leaves no incomplete output. A large object
+    is collected in a temporary file."""
     total, count, between = 0.0, 0, ""
-    with SpooledTemporaryFile(IN_MEMORY, "w+", encoding="utf-8") as whole:
+    with SpooledTemporaryFile(MAX_IN_MEMORY, "w+", encoding="utf-8") as whole:
         whole.write(f'{{"definition": {json.dumps(definition)}, "lines": [')
         for texts, names in batches:
             for text, scored in zip(texts, loaded.score(texts, pll, names), strict=True):
@@ -182,9 +195,9 @@ def dump_cells(loaded: Any, file: Path | None, out: Path) -> None:
     from seqloom.progress import say
 
     if file is None:
-        raise UsageError("--cells reads its text twice: name a file, standard input comes but once")
+        raise UsageError("--cells reads the text twice, which standard input does not allow: give a file")
     count = write_cells(loaded.learner.backbone, loaded.tokenizer, lambda: read_lines(file), out, loaded.device)
-    say(f"{out}: the units at {count:,} tokens")
+    say(f"{out}: gates and states at {count:,} tokens")
 
 
 def batches(lines: Iterator[str]) -> Iterator[list[str]]:
@@ -192,8 +205,8 @@ def batches(lines: Iterator[str]) -> Iterator[list[str]]:
         yield texts
 
 
-def named(file: Path | None) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches, and where each line of them stands."""
+def numbered_batches(file: Path | None) -> Iterator[tuple[list[str], list[str]]]:
+    """Batches of lines, each line with its place, file:line."""
     number = 1
     for texts in batches(read_lines(file)):
         yield texts, [f"{file or 'standard input'}:{number + i}" for i in range(len(texts))]
@@ -211,4 +224,6 @@ def read_lines(file: Path | None) -> Iterator[str]:
             try:
                 yield line.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise DataError(f"{name}:{number}: no valid UTF-8 ({error.reason}): convert the file first") from error
+                raise DataError(
+                    f"{name}:{number}: not valid UTF-8 ({error.reason}): convert the file to UTF-8"
+                ) from error

@@ -20,7 +20,6 @@ import numpy as np
 
 from seqloom import cost, errors, progress
 from seqloom.comparison.folder import device_log_path, items_path, log_path, result_path, run_path, transfer_path
-from seqloom.comparison.plan import PARTS
 from seqloom.comparison.records import (
     HeldOutScores,
     JobResult,
@@ -47,6 +46,7 @@ from seqloom.runs.language_model import Run
 from seqloom.runs.load import load_language_model
 from seqloom.runs.training import finetune, pretrain
 from seqloom.tasks import task_class
+from seqloom.text.survey import SPLITS
 from seqloom.training.precision import choose_device
 
 SAMPLE_TOKENS = 80
@@ -118,7 +118,7 @@ def transfer(out: Path, row: Row, seed: int, task: TaskRecord, plan: ResolvedPla
     if not task_class(task.task).fits(model_class(model)):
         return TaskScores(refused=f"{task.task} is not for the model {model}")
     folder = transfer_path(out, task.place, row.place, seed)
-    train, valid, test = ([out / name for name in getattr(task, split)] for split in PARTS)
+    train, valid, test = ([out / name for name in getattr(task, split)] for split in SPLITS)
     finetune(
         run_path(out, row.place, seed),
         task.task,

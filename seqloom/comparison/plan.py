@@ -47,6 +47,7 @@ from seqloom.recipes.library import find_recipe
 from seqloom.recipes.schema import BudgetConfig
 from seqloom.runs.training import HOWS
 from seqloom.tasks import TASKS, task_class
+from seqloom.text.survey import SPLITS
 from seqloom.tokens.learn import check_options
 
 ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
@@ -84,9 +85,6 @@ class RowConfig(Config):
     tokenizer: str | None = None
     vocab_size: int | None = Field(None, gt=0)
     grow: str = "dim"
-
-
-PARTS = ("train", "valid", "test")  # the splits of a task's files
 
 
 class TaskConfig(Config):
@@ -192,7 +190,7 @@ def resolve_paths(plan: PlanConfig, folder: Path) -> PlanConfig:
         }
     )
     tasks = tuple(
-        each.model_copy(update={split: below(getattr(each, split)) for split in PARTS}) for each in plan.tasks
+        each.model_copy(update={split: below(getattr(each, split)) for split in SPLITS}) for each in plan.tasks
     )
     rows = tuple(
         row.model_copy(update={"recipe": str(folder / row.recipe)}) if row.recipe.endswith(".toml") else row

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import ConfigDict
 
 from seqloom.comparison.folder import items_path, plan_path
-from seqloom.comparison.plan import PARTS, PriceConfig, QuestionConfig, TaskConfig, TextConfig
+from seqloom.comparison.plan import PriceConfig, QuestionConfig, TaskConfig, TextConfig
 from seqloom.config import Config, problems
 from seqloom.errors import ModelError
 from seqloom.files import read_json, read_record
@@ -19,9 +19,10 @@ from seqloom.migrations import COMPARISON, RESULT
 from seqloom.objectives import objective_class
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.folder import plain
+from seqloom.text.survey import SPLITS
 
 Number = int | float  # written again as it was read
-PLACES = ("data", *PARTS)  # where the files of suites and tasks lie; what they hold is their `content`
+PLACES = ("data", *SPLITS)  # where the files of suites and tasks lie; what they hold is their `content`
 C = TypeVar("C", bound=Config)
 
 

@@ -35,7 +35,7 @@ from seqloom.comparison.folder import (
 )
 from seqloom.comparison.job import FAILED
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import PARTS, PlanConfig, TaskConfig, check, check_files, task_name, tokens_of
+from seqloom.comparison.plan import PlanConfig, TaskConfig, check, check_files, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
 from seqloom.comparison.records import EarlierPlan, QuestionRecord, ResolvedPlan, SuiteRecord, TaskRecord
 from seqloom.comparison.report import write_report
@@ -48,7 +48,7 @@ from seqloom.files import clear_folder, remove_leftovers, sole_owner, write_json
 from seqloom.progress import Progress, clock, say
 from seqloom.runs.folder import git_commit
 from seqloom.text.built_in import write_built_in_text
-from seqloom.text.survey import Request
+from seqloom.text.survey import SPLITS, Request
 from seqloom.training.interrupt import Interruption
 from seqloom.training.precision import choose_device
 from seqloom.training.threads import wait_briefly
@@ -167,7 +167,7 @@ def suite_records(plan: PlanConfig, folder: Path) -> Iterator[SuiteRecord]:
 
 
 def task_record(task: TaskConfig, folder: Path) -> TaskRecord:
-    files = {part: [Path(name) for name in getattr(task, part)] for part in PARTS}
+    files = {part: [Path(name) for name in getattr(task, part)] for part in SPLITS}
     return TaskRecord(
         task=task.task,
         train=tuple(relative_to_folder(folder, name) for name in task.train),

@@ -6,7 +6,7 @@ Ours has one rate of dropout for the embeddings and the layers, theirs two: that
 from typing import Any
 
 from seqloom.convert.family import Family, Head
-from seqloom.convert.names import kept
+from seqloom.convert.names import stored_as
 
 DECODER_VALUES = {
     "vocab_size": "vocab_size",
@@ -30,14 +30,14 @@ DECODER_NEEDED = {"layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
 def decoder(token: str, positions: str) -> dict[str, Any]:
     at = "transformer.h.{i}."
     return {
-        "embedding.token": kept(f"transformer.{token}"),
-        "embedding.positions": kept(f"transformer.{positions}"),
-        "stack.layers.{i}.mixer.qkv": kept(f"{at}attn.c_attn", transposed=True),
-        "stack.layers.{i}.mixer.out": kept(f"{at}attn.c_proj", transposed=True),
-        "stack.layers.{i}.mixer_norm": kept(f"{at}ln_1"),
-        "stack.layers.{i}.ffn.up": kept(f"{at}mlp.c_fc", transposed=True),
-        "stack.layers.{i}.ffn.down": kept(f"{at}mlp.c_proj", transposed=True),
-        "stack.layers.{i}.ffn_norm": kept(f"{at}ln_2"),
+        "embedding.token": stored_as(f"transformer.{token}"),
+        "embedding.positions": stored_as(f"transformer.{positions}"),
+        "stack.layers.{i}.mixer.qkv": stored_as(f"{at}attn.c_attn", transposed=True),
+        "stack.layers.{i}.mixer.out": stored_as(f"{at}attn.c_proj", transposed=True),
+        "stack.layers.{i}.mixer_norm": stored_as(f"{at}ln_1"),
+        "stack.layers.{i}.ffn.up": stored_as(f"{at}mlp.c_fc", transposed=True),
+        "stack.layers.{i}.ffn.down": stored_as(f"{at}mlp.c_proj", transposed=True),
+        "stack.layers.{i}.ffn_norm": stored_as(f"{at}ln_2"),
     }
 
 
@@ -78,7 +78,7 @@ GPT2 = Family(
         "reorder_and_upcast_attn": False,
         "add_cross_attention": False,
     },
-    decoder("wte", "wpe") | {"stack.top": kept("transformer.ln_f")},
+    decoder("wte", "wpe") | {"stack.top": stored_as("transformer.ln_f")},
     (left_to_right("GPT2LMHeadModel", "transformer.wte.weight"),),
     unread=(r"h\.\d+\.attn\.(masked_)?bias",),
 )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from seqloom.convert.family import Family, Head
-from seqloom.convert.names import kept
+from seqloom.convert.names import stored_as
 
 ENCODER_VALUES = {
     "vocab_size": "vocab_size",
@@ -40,10 +40,10 @@ ENCODER_NEEDED = {
 
 def embeddings(prefix: str) -> dict[str, Any]:
     return {
-        "embedding.token": kept(f"{prefix}embeddings.word_embeddings"),
-        "embedding.positions": kept(f"{prefix}embeddings.position_embeddings"),
-        "embedding.segments": kept(f"{prefix}embeddings.token_type_embeddings"),
-        "embedding.norm": kept(f"{prefix}embeddings.LayerNorm"),
+        "embedding.token": stored_as(f"{prefix}embeddings.word_embeddings"),
+        "embedding.positions": stored_as(f"{prefix}embeddings.position_embeddings"),
+        "embedding.segments": stored_as(f"{prefix}embeddings.token_type_embeddings"),
+        "embedding.norm": stored_as(f"{prefix}embeddings.LayerNorm"),
     }
 
 
@@ -51,13 +51,13 @@ def encoder(prefix: str, layer: str = "encoder.layer.{i}.") -> dict[str, Any]:
     at = prefix + layer
     attention = f"{at}attention.self."
     return embeddings(prefix) | {
-        "stack.layers.{i}.mixer.qkv": kept(f"{attention}query", f"{attention}key", f"{attention}value"),
-        "stack.layers.{i}.mixer.out": kept(f"{at}attention.output.dense"),
-        "stack.layers.{i}.mixer_norm": kept(f"{at}attention.output.LayerNorm"),
-        "stack.layers.{i}.ffn.up": kept(f"{at}intermediate.dense"),
-        "stack.layers.{i}.ffn.down": kept(f"{at}output.dense"),
-        "stack.layers.{i}.ffn_norm": kept(f"{at}output.LayerNorm"),
-        "pooler": kept(f"{prefix}pooler.dense"),
+        "stack.layers.{i}.mixer.qkv": stored_as(f"{attention}query", f"{attention}key", f"{attention}value"),
+        "stack.layers.{i}.mixer.out": stored_as(f"{at}attention.output.dense"),
+        "stack.layers.{i}.mixer_norm": stored_as(f"{at}attention.output.LayerNorm"),
+        "stack.layers.{i}.ffn.up": stored_as(f"{at}intermediate.dense"),
+        "stack.layers.{i}.ffn.down": stored_as(f"{at}output.dense"),
+        "stack.layers.{i}.ffn_norm": stored_as(f"{at}output.LayerNorm"),
+        "pooler": stored_as(f"{prefix}pooler.dense"),
     }
 
 
@@ -67,7 +67,11 @@ def masked(architecture: str, at: str, body: str, norm: str, mark: str, dense: s
         mark,
         architecture,
         {"objective": {"name": "masked"}},
-        {"guess.dense": kept(f"{at}{dense}"), "guess.norm": kept(f"{at}{norm}"), "softmax.bias": kept(mark)},
+        {
+            "guess.dense": stored_as(f"{at}{dense}"),
+            "guess.norm": stored_as(f"{at}{norm}"),
+            "softmax.bias": stored_as(mark),
+        },
         {f"{at}decoder.weight": f"{body}embeddings.word_embeddings.weight", f"{at}decoder.bias": mark},
     )
 
@@ -78,7 +82,7 @@ def with_relation(head: Head, architecture: str, objective: str, also: str, plac
         mark=f"{place}.weight",
         architecture=architecture,
         learns={"objective": {"name": objective}},
-        table={**head.table, "relation": kept(place)},
+        table={**head.table, "relation": stored_as(place)},
         also=(also,),
     )
 
@@ -106,7 +110,7 @@ def electra_heads() -> tuple[Head, ...]:
         f"{at}dense_prediction.weight",
         "ElectraForPreTraining",
         {"objective": {"name": "replaced-token", "generator": 0.0}},
-        {"dense": kept(f"{at}dense"), "discriminator_head": kept(f"{at}dense_prediction")},
+        {"dense": stored_as(f"{at}dense"), "discriminator_head": stored_as(f"{at}dense_prediction")},
         left_out=("generator.", "guess.", "softmax."),
     )
     bias = "generator_lm_head.bias"
@@ -144,7 +148,7 @@ ROBERTA = BERT._replace(
     # positions are counted from behind the number of the padding token, 1 unless a folder has another (`counted_from`)
     defaults=ENCODER_DEFAULTS | {"pad_token_id": 1},
     needed=ENCODER_NEEDED | {"pad_token_id": 1},
-    table=encoder("roberta.") | {"embedding.positions": kept("roberta.embeddings.position_embeddings", skip=2)},
+    table=encoder("roberta.") | {"embedding.positions": stored_as("roberta.embeddings.position_embeddings", skip=2)},
     heads=roberta_heads("Roberta"),
     activations={"gelu": "gelu"},  # the output layer has it whatever the layers have
     skip=2,
@@ -156,7 +160,7 @@ ELECTRA = BERT._replace(
     prefix="electra.",
     values=ENCODER_VALUES | {"embedding_dim": "embedding_size"},
     defaults=ENCODER_DEFAULTS | {"embedding_size": 128},
-    table=encoder("electra.") | {"embedding.project": kept("electra.embeddings_project")},
+    table=encoder("electra.") | {"embedding.project": stored_as("electra.embeddings_project")},
     heads=electra_heads(),
     activations={"gelu": "gelu"},
     more=lambda config, names: {"pooler": False},
@@ -178,14 +182,14 @@ ALBERT = BERT._replace(
     needed=ENCODER_NEEDED | {"num_hidden_groups": 1, "inner_group_num": 1},
     table=embeddings("albert.")
     | {
-        "embedding.project": kept("albert.encoder.embedding_hidden_mapping_in"),
-        "stack.layers.{i}.mixer.qkv": kept(*(f"{_ALBERT}attention.{part}" for part in ("query", "key", "value"))),
-        "stack.layers.{i}.mixer.out": kept(f"{_ALBERT}attention.dense"),
-        "stack.layers.{i}.mixer_norm": kept(f"{_ALBERT}attention.LayerNorm"),
-        "stack.layers.{i}.ffn.up": kept(f"{_ALBERT}ffn"),
-        "stack.layers.{i}.ffn.down": kept(f"{_ALBERT}ffn_output"),
-        "stack.layers.{i}.ffn_norm": kept(f"{_ALBERT}full_layer_layer_norm"),
-        "pooler": kept("albert.pooler"),
+        "embedding.project": stored_as("albert.encoder.embedding_hidden_mapping_in"),
+        "stack.layers.{i}.mixer.qkv": stored_as(*(f"{_ALBERT}attention.{part}" for part in ("query", "key", "value"))),
+        "stack.layers.{i}.mixer.out": stored_as(f"{_ALBERT}attention.dense"),
+        "stack.layers.{i}.mixer_norm": stored_as(f"{_ALBERT}attention.LayerNorm"),
+        "stack.layers.{i}.ffn.up": stored_as(f"{_ALBERT}ffn"),
+        "stack.layers.{i}.ffn.down": stored_as(f"{_ALBERT}ffn_output"),
+        "stack.layers.{i}.ffn_norm": stored_as(f"{_ALBERT}full_layer_layer_norm"),
+        "pooler": stored_as("albert.pooler"),
     },
     heads=albert_heads(),
     more=has_pooler("albert.pooler.weight"),

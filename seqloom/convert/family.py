@@ -1,4 +1,4 @@
-"""What is to be known of a family of models to exchange it: names and values, there and here."""
+"""A family of models of another project: its names and values, and ours."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class Family(NamedTuple):
     needed: dict[str, Any]  # what ours cannot do otherwise
     table: Table  # of the body
     heads: tuple[Head, ...]
-    activation: str = ""  # the key of it, if ours can be told
+    activation: str = ""  # the key of the activation, if ours has that option
     activations: dict[str, str] = GELU
     skip: int = 0  # positions that theirs has before the first: up to the number of the padding token
     unread: tuple[str, ...] = (r"embeddings\.position_ids",)
@@ -43,7 +43,7 @@ class Family(NamedTuple):
     check: Callable[[dict[str, Any], dict[str, Tensor]], None] = lambda values, unread: None
 
 
-def counted_from(family: Family, padding: int | None) -> Family:
+def with_padding(family: Family, padding: int | None) -> Family:
     """Of a family that counts positions from behind its padding token, the one with this token."""
     if not family.skip or padding is None:
         return family

@@ -1,5 +1,5 @@
-"""What stands around texts, for others: the special tokens, segment ids and padding that our models read, as the post-processor
-of tokenizer.json and the settings of tokenizer_config.json.
+"""The special tokens, segment ids and padding that our models read, written for other projects
+as the post-processor of tokenizer.json and the settings of tokenizer_config.json.
 
 Here a post-processor is never used: `Frame` says what a model reads. So a tokenizer that was learnt here has none, which lets
 models of every kind share one prepared text, and the one that belongs to a model is written when it is exported.
@@ -8,7 +8,7 @@ models of every kind share one prepared text, and the one that belongs to a mode
 import json
 from typing import Any
 
-from seqloom.batches.labelled import Frame, framed
+from seqloom.batches.labelled import Frame, add_special_tokens
 from seqloom.tokens.tokenizer import Tokenizer
 
 SPECIAL = {
@@ -40,7 +40,7 @@ def with_frame(tokenizer: Tokenizer, frame: Frame) -> dict[str, Any]:
     """tokenizer.json with a post-processor that does what the frame says: its own, where it has such a one."""
     data: dict[str, Any] = json.loads(tokenizer.to_json())
     before = data.get("post_processor")
-    if before is not None and does(data, frame):
+    if before is not None and matches_frame(data, frame):
         return data
     kept = [before] if before is not None and before.get("type") == "ByteLevel" else []
     if before is None and tokenizer.in_bytes and tokenizer.kind != "byte":
@@ -83,7 +83,7 @@ def template(tokenizer: Tokenizer, frame: Frame) -> dict[str, Any]:
     }
 
 
-def does(data: dict[str, Any], frame: Frame) -> bool:
+def matches_frame(data: dict[str, Any], frame: Frame) -> bool:
     """Whether the post-processor of a tokenizer.json puts the special tokens and segment ids where the frame has them."""
     from tokenizers import Tokenizer as Rust
 
@@ -94,7 +94,7 @@ def does(data: dict[str, Any], frame: Frame) -> bool:
         return False
     for texts in (["a"], ["a", "a"]):
         found = rust.encode(*texts)
-        ids, segments, _, _ = framed([plain] * len(texts), frame)
+        ids, segments, _, _ = add_special_tokens([plain] * len(texts), frame)
         if found.ids != ids.tolist() or found.type_ids != ([0] * len(ids) if segments is None else segments.tolist()):
             return False
     return True
@@ -110,8 +110,8 @@ def names_of(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def roles_of(tokenizer: Tokenizer, learner: Any, padding: int | None) -> dict[str, str]:
-    """What others call the special tokens that a model reads. Where a vocabulary has no padding the end of documents stands for
-    it: nothing looks at it behind an attention mask."""
+    """What others call the special tokens that a model reads. A vocabulary without padding uses the end of documents: the
+    attention mask hides it."""
     roles = names_of(tokenizer)
     if padding is not None:
         roles["pad_token"] = tokenizer.token(padding)

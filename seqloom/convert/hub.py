@@ -41,21 +41,21 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UsageError(f"{folder}: no such folder: give one with config.json and {WHOLE}")
     path = folder / "config.json"
     if not path.is_file():
-        raise ModelError(f"{folder} has no config.json: it is no folder of a model")
+        raise ModelError(f"{folder} has no config.json: it is not the folder of a model")
     return read_object(path)
 
 
 def read_object(path: Path, limit: int = MAX_HEADER) -> dict[str, Any]:
     with explained(path):
         if path.stat().st_size > limit:
-            raise ModelError(f"{path} is larger than {limit >> 20} MB: this is no such file")
+            raise ModelError(f"{path} is larger than {limit >> 20} MB, too large for this file")
         raw = path.read_bytes()
     try:
         found = parse_json(raw)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path} is no valid JSON: {error}") from error
+        raise ModelError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(found, dict):
-        raise ModelError(f"{path} holds no JSON object")
+        raise ModelError(f"{path} does not contain a JSON object")
     return found
 
 
@@ -82,7 +82,7 @@ def read_index(folder: Path) -> Weights:
         raise ModelError(f"{path} has no weight_map")
     wrong = [name for name in listed.values() if not isinstance(name, str) or not PLAIN_NAME.fullmatch(name)]
     if wrong:
-        raise ModelError(f"{path}: {str(wrong[0])[:60]!r} is no plain name of a safetensors file in this folder")
+        raise ModelError(f"{path}: {str(wrong[0])[:60]!r} is not the plain name of a safetensors file in this folder")
     names = sorted(set(listed.values()))
     missing = [name for name in names if not (folder / name).is_file()]
     if missing or len(names) > MAX_FILES:
@@ -90,9 +90,9 @@ def read_index(folder: Path) -> Weights:
     shapes: dict[str, tuple[int, ...]] = {}
     for file in names:
         found = read_shapes(folder / file)
-        strange = [name for name in found if listed.get(name) != file]
-        if strange:
-            raise ModelError(f"{path} does not list {strange[0]!r} in {file}, where it is")
+        unlisted = [name for name in found if listed.get(name) != file]
+        if unlisted:
+            raise ModelError(f"{path} does not list {unlisted[0]!r} in {file}, where it is")
         shapes |= found
     absent = [name for name in listed if name not in shapes]
     if absent:
@@ -109,6 +109,6 @@ def read_pickle(path: Path, target: Path) -> None:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise ModelError(
-            f"{path} is no plain file of tensors and was not read further ({last[:200]}): convert it to safetensors where "
-            f"you trust it"
+            f"{path} is not a plain file of tensors, so it was not read ({last[:200]}): if you trust it, convert it to "
+            f"safetensors"
         )

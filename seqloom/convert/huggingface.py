@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqloom import __version__
 from seqloom.batches.vocabulary import PreparedVocabulary
-from seqloom.convert.family import Family, Head, counted_from
+from seqloom.convert.family import Family, Head, with_padding
 from seqloom.convert.frame import (
     PADDING,
     frame_of,
@@ -22,19 +22,19 @@ from seqloom.convert.frame import (
     with_frame,
 )
 from seqloom.convert.hub import open_weights, read_config
-from seqloom.convert.names import find, give
-from seqloom.convert.read import Model, read_model, token_ids, told
+from seqloom.convert.names import find_place, to_their_tensors
+from seqloom.convert.read import Model, read_model, token_ids, vocabulary_buffers
 from seqloom.convert.tasks import (
     check_plain,
     has_pooler,
     in_our_order,
-    in_their_numbers,
     label_values,
+    rescale_regression,
     stored_head,
     task_head,
 )
 from seqloom.convert.values import FAMILIES, family_of, write_values
-from seqloom.convert.vocabulary import take_tokenizer
+from seqloom.convert.vocabulary import read_tokenizer
 from seqloom.decode.rules import BeamConfig
 from seqloom.errors import FileError, ModelError, UsageError
 from seqloom.files import FolderKind, clear_folder, contents, read_json, sha256, sole_owner, write_bytes, write_json
@@ -58,27 +58,29 @@ EXPORTED = "seqloom.json"  # in an exported folder: which files are ours
 
 
 def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, task: str | None = None) -> Path:
-    """A folder with config.json, weights and tokenizer → a run folder. task: of one that was fine-tuned, what it tells, where
-    that could be several."""
+    """A folder with config.json, weights and tokenizer → a run folder. task: which task a fine-tuned model was trained
+    for, if its head allows several."""
     folder, out = Path(folder), Path(out)
     config = read_config(folder)
     family = family_of(config, f"{folder}: config.json")
     check_out(out, overwrite, folder, RUN)
     tuned = stored_head(family, config, task, str(folder))
     if task is not None and tuned is None:
-        raise UsageError(f"--task {task}: by its config.json {folder} was not fine-tuned for a task: leave it out")
+        raise UsageError(
+            f"--task {task}: {folder} was not fine-tuned for a task, according to its config.json: leave it out"
+        )
     with open_weights(folder) as weights:
         model = read_model(family, config, weights.shapes, str(folder), tuned)
-        tokenizer = take_tokenizer(folder, config["model_type"], model.values["vocab_size"])
+        tokenizer = read_tokenizer(folder, config["model_type"], model.values["vocab_size"])
         check_padding(family, tokenizer, str(folder))
         recipe = recipe_of(model, config, tokenizer)
         learner = recipe_shape(recipe, model)
-        beside = told(learner, PreparedVocabulary(tokenizer))
+        beside = vocabulary_buffers(learner, PreparedVocabulary(tokenizer))
         tensors, unused = model.take(weights.read())
     if tuned is not None:
         tensors = in_our_order(tensors, tuned.learns["task"])
     check_finite(tensors | unused, str(folder))
-    own = {name for name in tensors if find(family.table, name) is not None}
+    own = {name for name in tensors if find_place(family.table, name) is not None}
     parts = (
         {name: tensor for name, tensor in tensors.items() if name in own},
         {name: tensor for name, tensor in tensors.items() if name not in own} | beside,
@@ -110,7 +112,7 @@ def load(
 def check_finite(tensors: dict[str, Tensor], where: str) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
-            raise ModelError(f"{where}: the weights are damaged: {name} holds what is no number (NaN, or infinite)")
+            raise ModelError(f"{where}: the weights are damaged: {name} contains NaN or infinity")
 
 
 def check_padding(family: Family, tokenizer: Tokenizer, where: str) -> None:
@@ -118,14 +120,14 @@ def check_padding(family: Family, tokenizer: Tokenizer, where: str) -> None:
     if family.skip and family.skip - 1 not in tokenizer.special_ids.values():
         raise ModelError(
             f"{where}: config.json has pad_token_id = {family.skip - 1}, which is {tokenizer.entry(family.skip - 1)!r} in its "
-            f"vocabulary and no special token: such a word would be read as padding"
+            f"vocabulary, but not a special token: this word would be read as padding"
         )
 
 
 def check_out(out: Path, overwrite: bool, source: Path, kind: FolderKind) -> None:
     here, there = out.resolve(), source.resolve()
     if here in (there, *there.parents) or there in here.parents:
-        raise UsageError(f"--out {out} and {source} lie in each other: choose another folder")
+        raise UsageError(f"--out {out} and {source} are inside each other: choose another folder")
     if out.exists() and not out.is_dir():
         raise UsageError(f"--out {out} is a file: choose a folder")
     if not overwrite and out.is_dir() and contents(out, kind):
@@ -146,7 +148,7 @@ def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Rec
         start, end = token_ids(config, model.values["vocab_size"], "decoder_start_token_id", "eos_token_id")
         if end != tokenizer.end_id:
             raise ModelError(
-                f"{model.where}: config.json ends texts with token {end}, its tokenizer with {tokenizer.end_id} "
+                f"{model.where}: config.json ends texts with the token {end}, but its tokenizer with {tokenizer.end_id} "
                 f"({tokenizer.token(tokenizer.end_id)!r})"
             )
         learns["task"] |= {} if start == end else {"start_id": start}
@@ -231,7 +233,7 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
     run, out = Path(run), Path(out)
     loaded = load_run(run, "cpu")  # every file is checked by it
     check_out(out, overwrite, run, exported_folder(out))
-    made = exported(run, loaded)
+    made = convert_run(run, loaded)
     with sole_owner(out):
         clear_folder(out, exported_folder(out))
         tokenizer = loaded.tokenizer
@@ -266,27 +268,22 @@ def exported_folder(folder: Path) -> FolderKind:
     return FolderKind("an exported model", pattern, (), lambda place: (place / EXPORTED).is_file(), EXPORTED)
 
 
-def exported(run: Path, loaded: Any) -> Exported:
+def convert_run(run: Path, loaded: Any) -> Exported:
+    """A loaded run as config, tensors and special tokens of `transformers`."""
     recipe, tokenizer = build_recipe(loaded.config["recipe"], str(run)), loaded.tokenizer
-    name = recipe.model["name"]
-    if name not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
-        raise ModelError(f"{run}: the model {name} cannot be exported; these can: {known}")
-    if recipe.batches.backward or getattr(loaded, "backward", False):
-        raise ModelError(f"{run} reads texts from their end, which no model elsewhere does: it cannot be exported")
-    model_type = MODEL_TYPES[name]
+    check_exportable(run, recipe, loaded)
+    model_type = MODEL_TYPES[recipe.model["name"]]
     imported = loaded.config.get("imported")
     padding = padding_of(tokenizer, imported)
     if FAMILIES[model_type].skip and padding is None:
-        # theirs would take a word for padding; the BERT that has no segments is the same model
+        # theirs would read a word as padding; BERT without segments is the same model
         model_type = "bert"
-    family = counted_from(FAMILIES[model_type], padding)
+    family = with_padding(FAMILIES[model_type], padding)
     values = recipe.model_config_of(tokenizer.vocab_size).model_dump()
-    stored = {part.removeprefix("backbone."): t for part, t in raw(run).items()}
-    ours = {part: stored[part] for part in (n.removeprefix("backbone.") for n, _ in loaded.learner.named_parameters())}
+    ours = trained_tensors(run, loaded)
     if recipe.learns == "masked" and imported is None and values.get("pooler"):
         values["pooler"] = False  # it was never trained
-        ours = {part: tensor for part, tensor in ours.items() if not part.startswith("pooler.")}
+        ours = without(ours, "pooler.")
     if values.get("num_segments") == 0:
         table = ours["embedding.token.weight"]
         ours["embedding.segments.weight"] = table.new_zeros(1, table.shape[1])
@@ -295,16 +292,16 @@ def exported(run: Path, loaded: Any) -> Exported:
         check_plain(recipe.task, str(run))
         dense = getattr(getattr(loaded.learner, "summary", None), "dense", None)
         head = task_head(family, model_type, recipe.task, dense is not None)
-        ours, labels = in_their_numbers(ours, loaded.learner, recipe.task), label_values(loaded.learner, recipe.task)
+        ours, labels = rescale_regression(ours, loaded.learner, recipe.task), label_values(loaded.learner, recipe.task)
         pooled = has_pooler(head, family, values)
         if "pooler" in values:
             values["pooler"] = pooled
         if not pooled:
-            ours = {part: tensor for part, tensor in ours.items() if not part.startswith("pooler.")}
+            ours = without(ours, "pooler.")
     else:
         head = head_of(family, recipe.learns, set(ours), str(run))
-    ours = {part: tensor for part, tensor in ours.items() if not part.startswith(head.left_out or ("\0",))}
-    tensors = give({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
+    ours = without(ours, *head.left_out) if head.left_out else ours
+    tensors = to_their_tensors({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
     config = write_values(family, model_type, values, set(tensors), str(run))
     config["architectures"] = [head.architecture]
     config["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
@@ -313,17 +310,34 @@ def exported(run: Path, loaded: Any) -> Exported:
     return Exported(config | labels | tokens, tensors, roles, generation_of(tokenizer, loaded.learner, tokens))
 
 
+def check_exportable(run: Path, recipe: Recipe, loaded: Any) -> None:
+    name = recipe.model["name"]
+    if name not in MODEL_TYPES:
+        raise ModelError(f"{run}: the model {name} cannot be exported; these can: {', '.join(MODEL_TYPES)}")
+    if recipe.batches.backward or getattr(loaded, "backward", False):
+        raise ModelError(
+            f"{run} reads texts from right to left, which no model of transformers does: it cannot be exported"
+        )
+
+
+def trained_tensors(run: Path, loaded: Any) -> dict[str, Tensor]:
+    """The parameters of a run in their stored type, named without "backbone."."""
+    files = load_tensors(run / WEIGHTS[0]) | load_tensors(run / WEIGHTS[1])
+    stored = {name.removeprefix("backbone."): tensor for name, tensor in files.items()}
+    names = (name.removeprefix("backbone.") for name, _ in loaded.learner.named_parameters())
+    return {name: stored[name] for name in names}
+
+
+def without(tensors: dict[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
+
+
 def padding_of(tokenizer: Tokenizer, imported: Any) -> int | None:
-    """The token that stands for padding and for nothing else; an imported model has learnt its positions behind it."""
+    """The token that is used only for padding; the positions of an imported model start after it."""
     if isinstance(imported, dict) and imported.get("padding") is not None:
         return int(imported["padding"])
     name = names_of(tokenizer).get("pad_token")
     return None if name is None else tokenizer.id(name)
-
-
-def raw(run: Path) -> dict[str, Tensor]:
-    """As they are stored, in their own type."""
-    return load_tensors(run / WEIGHTS[0]) | load_tensors(run / WEIGHTS[1])
 
 
 def head_of(family: Family, learns: str, ours: set[str], where: str) -> Head:
@@ -341,7 +355,9 @@ def unused_of(run: Path, imported: Any) -> dict[str, Tensor]:
     if listed is None:
         return {}
     if not (run / UNUSED).is_file() or sha256(run / UNUSED) != listed:
-        raise ModelError(f"{run / UNUSED} is damaged or missing (its SHA-256 is not the recorded one): import it again")
+        raise ModelError(
+            f"{run / UNUSED} is damaged or missing (its SHA-256 differs from the recorded one): import it again"
+        )
     return load_tensors(run / UNUSED)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.blocks.positions import SinusoidPositions
 from seqloom.convert.family import Family, Head
-from seqloom.convert.names import kept
+from seqloom.convert.names import stored_as
 from seqloom.errors import ModelError
 
 LONGEST = 1 << 16  # positions are computed, so no weights bear them out
@@ -36,19 +36,19 @@ def side(name: str) -> dict[str, Any]:
     ours, theirs = f"{name}.stack.layers.{{i}}.", f"model.{name}.layers.{{i}}."
     own, across = f"{theirs}self_attn.", f"{theirs}encoder_attn."
     table = {
-        "mixer.qkv": kept(f"{own}q_proj", f"{own}k_proj", f"{own}v_proj"),
-        "mixer.out": kept(f"{own}out_proj"),
-        "mixer_norm": kept(f"{theirs}self_attn_layer_norm"),
-        "ffn.up": kept(f"{theirs}fc1"),
-        "ffn.down": kept(f"{theirs}fc2"),
-        "ffn_norm": kept(f"{theirs}final_layer_norm"),
+        "mixer.qkv": stored_as(f"{own}q_proj", f"{own}k_proj", f"{own}v_proj"),
+        "mixer.out": stored_as(f"{own}out_proj"),
+        "mixer_norm": stored_as(f"{theirs}self_attn_layer_norm"),
+        "ffn.up": stored_as(f"{theirs}fc1"),
+        "ffn.down": stored_as(f"{theirs}fc2"),
+        "ffn_norm": stored_as(f"{theirs}final_layer_norm"),
     }
     if name == "decoder":
         table |= {
-            "cross.query": kept(f"{across}q_proj"),
-            "cross.kv": kept(f"{across}k_proj", f"{across}v_proj"),
-            "cross.out": kept(f"{across}out_proj"),
-            "cross_norm": kept(f"{theirs}encoder_attn_layer_norm"),
+            "cross.query": stored_as(f"{across}q_proj"),
+            "cross.kv": stored_as(f"{across}k_proj", f"{across}v_proj"),
+            "cross.out": stored_as(f"{across}out_proj"),
+            "cross_norm": stored_as(f"{theirs}encoder_attn_layer_norm"),
         }
     return {ours + part: place for part, place in table.items()}
 
@@ -91,13 +91,13 @@ MARIAN = Family(
     },
     DEFAULTS,
     NEEDED,
-    {"encoder.embedding.token": kept("model.shared")} | side("encoder") | side("decoder"),
+    {"encoder.embedding.token": stored_as("model.shared")} | side("encoder") | side("decoder"),
     (
         Head(
             "final_logits_bias",
             "MarianMTModel",
             task(True),
-            {"softmax.bias": kept("final_logits_bias", row=True)},
+            {"softmax.bias": stored_as("final_logits_bias", row=True)},
             REPEATED,
         ),
         Head("", "MarianMTModel", task(False), {}, REPEATED),

@@ -1,4 +1,4 @@
-"""The same numbers under other names: how one project's tensors become another's, by a table, in both directions.
+"""Convert tensors between the names and layouts of two projects, by a table, in both directions.
 
 A table says for each of our modules (`{i}`: the number of a layer) under which names another project keeps it. Shapes
 come from our own model, built without memory: what a file holds is compared with them before a number is read.
@@ -16,12 +16,12 @@ from seqloom.errors import ModelError
 Shape = tuple[int, ...]
 
 
-class Kept(NamedTuple):
-    """Where another project keeps one of our tensors."""
+class StoredTensor(NamedTuple):
+    """How another project stores one of our tensors."""
 
     names: tuple[str, ...]  # several: laid one above the other they are ours
     transposed: bool = False  # matrices are stored (in, out)
-    skip: int = 0  # rows that stand before ours and are of no use to us
+    skip: int = 0  # rows before ours that we do not use
     row: bool = False  # a vector is stored as a matrix of one row
 
     def shapes(self, ours: Shape) -> Shape:
@@ -46,14 +46,14 @@ class Kept(NamedTuple):
         return [(part[None] if self.row else part).contiguous() for part in parts]
 
 
-Table = Mapping[str, Kept]
+Table = Mapping[str, StoredTensor]
 
 
-def kept(*names: str, **how: Any) -> Kept:
-    return Kept(names, **how)
+def stored_as(*names: str, **how: Any) -> StoredTensor:
+    return StoredTensor(names, **how)
 
 
-def find(table: Table, name: str) -> Kept | None:
+def find_place(table: Table, name: str) -> StoredTensor | None:
     """The place of one of our tensors: its module's names with `.weight` or `.bias`, or its own."""
     number = re.search(r"layers\.(\d+)\.", name)
     i = number[1] if number else ""
@@ -68,7 +68,7 @@ def find(table: Table, name: str) -> Kept | None:
 class Plan(NamedTuple):
     """What a model of ours needs of another project's file."""
 
-    places: dict[str, Kept]  # by our names
+    places: dict[str, StoredTensor]  # by our names
     shapes: dict[str, Shape]  # by theirs
     names: dict[str, str]  # by the names in the file, those of the table
 
@@ -87,12 +87,12 @@ def plan(
     prefix: of the body's names, left out where a body was stored alone; repeated: names under which a tensor may be stored
     once more, and its own; unread: patterns of what is stored but holds nothing learnt.
     """
-    places: dict[str, Kept] = {}
+    places: dict[str, StoredTensor] = {}
     shapes: dict[str, Shape] = {}
     for name, tensor in ours.items():
-        place = find(table, name)
+        place = find_place(table, name)
         if place is None:
-            raise ModelError(f"{where}: such models have no place for {name!r}")
+            raise ModelError(f"{where}: models of this type have no tensor for {name!r}")
         places[name] = place
         shapes |= dict.fromkeys(place.names, place.shapes(tuple(tensor.shape)))
     names: dict[str, str] = {}
@@ -107,21 +107,21 @@ def plan(
     stored = {full: found[name] for name, full in names.items()}
     missing = [name for name in shapes if name not in stored]
     if missing:
-        more = f" nor {len(missing) - 1} others that belong to it" if len(missing) > 1 else ""
+        more = f" nor {len(missing) - 1} others that the model needs" if len(missing) > 1 else ""
         raise ModelError(f"{where}: no tensor {missing[0]!r}{more}")
     for name, shape in known.items():
         if stored.get(name, shape) != shape:
             raise ModelError(
-                f"{where}: {name!r} has the shape {list(stored[name])}, by config.json it has {list(shape)}"
+                f"{where}: {name!r} has the shape {list(stored[name])}, but {list(shape)} according to config.json"
             )
     unknown = [name for name in stored if name not in known]
     if unknown:
-        raise ModelError(f"{where}: {len(unknown)} unknown tensors, {min(unknown)!r} for one")
+        raise ModelError(f"{where}: {len(unknown)} unknown tensors, for example {min(unknown)!r}")
     return Plan(places, shapes, names)
 
 
 def full_name(name: str, known: Iterable[str], prefix: str) -> str:
-    """As it is called today, with the prefix of the body."""
+    """The current name, with the prefix of the body."""
     name = re.sub(r"\bgamma$", "weight", re.sub(r"\bbeta$", "bias", name))
     return prefix + name if name not in known and prefix + name in known else name
 
@@ -133,17 +133,17 @@ def take(
     stored = {full: tensors[name] for name, full in chosen.names.items()}
     for name, own in repeated.items():
         if name in stored and own in stored and not torch.equal(stored[name], stored[own]):
-            raise ModelError(f"{where}: {name!r} differs from {own!r}, of which config.json makes one tensor")
+            raise ModelError(f"{where}: {name!r} differs from {own!r}, but config.json ties them")
     model, unused = {}, {}
     for name, place in chosen.places.items():
         parts = [stored[each] for each in place.names]
         if len({part.dtype for part in parts}) > 1:
             raise ModelError(
-                f"{where}: {', '.join(map(repr, place.names))} are of different types, and one tensor here"
+                f"{where}: {', '.join(map(repr, place.names))} have different types, but are one tensor here"
             )
         if not parts[0].is_floating_point():
             raise ModelError(
-                f"{where}: {place.names[0]!r} holds {str(parts[0].dtype).removeprefix('torch.')}, no weights"
+                f"{where}: {place.names[0]!r} has the type {str(parts[0].dtype).removeprefix('torch.')}: weights need floats"
             )
         model[name] = place.ours(parts)
         if place.skip:
@@ -151,12 +151,14 @@ def take(
     return model, unused
 
 
-def give(table: Table, tensors: Mapping[str, Tensor], unused: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
+def to_their_tensors(
+    table: Table, tensors: Mapping[str, Tensor], unused: Mapping[str, Tensor], where: str
+) -> dict[str, Tensor]:
     """Their tensors, made of ours."""
     made: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        place = find(table, name)
+        place = find_place(table, name)
         if place is None:
-            raise ModelError(f"{where}: {name!r} has no place in such models elsewhere")
+            raise ModelError(f"{where}: models of this type in transformers have no tensor for {name!r}")
         made |= dict(zip(place.names, place.theirs(tensor, unused.get(place.names[0])), strict=True))
     return made

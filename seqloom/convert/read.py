@@ -45,7 +45,7 @@ def shape_of(family: Family, head: Head, values: dict[str, Any]) -> Learner:
         return learner(model(model.Config(**values)), learner.Config(**own))
 
 
-def told(learner: Learner, vocabulary: Vocabulary) -> dict[str, Tensor]:
+def vocabulary_buffers(learner: Learner, vocabulary: Vocabulary) -> dict[str, Tensor]:
     """What a learner without memory keeps of its vocabulary beside its weights."""
     for module in learner.modules():
         for name, buffer in list(module.named_buffers(recurse=False)):
@@ -63,12 +63,12 @@ def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: st
     if head is None:
         wanted = " or ".join(repr(head.mark) for head in family.heads)
         raise ModelError(
-            f"{where} has no output layer of those that are imported (no {wanted}), and its config.json names no head for a "
-            f"task: a body alone is not imported"
+            f"{where} has no output layer that can be imported (no {wanted}), and its config.json names no head for a "
+            f"task: a model without an output layer cannot be imported"
         )
     values = read_values(family, config, names, f"{where}: config.json")
     if values["num_layers"] > len(shapes):
-        raise ModelError(f"{where}: config.json has {values['num_layers']:,} layers, more than there are tensors")
+        raise ModelError(f"{where}: config.json has {values['num_layers']:,} layers, more than it has tensors")
     learner = shape_of(family, head, values)
     ours = {name.removeprefix("backbone."): parameter for name, parameter in learner.named_parameters()}
     table = {**family.table, **head.table}

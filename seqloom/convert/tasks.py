@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from seqloom.convert.family import Family, Head
-from seqloom.convert.names import kept
+from seqloom.convert.names import stored_as
 from seqloom.errors import ModelError, UsageError
 from seqloom.tasks.tag import known_tags
 
@@ -27,14 +27,12 @@ OWN_LAYER = ("roberta", "xlm-roberta", "electra")
 
 
 def check_plain(section: dict[str, Any], where: str) -> None:
-    """section: the recipe's, of a task that tells something about texts."""
+    """Raise ModelError for a task that transformers has no head for. section: of the recipe."""
     wanted = {"layers": "last", "reader": "none", "crf": False, "align": "first", "pool": "summary", "lm": 0}
     other = [f"task.{name} = {section[name]!r}" for name, plain in wanted.items() if section.get(name, plain) != plain]
     if section["name"] not in ARCHITECTURES or other:
-        told = ", ".join(other) or f"the task {section['name']}"
-        raise ModelError(
-            f"{where}: {told} cannot be exported: heads elsewhere read the last layer, and nothing is between"
-        )
+        reason = ", ".join(other) or f"the task {section['name']}"
+        raise ModelError(f"{where}: {reason} cannot be exported: heads of transformers read the last layer directly")
 
 
 def task_head(family: Family, model_type: str, section: dict[str, Any], summarised: bool) -> Head:
@@ -43,7 +41,7 @@ def task_head(family: Family, model_type: str, section: dict[str, Any], summaris
     place = "classifier.out_proj" if in_head(model_type, name) else "classifier"
     if name == "QuestionAnswering":
         place = "qa_outputs"
-    table: dict[str, Any] = {"head": kept(place)}
+    table: dict[str, Any] = {"head": stored_as(place)}
     if summarised:
         table["summary.dense"] = between(family, model_type, name)
     return Head("", f"{stem_of(family)}For{name}", {"task": section}, table)
@@ -71,7 +69,7 @@ def section_of(name: str, config: dict[str, Any], task: str | None, where: str) 
         number = config.get("problem_type") == "regression" or len(labels_in(config, where)) == 1
         kinds = ["regress"] if number else ["classify", "pair"]
         if config.get("problem_type") == "multi_label_classification":
-            raise ModelError(f"{where}: its texts have several classes at a time, and here each has one")
+            raise ModelError(f"{where}: a multi-label classifier cannot be imported: here each text has one class")
     if task is not None and task not in kinds:
         raise UsageError(f"--task {task}: {where} has a head for {' or '.join(kinds)}")
     chosen = task or kinds[0]
@@ -110,8 +108,8 @@ def in_our_order(tensors: dict[str, Tensor], section: dict[str, Any]) -> dict[st
 
 def between(family: Family, model_type: str, name: str) -> Any:
     if model_type == "electra" and name == "MultipleChoice":
-        return kept("sequence_summary.summary")
-    return kept("classifier.dense") if in_head(model_type, name) else family.table["pooler"]
+        return stored_as("sequence_summary.summary")
+    return stored_as("classifier.dense") if in_head(model_type, name) else family.table["pooler"]
 
 
 def in_head(model_type: str, name: str) -> bool:
@@ -120,7 +118,7 @@ def in_head(model_type: str, name: str) -> bool:
 
 
 def has_pooler(head: Head, family: Family, values: dict[str, Any]) -> bool:
-    """Whether the body has one elsewhere: the layer between may stand for it; heads of single tokens have none."""
+    """Whether the body has a pooler in transformers: the dense layer may be stored as it; heads for tokens have none."""
     if head.architecture.endswith(("TokenClassification", "QuestionAnswering")):
         return False
     return bool(values.get("pooler")) or head.table.get("summary.dense") == family.table.get("pooler")
@@ -138,8 +136,8 @@ def label_values(learner: Any, section: dict[str, Any]) -> dict[str, Any]:
     return {"id2label": named, "label2id": {label: int(i) for i, label in named.items()}, **single}
 
 
-def in_their_numbers(ours: dict[str, Tensor], learner: Any, section: dict[str, Any]) -> dict[str, Tensor]:
-    """A number is learnt as so many deviations from the mean; elsewhere the layer tells the number itself."""
+def rescale_regression(ours: dict[str, Tensor], learner: Any, section: dict[str, Any]) -> dict[str, Tensor]:
+    """Rescale the output layer: here it predicts standard deviations from the mean, in transformers the number itself."""
     if section["name"] != "regress":
         return ours
     weight, bias = ours["head.weight"] * learner.spread, ours["head.bias"] * learner.spread + learner.mean

@@ -14,10 +14,10 @@ import torch
 def main(source: str, target: str) -> None:
     found = torch.load(source, map_location="cpu", weights_only=True)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise SystemExit("it holds no table of named tensors")
+        raise SystemExit("it does not contain a table of named tensors")
     wrong = [name for name, tensor in found.items() if not isinstance(tensor, torch.Tensor) or tensor.is_sparse]
     if wrong:
-        raise SystemExit(f"{wrong[0][:60]!r} is no plain tensor")
+        raise SystemExit(f"{wrong[0][:60]!r} is not a plain tensor")
     # a view may claim far more numbers than are stored; shared tensors are few
     claimed = sum(tensor.numel() * tensor.element_size() for tensor in found.values())
     if claimed > 4 * os.path.getsize(source):

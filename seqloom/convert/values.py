@@ -5,7 +5,7 @@ from typing import Any
 from seqloom.config import problems
 from seqloom.convert.decoders import GPT, GPT2
 from seqloom.convert.encoders import ALBERT, BERT, ELECTRA, ERNIE, ROBERTA, XLM_R
-from seqloom.convert.family import Family, counted_from
+from seqloom.convert.family import Family, with_padding
 from seqloom.convert.marian import MARIAN
 from seqloom.errors import ModelError
 from seqloom.models import model_class
@@ -27,21 +27,21 @@ NUMBERS = ("dropout", "attention_dropout", "norm_eps")  # all other values are s
 LARGEST = 1 << 24  # of a size: no product of two overflows
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     return repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "…"
 
 
 def family_of(config: dict[str, Any], where: str) -> Family:
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise ModelError(f"{where}: model_type {shown(kind)} is none of those that can be read: {', '.join(FAMILIES)}")
+        raise ModelError(f"{where}: model_type {short_repr(kind)} cannot be imported; these can: {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     padding = (family.defaults | config).get("pad_token_id")
     if family.skip and (type(padding) is not int or not 0 <= padding < LARGEST):
         raise ModelError(
-            f"{where}: pad_token_id = {shown(padding)} must be the number of a token: positions begin behind it"
+            f"{where}: pad_token_id = {short_repr(padding)} must be the id of a token: positions begin after it"
         )
-    return counted_from(family, padding)
+    return with_padding(family, padding)
 
 
 def read_values(family: Family, config: dict[str, Any], names: set[str], where: str) -> dict[str, Any]:
@@ -50,11 +50,11 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
     keys = [*family.values.values(), *family.needed, *([family.activation] if family.activation else [])]
     missing = [key for key in keys if key not in full]
     if missing:
-        raise ModelError(f"{where} lacks {', '.join(missing)}")
+        raise ModelError(f"{where} does not have {', '.join(missing)}")
     for key, value in family.needed.items():
         if full[key] != value:
             raise ModelError(
-                f"{where}: {key} = {shown(full[key])}; the model {family.model} can only be built with {value!r}"
+                f"{where}: {key} = {short_repr(full[key])}; the model {family.model} can only be built with {value!r}"
             )
     values: dict[str, Any] = {}
     for ours, theirs in family.values.items():
@@ -64,7 +64,7 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
         else:
             right, kind = type(value) is int and 0 < value <= LARGEST, f"a whole number from 1 to {LARGEST:,}"
         if not right and (value is not None or usual is not None):
-            raise ModelError(f"{where}: {theirs} = {shown(value)} must be {kind}")
+            raise ModelError(f"{where}: {theirs} = {short_repr(value)} must be {kind}")
         values[ours] = value
     values["max_len"] -= family.skip
     if family.activation:
@@ -100,7 +100,7 @@ def write_values(
         names_of = {ours: theirs for theirs, ours in reversed(family.activations.items())}
         if values["activation"] not in names_of:
             raise ModelError(
-                f"{where}: {family.activation} {values['activation']!r} is not known to such models elsewhere"
+                f"{where}: {family.activation} {values['activation']!r} is not available in models of this type in transformers"
             )
         config[family.activation] = names_of[values["activation"]]
     config |= family.back(values)
@@ -108,8 +108,8 @@ def write_values(
     changed = [name for name, value in full.items() if name != "max_len" and read.get(name, value) != value]
     if changed:
         name = changed[0]
-        theirs = "knows no such setting" if read[name] is None else f"has {read[name]!r}"
+        theirs = "does not have this setting" if read[name] is None else f"has {read[name]!r}"
         raise ModelError(
-            f"{where}: model.{name} = {values[name]!r} has no place in a {model_type} elsewhere, which {theirs}"
+            f"{where}: model.{name} = {values[name]!r} cannot be expressed in a {model_type} of transformers, which {theirs}"
         )
     return config

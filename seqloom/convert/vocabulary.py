@@ -20,7 +20,7 @@ SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "source.spm", "token
 OTHERS = (*SENTENCEPIECE, "vocab.json", "vocab.txt")
 
 
-def take_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
+def read_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
     path = folder / "tokenizer.json"
     if path.is_file():
         Tokenizer.load(path)  # refuses what is none
@@ -31,33 +31,29 @@ def take_tokenizer(folder: Path, model_type: str, vocab_size: int) -> Tokenizer:
         data, path = byte_pairs(folder, model_type), folder / "vocab.json"
     else:
         found = [name for name in OTHERS if (folder / name).is_file()]
-        why = (
-            f"{', '.join(found)} of a {model_type} cannot be read here"
-            if found
-            else "there is nothing to read text with"
-        )
+        why = f"{', '.join(found)} of a {model_type} cannot be read" if found else "has no other vocabulary file"
         needs = " (which needs sentencepiece and protobuf for this)" if set(found) & set(SENTENCEPIECE) else ""
         raise ModelError(
             f"{folder} has no tokenizer.json, and {why}: write one with AutoTokenizer.from_pretrained(FOLDER).save_pretrained"
             f"(FOLDER) of transformers{needs}"
         )
-    return filled(data, vocab_size, path)
+    return with_spare_tokens(data, vocab_size, path)
 
 
-def filled(data: dict[str, Any], vocab_size: int, path: Path) -> Tokenizer:
+def with_spare_tokens(data: dict[str, Any], vocab_size: int, path: Path) -> Tokenizer:
     """With a name for every row of the table: some models have more rows than words."""
     tokenizer = Tokenizer(data, str(path))
     if tokenizer.vocab_size > vocab_size:
         raise ModelError(
-            f"{path} has {tokenizer.vocab_size:,} entries, the model by config.json rows for {vocab_size:,}: they do not "
-            f"belong together"
+            f"{path} has {tokenizer.vocab_size:,} entries, but the model has {vocab_size:,} rows according to config.json: "
+            "they do not belong together"
         )
     if tokenizer.vocab_size == vocab_size:
         return tokenizer
     spare = [special(f"<unused-{number}>", number) for number in range(tokenizer.vocab_size, vocab_size)]
     wider = Tokenizer(data | {"added_tokens": [*(data.get("added_tokens") or ()), *spare]}, str(path))
     if wider.vocab_size != vocab_size:
-        raise ModelError(f"{path}: its numbers have gaps, rows without a word cannot be named")
+        raise ModelError(f"{path}: its ids have gaps, so the model has rows without a token")
     return wider
 
 
@@ -75,7 +71,7 @@ def word_pieces(folder: Path) -> dict[str, Any]:
     words = words[:-1] if words and not words[-1] else words
     vocabulary = {word.rstrip("\r"): number for number, word in enumerate(words)}
     if len(vocabulary) != len(words) or "[UNK]" not in vocabulary:
-        raise ModelError(f"{path} is no list of word pieces: an entry occurs twice, or [UNK] is not in it")
+        raise ModelError(f"{path} is not a list of word pieces: an entry occurs twice, or [UNK] is missing")
     settings = options(folder)
     rust = Rust(models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100))
     rust.normalizer = normalizers.BertNormalizer(
@@ -101,12 +97,12 @@ def byte_pairs(folder: Path, model_type: str) -> dict[str, Any]:
     ]
     wrong = [pair for pair in merges if len(pair) != 2]
     if wrong or not all(type(number) is int and number >= 0 for number in vocabulary.values()):
-        raise ModelError(f"{folder / 'vocab.json'} and merges.txt are no vocabulary of byte pairs")
+        raise ModelError(f"{folder / 'vocab.json'} and merges.txt are not a vocabulary of byte pairs")
     try:
         with panics_as_errors():
             rust = Rust(models.BPE(vocabulary, merges))
     except Exception as error:  # the library raises nothing more precise
-        raise ModelError(f"{path} does not fit vocab.json: {error}") from error
+        raise ModelError(f"{path} does not match vocab.json: {error}") from error
     rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=options(folder).get("add_prefix_space") is True)
     rust.decoder = decoders.ByteLevel()
     names = ("<|endoftext|>",) if model_type == "gpt2" else ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -127,9 +123,9 @@ def options(folder: Path) -> dict[str, Any]:
 def read_text(path: Path) -> str:
     with explained(path):
         if path.stat().st_size > SIZE_LIMIT:
-            raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB: this is no vocabulary")
+            raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB, too large for a vocabulary")
         raw = path.read_bytes()
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ModelError(f"{path} is no valid UTF-8 ({error.reason})") from error
+        raise ModelError(f"{path} is not valid UTF-8 ({error.reason})") from error

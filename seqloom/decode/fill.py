@@ -1,4 +1,4 @@
-"""Gaps in a text: what a masked language model puts there.
+"""Fill the masks in a text with a masked language model.
 
 Each gap for itself: p(word | the text with all gaps open). Jointly: the best combinations by the chain from left to right,
 p(m1) · p(m2 | m1) · …, each factor read off the text with the gaps before it filled and those behind it open, so that in "New
@@ -29,7 +29,7 @@ class Filled(NamedTuple):
 
 
 def read_gaps(text: str, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
-    """The tokens of a text with gaps, however these are spelt, and where the gaps are among them."""
+    """The tokens of a text with masks, in any notation, and the positions of the masks."""
     assert tokenizer.mask_id is not None
     *parts, last = GAP.split(text)
     ids: list[int] = []

@@ -1,4 +1,4 @@
-"""What may come next: each rule takes scores (n, V) and returns scores, with −inf where a token is ruled out.
+"""Rules for the next token: each takes scores (n, V) and returns scores, with −inf for excluded tokens.
 
 No number of the host's becomes a tensor on the way (`where` does that, `masked_fill` does not): CUDA graphs hold them."""
 
@@ -14,7 +14,7 @@ NEVER = float("-inf")
 
 
 class Limits(Config):
-    """What holds for every way of choosing tokens."""
+    """Limits for every way of decoding."""
 
     max_new: int = Field(200, ge=1, le=1_000_000)
     min_new: int = Field(0, ge=0)
@@ -51,10 +51,10 @@ class BeamConfig(Limits):
     def sizes_fit(self) -> Self:
         if self.n_best > self.beam:
             raise ValueError(
-                f"n_best = {self.n_best} is more than a beam of {self.beam} finds: ask for fewer, or widen it"
+                f"n_best = {self.n_best} is more than a beam of {self.beam} finds: lower it, or raise beam"
             )
         if self.beam % self.groups:
-            raise ValueError(f"a beam of {self.beam} cannot be shared out among {self.groups} groups equally")
+            raise ValueError(f"a beam of {self.beam} cannot be divided into {self.groups} equal groups")
         return self
 
 
@@ -77,9 +77,9 @@ def keep_top_p(scores: Tensor, p: float) -> Tensor:
 NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence holds, behind its length
 
 
-def restrain(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits, end_id: int) -> Tensor:
-    """The rules about what was said before, for those that look at it. The end token before a text is its border: nobody has
-    said it, so that no rule keeps a text from ending."""
+def limit_repetition(scores: Tensor, seen: Tensor, lengths: Tensor, limits: Limits, end_id: int) -> Tensor:
+    """Apply the rules about repetition. The end token before a text is its border and does not count as a token of it, so that no
+    rule keeps a text from ending."""
     seen = seen.masked_fill(seen == end_id, NOTHING)
     if limits.repetition_penalty > 1:
         scores = penalise_repetition(scores, seen, limits.repetition_penalty)

@@ -1,7 +1,7 @@
 """Beam search, over the step interface alone: language models, encoder–decoders and ensembles go through it alike.
 
 All bookkeeping is tensors of fixed shape, and a step is a pure function of them: on a GPU the model, the choice of
-candidates and the moving of states are recorded as one CUDA graph. The host only looks whether sources are done.
+candidates and the moving of states are recorded as one CUDA graph. The host only attentions whether sources are done.
 """
 
 from typing import Any, NamedTuple
@@ -11,8 +11,8 @@ from torch import Tensor
 
 from seqloom.batch import Context, State, select, widen
 from seqloom.decode.graph import Recorded
-from seqloom.decode.rules import NEVER, NOTHING, BeamConfig, restrain
-from seqloom.decode.sample import Texts
+from seqloom.decode.rules import NEVER, NOTHING, BeamConfig, limit_repetition
+from seqloom.decode.sample import SeenTokens
 from seqloom.decode.step import Steps
 from seqloom.errors import UsageError
 
@@ -22,7 +22,7 @@ class Hypothesis(NamedTuple):
     log_prob: float  # of those and of the end token; under a repetition penalty, what that makes of it
     score: float  # after all penalties: what hypotheses are ranked by
     finished: bool  # False: it was cut off at the greatest length
-    alignment: Tensor | None = None  # (tokens, source places) where the model looked when it chose each
+    alignment: Tensor | None = None  # (tokens, source places) where the model attention when it chose each
 
 
 class Finished(NamedTuple):
@@ -31,7 +31,7 @@ class Finished(NamedTuple):
     scores: Tensor  # (N, G, B)
     sums: Tensor  # (N, G, B)
     seen: Tensor  # (N, G, B, W)
-    looks: Any  # (N, G, B, L, S)
+    attentions: Any  # (N, G, B, L, S)
 
 
 class Beams(NamedTuple):
@@ -42,8 +42,8 @@ class Beams(NamedTuple):
 
     seen: Tensor  # (N, G, B, W) the prompt and what follows it, NOTHING behind
     sums: Tensor  # (N, G, B) of log-probabilities; −inf: no hypothesis
-    looks: Any  # (N, G, B, L, S) where each new token looked; () if that is not kept
-    parents: Tensor  # (N, G, B) which of its source's K = G · B hypotheses each one goes on from
+    attentions: Any  # (N, G, B, L, S) where each new token attention; () if that is not kept
+    parents: Tensor  # (N, G, B) which of its source's K = G · B hypotheses each one continues
     prompt: Tensor  # (N,) tokens of the prompt
     made: Tensor  # (N,) tokens behind it
     room: Tensor  # (N,) how many there can be
@@ -70,7 +70,7 @@ def beam_search(
     return Search(stepper, config, end_id, banned).run(prompts, context, rooms)
 
 
-LOOK_EVERY = 8  # steps on a GPU until the host waits to see which sources are done
+CHECK_EVERY = 8  # steps on a GPU until the host waits to see which sources are done
 FIRST_ROOM = {True: 64, False: 32}  # new tokens that caches begin with; on a GPU more room means a new graph
 KEPT_GRAPHS = 4
 
@@ -92,35 +92,35 @@ class Search:
             return []
         stepper, limit = self.stepper, self.stepper.limit
         longest, most = max(map(len, prompts)), self.rooms(prompts, rooms)
-        capacity = self.bounded(longest + FIRST_ROOM[stepper.graphed])
+        capacity = self.limit_capacity(longest + FIRST_ROOM[stepper.graphed])
         beams, state = self.start(prompts, context, most, capacity)
         found: list[list[Hypothesis]] = [[] for _ in prompts]
         there = list(range(len(prompts)))  # the source in each row
         for made in range(1, max(most)):
-            if not stepper.graphed or made % LOOK_EVERY == 0:
+            if not stepper.graphed or made % CHECK_EVERY == 0:
                 done = beams.done.all(1).tolist()
                 going = [row for row, over in enumerate(done) if not over]
                 if not going:
                     break
                 if len(going) < stepper.worth_keeping * len(there):  # finished sources leave the batch
                     self.read(beams, [row for row, over in enumerate(done) if over], there, found)
-                    beams, state = leave(beams, state, torch.tensor(going, device=stepper.device))
+                    beams, state = keep_sources(beams, state, torch.tensor(going, device=stepper.device))
                     there = [there[row] for row in going]
             if longest + made > capacity and capacity != limit:
-                capacity = self.bounded(2 * capacity)
+                capacity = self.limit_capacity(2 * capacity)
                 state = state._replace(own=widen(state.own, capacity))
             beams, state = self.recorded_step(beams, state) if stepper.graphed else self.step(beams, state)
         self.read(beams, list(range(len(there))), there, found)
         return found
 
-    def bounded(self, capacity: int) -> int:
+    def limit_capacity(self, capacity: int) -> int:
         return capacity if self.stepper.limit is None else min(capacity, self.stepper.limit)
 
     def rooms(self, prompts: list[list[int]], rooms: list[int] | None) -> list[int]:
         """How many new tokens each may have."""
         limit, longest = self.stepper.limit, max(map(len, prompts))
         if limit is not None and longest > limit:
-            raise UsageError(f"a prompt has {longest} tokens, the model reads at most {limit}: shorten it")
+            raise UsageError(f"a prompt has {longest} tokens, but the model reads at most {limit}: shorten it")
         most = [self.config.max_new] * len(prompts)
         if rooms is not None:
             most = [max(1, min(room, given)) for room, given in zip(most, rooms, strict=True)]
@@ -141,57 +141,57 @@ class Search:
         config, device = self.config, self.stepper.device
         first = self.stepper.start(prompts, capacity, context)
         length = -(-max(most) // 16) * 16  # few shapes, few graphs
-        aligned = isinstance(first.looked, Tensor)
+        aligned = isinstance(first.attention, Tensor)
         if config.coverage_penalty and not aligned:
             raise UsageError(
-                f"a coverage penalty of {config.coverage_penalty} needs to know where the model looks at its source, which "
-                f"this one does not tell: set it to 0"
+                f"a coverage penalty of {config.coverage_penalty} needs attention to the source, which this model does not "
+                f"have: set it to 0"
             )
         n, groups, each = len(prompts), config.groups, config.beam // config.groups
-        texts = Texts(prompts, length, device)
-        seen = texts.seen[:, None, None].expand(-1, groups, each, -1)
+        tokens = SeenTokens(prompts, length, device)
+        seen = tokens.ids[:, None, None].expand(-1, groups, each, -1)
         sums = torch.full((n, groups, each), NEVER, device=device)
-        looks = first.looked.new_zeros(n, groups, each, length, first.looked.shape[1]) if aligned else ()
+        attentions = first.attention.new_zeros(n, groups, each, length, first.attention.shape[1]) if aligned else ()
         beams = Beams(
             seen=seen,
             sums=sums.index_fill(2, torch.zeros(1, dtype=torch.long, device=device), 0.0),  # one for each group
-            looks=looks,
+            attentions=attentions,
             parents=torch.zeros_like(sums, dtype=torch.long),
-            prompt=texts.lengths,
-            made=torch.zeros_like(texts.lengths),
+            prompt=tokens.lengths,
+            made=torch.zeros_like(tokens.lengths),
             room=torch.tensor(most, device=device),
-            sizes=sizes(context) if aligned else torch.zeros_like(texts.lengths),
+            sizes=sizes(context) if aligned else torch.zeros_like(tokens.lengths),
             done=torch.zeros(n, groups, dtype=torch.bool, device=device),
-            finished=Finished(sums, sums, seen, looks),
+            finished=Finished(sums, sums, seen, attentions),
         )
         rows = self.for_each(torch.arange(n, device=device))
-        beams = self.choose(beams, first.scores[rows], first.looked[rows] if aligned else ())
+        beams = self.choose(beams, first.scores[rows], first.attention[rows] if aligned else ())
         return beams, first.state._replace(own=select(first.state.own, rows))
 
     def step(self, beams: Beams, state: State) -> tuple[Beams, State]:
         """What was chosen is read, and the next tokens are chosen."""
-        rows = (beams.parents.flatten(1) + self.config.beam * counted(beams.parents)).flatten()
+        rows = (beams.parents.flatten(1) + self.config.beam * row_numbers(beams.parents)).flatten()
         if self.moves(rows):
             state = state._replace(own=select(state.own, rows))
         last = beams.prompt + beams.made - 1  # where the token that was chosen stands
-        tokens = beams.seen.gather(3, spread(last, beams.seen)).flatten()
+        tokens = beams.seen.gather(3, expand_positions(last, beams.seen)).flatten()
         limit = self.stepper.limit
         places = last if limit is None else last.clamp(max=limit - 1)  # sources that are done may still go on
         after = self.stepper.plain(tokens, self.for_each(places), state)
-        return self.choose(beams, after.scores, after.looked), after.state
+        return self.choose(beams, after.scores, after.attention), after.state
 
     def for_each(self, sources: Tensor) -> Tensor:
         """(N,) → (N·K,)"""
         return sources[:, None].expand(-1, self.config.beam).flatten()
 
     def moves(self, rows: Tensor) -> bool:
-        """Whether any hypothesis goes on from another row than its own; only a CPU is asked."""
+        """Whether any hypothesis continues another row than its own; checked on a CPU only."""
         if self.config.beam == 1:
             return False
         return rows.is_cuda or not torch.equal(rows, torch.arange(rows.shape[0], device=rows.device))
 
-    def choose(self, beams: Beams, scores: Tensor, looked: Any) -> Beams:
-        """One more token for every hypothesis: (N·K, V) scores, and (N·K, S) where the models looked for them.
+    def choose(self, beams: Beams, scores: Tensor, attention: Any) -> Beams:
+        """One more token for every hypothesis: (N·K, V) scores, and (N·K, S) where the models attention for them.
 
         Of each group the 2B best candidates are taken, of which at most B end: those of the first B that end are finished,
         and the first B that do not end go on."""
@@ -217,31 +217,31 @@ class Search:
                 said = said.scatter_add(1, token.gather(1, running), counts.float())
         value, token, parent, ends, running = (torch.stack(part, 1) for part in zip(*chosen, strict=True))
 
-        looks = beams.looks
-        if isinstance(looks, Tensor):  # what led to this token is the same for all of its candidates
-            row = looked.view(n, groups, each, 1, -1)
+        attentions = beams.attentions
+        if isinstance(attentions, Tensor):  # what led to this token is the same for all of its candidates
+            row = attention.view(n, groups, each, 1, -1)
             place = beams.made[:, None, None, None, None].expand(-1, groups, each, 1, row.shape[-1])
-            looks = looks.scatter(3, place, row)
-        place = spread(beams.prompt + beams.made, beams.seen)
+            attentions = attentions.scatter(3, place, row)
+        place = expand_positions(beams.prompt + beams.made, beams.seen)
 
-        def taken(which: Tensor) -> tuple[Tensor, Tensor, Any]:
-            """(N, G, B) of the candidates: their sums, texts and looks."""
+        def candidates(which: Tensor) -> tuple[Tensor, Tensor, Any]:
+            """(N, G, B) of the candidates: their sums, texts and attentions."""
             source = parent.gather(2, which)
-            text = along(beams.seen, source).scatter(3, place, token.gather(2, which)[..., None])
-            return value.gather(2, which), text, along(looks, source)
+            text = gather_along(beams.seen, source).scatter(3, place, token.gather(2, which)[..., None])
+            return value.gather(2, which), text, gather_along(attentions, source)
 
         first = torch.arange(each, device=value.device).expand(n, groups, each)
         over = ends[..., :each] & (value[..., :each] > NEVER) & ~beams.done[..., None]
-        finished = self.merged(beams.finished, taken(first), over, made, beams.sizes)
-        sums, seen, looks = taken(running)
+        finished = self.merge_finished(beams.finished, candidates(first), over, made, beams.sizes)
+        sums, seen, attentions = candidates(running)
         group = torch.arange(groups, device=value.device)[:, None] * each
         return beams._replace(
             seen=seen,
             sums=sums,
-            looks=looks,
+            attentions=attentions,
             parents=parent.gather(2, running) + group,
             made=made,
-            done=beams.done | at_end | self.settled(sums, finished.scores, beams.room),
+            done=beams.done | at_end | self.is_settled(sums, finished.scores, beams.room),
             finished=finished,
         )
 
@@ -251,34 +251,37 @@ class Search:
         log_probs = scores.log_softmax(1)
         if config.repetition_penalty > 1 or config.no_repeat:
             lengths = self.for_each(beams.prompt + beams.made)
-            log_probs = restrain(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config, self.end_id)
+            log_probs = limit_repetition(log_probs, beams.seen.reshape(len(lengths), -1), lengths, config, self.end_id)
         log_probs.index_fill_(1, self.banned, NEVER)
         if config.min_new:
             early = self.for_each(beams.made < config.min_new)
             log_probs[:, self.end_id] = log_probs[:, self.end_id].masked_fill(early, NEVER)
         return log_probs
 
-    def merged(
+    def merge_finished(
         self, before: Finished, new: tuple[Tensor, Tensor, Any], over: Tensor, made: Tensor, sizes: Tensor
     ) -> Finished:
         """The best of those that were finished and of those that are now."""
-        sums, seen, looks = new
+        sums, seen, attentions = new
         scores = sums / self.length(made)[:, None, None]
         if self.config.coverage_penalty:
-            covered = looks.sum(3).clamp(1e-9, 1.0).log()  # (N, G, B, S)
+            covered = attentions.sum(3).clamp(1e-9, 1.0).log()  # (N, G, B, S)
             behind = torch.arange(covered.shape[3], device=sums.device) >= sizes[:, None]
             scores = scores + self.config.coverage_penalty * covered.masked_fill(behind[:, None, None], 0.0).sum(3)
         scores = torch.cat((before.scores, scores.masked_fill(~over, NEVER)), 2)
         order = scores.sort(dim=2, descending=True, stable=True).indices[..., : sums.shape[2]]
 
         def kept(old: Any, more: Any) -> Any:
-            return along(torch.cat((old, more), 2), order) if isinstance(old, Tensor) else ()
+            return gather_along(torch.cat((old, more), 2), order) if isinstance(old, Tensor) else ()
 
         return Finished(
-            scores.gather(2, order), kept(before.sums, sums), kept(before.seen, seen), kept(before.looks, looks)
+            scores.gather(2, order),
+            kept(before.sums, sums),
+            kept(before.seen, seen),
+            kept(before.attentions, attentions),
         )
 
-    def settled(self, sums: Tensor, finished: Tensor, room: Tensor) -> Tensor:
+    def is_settled(self, sums: Tensor, finished: Tensor, room: Tensor) -> Tensor:
         """(N, G) where nothing better can come. A sum only falls, its divisor is greatest at the greatest length, and a
         coverage penalty is never positive: that bounds what a running hypothesis can reach."""
         highest, worst = sums.amax(2), finished[..., -1]
@@ -287,7 +290,7 @@ class Search:
         return highest / self.length(room)[:, None] <= worst
 
     def length(self, made: Tensor) -> Tensor:
-        """(N,) what sums of so many tokens are divided by."""
+        """(N,) the divisor of sums of this many tokens."""
         size = (5.0 + made) / 6.0 if self.config.length_form == "gnmt" else made.float()
         return size**self.config.length_penalty
 
@@ -297,8 +300,10 @@ class Search:
         done, prompt, sizes = select((beams.finished, beams.prompt, beams.sizes), index)
         scores, order = done.scores.flatten(1).sort(dim=1, descending=True, stable=True)
         best_ones = order[:, : self.config.n_best]
-        sums, seen, looks = (along(flat(part), best_ones) for part in (done.sums, done.seen, done.looks))
-        looks = looks.cpu() if isinstance(looks, Tensor) else ()
+        sums, seen, attentions = (
+            gather_along(flatten_groups(part), best_ones) for part in (done.sums, done.seen, done.attentions)
+        )
+        attentions = attentions.cpu() if isinstance(attentions, Tensor) else ()
         parts = (part.tolist() for part in (scores, sums, seen, prompt, sizes))
         for i, (row, score, total, texts, before, size) in enumerate(zip(rows, *parts, strict=True)):
             for rank, text in enumerate(texts):
@@ -307,7 +312,9 @@ class Search:
                 tokens = [token for token in text[before:] if token != NOTHING]
                 ended = tokens[-1] == self.end_id
                 tokens = tokens[:-1] if ended else tokens
-                alignment = looks[i, rank, : len(tokens), :size].clone() if isinstance(looks, Tensor) else None
+                alignment = (
+                    attentions[i, rank, : len(tokens), :size].clone() if isinstance(attentions, Tensor) else None
+                )
                 found[there[row]].append(Hypothesis(tokens, total[rank], score[rank], ended, alignment))
 
 
@@ -317,7 +324,7 @@ CHUNK = 32
 def best(scores: Tensor, k: int) -> Tensor:
     """(n, k) where the k highest of (n, M) scores stand, in falling order; of equal ones the first.
 
-    No place outside of the k pieces with the highest tops can be among them: nearly all is looked at only once.
+    No place outside of the k pieces with the highest tops can be among them: nearly all is attention at only once.
     """
     m = scores.shape[1]
     if m <= 2 * k * CHUNK:
@@ -332,17 +339,17 @@ def best(scores: Tensor, k: int) -> Tensor:
     return places.gather(1, found.sort(dim=1, descending=True, stable=True).indices[:, :k])
 
 
-def counted(rows: Tensor) -> Tensor:
+def row_numbers(rows: Tensor) -> Tensor:
     """(N, 1) the numbers of the rows."""
     return torch.arange(rows.shape[0], device=rows.device)[:, None]
 
 
-def spread(each: Tensor, over: Tensor) -> Tensor:
+def expand_positions(each: Tensor, over: Tensor) -> Tensor:
     """(N,) → (N, G, B, 1), one place for every hypothesis of (N, G, B, …)."""
     return each[:, None, None, None].expand(-1, *over.shape[1:3], 1)
 
 
-def along(tree: Any, index: Tensor) -> Any:
+def gather_along(tree: Any, index: Tensor) -> Any:
     """Picks from the last dimension that a tensor and the index (…, B) share; () stays ()."""
     if not isinstance(tree, Tensor):
         return tree
@@ -350,7 +357,7 @@ def along(tree: Any, index: Tensor) -> Any:
     return tree.gather(index.ndim - 1, index.view(*index.shape, *[1] * len(extra)).expand(*index.shape, *extra))
 
 
-def flat(tree: Any) -> Any:
+def flatten_groups(tree: Any) -> Any:
     """(N, G, B, …) → (N, G · B, …)"""
     return tree.flatten(1, 2) if isinstance(tree, Tensor) else tree
 
@@ -361,8 +368,8 @@ def sizes(context: Any) -> Tensor:
     return one.offsets.diff().long()
 
 
-def leave(beams: Beams, state: State, index: Tensor) -> tuple[Beams, State]:
-    """Only these sources go on."""
+def keep_sources(beams: Beams, state: State, index: Tensor) -> tuple[Beams, State]:
+    """Keep only these sources."""
     beam = beams.sums[0].numel()
     rows = (index[:, None] * beam + torch.arange(beam, device=index.device)).flatten()
     return select(beams, index), State(select(state.own, rows), select(state.shared, index))

@@ -23,15 +23,15 @@ class OutputLayer(Protocol):
 
 
 class Next(NamedTuple):
-    """What comes after n sequences. It holds until the next step."""
+    """What comes after n sequences; valid until the next step."""
 
     scores: Tensor  # (n, V) of the next token, in fp32: log-probabilities up to a number for each row
     state: State
-    looked: Any = ()  # (n, S) how much each place of the source has to do with it, where that was asked for and is known
+    attention: Any = ()  # (n, S) the attention to each source position, if it was asked for and the model has one
 
 
 class Steps(Protocol):
-    """What a decoder drives: one model, or several as one."""
+    """What decoding uses: one model, or an ensemble."""
 
     device: torch.device
     graphed: bool  # steps are recorded as CUDA graphs
@@ -45,7 +45,7 @@ class Steps(Protocol):
 
 
 class GraphedSteps:
-    """Steps that are recorded where they are worth it; `plain` is what a step does."""
+    """Steps that are recorded as CUDA graphs where it pays; `plain` computes one step."""
 
     device: torch.device
     graphed: bool
@@ -58,12 +58,12 @@ class GraphedSteps:
         given = (tokens, positions)
         if self.graph is None or not self.graph.takes(given, state):
             self.graph = Recorded(self._recorded, given, state)
-        (scores, looked), state = self.graph(given, state)
-        return Next(scores, state, looked)
+        (scores, attention), state = self.graph(given, state)
+        return Next(scores, state, attention)
 
     def _recorded(self, given: tuple[Tensor, Tensor], state: State) -> tuple[tuple[Tensor, Any], State]:
-        scores, after, looked = self.plain(*given, state)
-        return (scores, looked), after
+        scores, after, attention = self.plain(*given, state)
+        return (scores, attention), after
 
     def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
         raise NotImplementedError
@@ -75,7 +75,7 @@ class GraphedSteps:
 
 
 class Stepper(GraphedSteps):
-    """n sequences of one model, in step. align: where a model looks at a source, tell where with every step."""
+    """n sequences of one model, step by step. align: return the attention to the source with every step."""
 
     def __init__(self, backbone: Backbone, softmax: OutputLayer, align: bool = False):
         self.backbone, self.softmax, self.align = backbone, softmax, align
@@ -113,7 +113,7 @@ class Stepper(GraphedSteps):
 
 
 def alignment(output: Output, places: Tensor | None = None) -> Any:
-    """(n, S) where the top layer looks, its heads taken together; () where the model does not tell."""
+    """(n, S) the cross-attention of the top layer, averaged over its heads; () if the model has none."""
     if not output.cross:
         return ()
     weights = output.cross[-1] if places is None else output.cross[-1][places]
@@ -131,15 +131,15 @@ class Ensemble(GraphedSteps):
 
     def start(self, prompts: list[list[int]], capacity: int, context: list[Context] | None = None) -> Next:
         contexts = [None] * len(self.members) if context is None else context
-        return joined([m.start(prompts, capacity, c) for m, c in zip(self.members, contexts, strict=True)])
+        return average_members([m.start(prompts, capacity, c) for m, c in zip(self.members, contexts, strict=True)])
 
     def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
         states = [State(own, shared) for own, shared in zip(state.own, state.shared, strict=True)]
-        return joined([m.plain(tokens, positions, s) for m, s in zip(self.members, states, strict=True)])
+        return average_members([m.plain(tokens, positions, s) for m, s in zip(self.members, states, strict=True)])
 
 
-def joined(each: list[Next]) -> Next:
+def average_members(each: list[Next]) -> Next:
     scores = torch.stack([one.scores.log_softmax(1) for one in each]).logsumexp(0) - math.log(len(each))
-    known = [one.looked for one in each if isinstance(one.looked, Tensor)]
+    known = [one.attention for one in each if isinstance(one.attention, Tensor)]
     state = State(tuple(one.state.own for one in each), tuple(one.state.shared for one in each))
     return Next(scores, state, torch.stack(known).mean(0) if known else ())

@@ -1,14 +1,14 @@
-"""Tokens to text as they come: pieces that concatenate to the text, and never split a character."""
+"""Decode tokens one by one into pieces of text that never split a character."""
 
 from typing import NamedTuple
 
 from seqloom.tokens.tokenizer import Tokenizer
 
-TORN = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for the bytes of an unfinished character
+INCOMPLETE = "\N{REPLACEMENT CHARACTER}"  # what a decoder shows for the bytes of an unfinished character
 
 
 class Sample(NamedTuple):
-    """What was drawn."""
+    """One sampled text."""
 
     text: str  # the prompt and what follows it
     tokens: list[int]  # the new ones
@@ -16,7 +16,7 @@ class Sample(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """What a search has found."""
+    """One text found by a search."""
 
     text: str  # the prompt and what follows it
     tokens: list[int]  # the new ones, without the end token
@@ -35,7 +35,7 @@ class TextStream:
         """What can be shown now; "" while a character is unfinished."""
         self.ids.append(token)
         text = self.tokenizer.decode(self.ids)
-        if text.endswith(TORN):
+        if text.endswith(INCOMPLETE):
             return ""
         piece = self._new(text)
         if self.tokenizer.byte_exact:  # bytes simply add up, so what is shown need not be decoded again
@@ -43,7 +43,7 @@ class TextStream:
         return piece
 
     def close(self) -> str:
-        """The rest, torn or not."""
+        """The rest, complete or not."""
         return self._new(self.tokenizer.decode(self.ids))
 
     def _new(self, text: str) -> str:

@@ -21,7 +21,7 @@ from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.blocks import pooling
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
-from seqloom.tokens.spelling import Characters, spelt
+from seqloom.tokens.spelling import Characters, spell_text
 from seqloom.tokens.tokenizer import Tokenizer
 
 POOLS = ("mean", "first", "last", "max", "none")
@@ -58,7 +58,7 @@ class Encoder:
             str(layers),
             pool,
             names,
-            spell=lambda flat: None if table is None else spelt(flat, unknown, tokenizer, table),
+            spell=lambda flat: None if table is None else spell_text(flat, unknown, tokenizer, table),
         )
         if pool != "none" or not len(texts):
             return found

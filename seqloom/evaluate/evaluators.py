@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqloom.batch import Objective
-from seqloom.batches.languages import Told
+from seqloom.batches.languages import WithLanguage
 from seqloom.batches.passages import Passages
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.batches.store import Split
@@ -27,7 +27,7 @@ class HeldOutText(NamedTuple):
     """One split, and how a recipe reads it."""
 
     split: Split
-    passages: Callable[[str], Passages | Told]  # of a form: "single", …; all as long as the model was made for
+    passages: Callable[[str], Passages | WithLanguage]  # of a form: "single", …; all as long as the model was made for
     length: int  # of a window during training
     stride: int | None = None
     warmup: int | None = None

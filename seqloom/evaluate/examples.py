@@ -11,15 +11,15 @@ import numpy as np
 from seqloom.errors import DataError
 from seqloom.metrics.entities import describe_illegal_moves, entities, nearest_scheme
 from seqloom.tasks import task_class
-from seqloom.text.labelled import TASKS, BadRow, Example, each_row
+from seqloom.text.labelled import TASKS, BadRow, Example, iter_rows
 from seqloom.text.read import Problems
-from seqloom.text.spans import Question, each_question
-from seqloom.text.tagged import Sentence, each_sentence
+from seqloom.text.spans import Question, iter_questions
+from seqloom.text.tagged import Sentence, iter_sentences
 
 READERS: dict[str, Callable[[Sequence[Path]], Iterator[Any]]] = {
-    **{task: partial(each_row, task=task) for task in TASKS},
-    "tag": each_sentence,
-    "span": each_question,
+    **{task: partial(iter_rows, task=task) for task in TASKS},
+    "tag": iter_sentences,
+    "span": iter_questions,
 }
 
 

@@ -12,7 +12,7 @@ from seqloom.metrics.translation import translation_scores
 from seqloom.text.labelled import Label, number_of, read_labels
 from seqloom.text.pairs import lines
 from seqloom.text.spans import read_answers, read_questions
-from seqloom.text.tagged import parted, read_tagged
+from seqloom.text.tagged import read_tagged, split_tag
 
 
 def translation_files(gold: Path, predicted: Path, tokenize: str, lowercase: bool) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def tag_files(gold: Path, predicted: Path, strict: bool = False) -> dict[str, An
     scheme = scheme_of(tags, lambda i, j: right[i].place_of(j)) if strict else None
     for sentence in found if scheme else ():
         for i, tag in enumerate(sentence.tags):
-            if parted(tag)[0] not in SCHEMES[str(scheme)]:
+            if split_tag(tag)[0] not in SCHEMES[str(scheme)]:
                 raise DataError(f"{sentence.place_of(i)}: the tag {tag!r} is none of {scheme}, which {gold} is in")
     return entity_scores(tags, guessed, strict, scheme)
 

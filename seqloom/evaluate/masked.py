@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from seqloom.batch import IGNORE, to_device
-from seqloom.batches.languages import Told
+from seqloom.batches.languages import WithLanguage
 from seqloom.batches.passages import Passages
 from seqloom.evaluate.perplexity import Stop, never
 from seqloom.objectives.masked import MaskedLM
@@ -27,8 +27,8 @@ SEED = 0
 class HeldOut(NamedTuple):
     """One split. alone: the same in passages of one document, where those of the objective's own form are pairs."""
 
-    own: Passages | Told
-    alone: Passages | Told | None = None
+    own: Passages | WithLanguage
+    alone: Passages | WithLanguage | None = None
 
 
 class Sums(NamedTuple):
@@ -66,7 +66,7 @@ def masked_loss(
 
 def sum_losses(
     learner: MaskedLM,
-    passages: Passages | Told,
+    passages: Passages | WithLanguage,
     device: torch.device,
     limit: int | None,
     stop: Stop,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqloom.errors import DataError, UsageError
-from seqloom.text.tagged import continued, parted
+from seqloom.text.tagged import continues_entity, split_tag
 
 SCHEMES = {"iob1": "BIO", "iob2": "BIO", "iobes": "BIOES"}  # with the marks of each
 
@@ -28,8 +28,8 @@ class Entity(NamedTuple):
 def entities(tags: Sequence[str]) -> list[Entity]:
     """In order; all three schemes and ill-formed tags are read in one way."""
     found: list[Entity] = []
-    for i, (tag, goes_on) in enumerate(zip(tags, continued(tags), strict=True)):
-        mark, kind = parted(tag)
+    for i, (tag, goes_on) in enumerate(zip(tags, continues_entity(tags), strict=True)):
+        mark, kind = split_tag(tag)
         if goes_on:
             found[-1] = found[-1]._replace(stop=i + 1)
         elif mark != "O":
@@ -40,7 +40,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 def strict_entities(tags: Sequence[str], scheme: str) -> list[Entity]:
     """Only those that begin, continue and end by the rules of the scheme."""
     _check_scheme(scheme)
-    parts = [parted(tag) for tag in tags]
+    parts = [split_tag(tag) for tag in tags]
     for i, (mark, _) in enumerate(parts):
         if mark not in SCHEMES[scheme]:
             raise DataError(
@@ -153,7 +153,7 @@ def labels_of(kinds: Sequence[str], scheme: str) -> list[str]:
 
 def may_follow(before: str, tag: str, scheme: str) -> bool:
     """Whether a tag may follow another. Before and after a sentence stands O."""
-    (last, other), (mark, kind) = parted(before), parted(tag)
+    (last, other), (mark, kind) = split_tag(before), split_tag(tag)
     goes_on = last in ("B", "I") and other == kind
     if scheme == "iob1":
         return mark != "B" or goes_on
@@ -186,7 +186,7 @@ def marks_of(sentences: Sequence[Sequence[str]], place: Callable[[int, int], str
     marked = plain = None  # the first tag of each sort, with its place
     for i, tags in enumerate(sentences):
         for j, tag in enumerate(tags):
-            mark, kind = parted(tag)
+            mark, kind = split_tag(tag)
             if mark in ("B", "I", "E", "S", "O") and (kind or tag == mark):
                 marks.add(mark)
                 marked = marked or (kind and (tag, i, j))

@@ -42,7 +42,7 @@ class OwnCell(StackedBackbone):
 
         def build(width: int) -> nn.Module:
             assert plugin is not None
-            with plugin.blamed(make.__init__):
+            with plugin.explain_errors(make.__init__):
                 cell = make(width, config.dim, **config.options)
             check(cell, width, config.dim, plugin)
             return cell
@@ -72,7 +72,7 @@ def check(cell: Any, input_dim: int, dim: int, plugin: Plugin, n: int = 3) -> No
         if not callable(getattr(cell, part, None)):
             raise wrong(part, "is missing")
     like = next(cell.parameters(), torch.zeros(()))
-    with plugin.blamed(kind.step), torch.random.fork_rng(devices=[]):
+    with plugin.explain_errors(kind.step), torch.random.fork_rng(devices=[]):
         state = cell.start(n)
         if not is_state(state, n):
             raise wrong("start", f"must return a tuple of tensors ({n}, …) for {n} sequences, not {shapes(state)}")

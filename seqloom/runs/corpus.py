@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from seqloom.batches.languages import Mixed, Told, passes, shares
+from seqloom.batches.languages import Mixed, WithLanguage, passes, shares
 from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Batches
-from seqloom.batches.store import SPLITS, Split, Store
+from seqloom.batches.store import Split, Store
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.evaluate.evaluators import HeldOutText, evaluator_of
@@ -24,6 +24,7 @@ from seqloom.plugins import Plugin
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.folder import read_config
+from seqloom.text.survey import SPLITS
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import shapes_only
 
@@ -186,7 +187,7 @@ class Corpus:
                 cut: Any = recipe.batches.build_passages(train, self.tokenizer, form, epochs * often)
             except DataError as error:
                 raise DataError(f"{store.folder}: {error}") from error
-            found.append(Told(cut, number) if self.told else cut)
+            found.append(WithLanguage(cut, number) if self.told else cut)
         return Mixed(found, self.passes) if self.names else found[0]
 
     @cached_property
@@ -275,9 +276,9 @@ def held_out_text(recipe: Recipe, split: Split, tokenizer: Tokenizer, language: 
     """A split as a recipe reads it. language: its number, for a model that is told it."""
     batches = recipe.batches.model_copy(update={"short": 0})
 
-    def passages(form: str) -> Passages | Told:
+    def passages(form: str) -> Passages | WithLanguage:
         cut = batches.build_passages(split, tokenizer, form, 1.0)
-        return cut if language is None else Told(cut, language)
+        return cut if language is None else WithLanguage(cut, language)
 
     return HeldOutText(split, passages, recipe.batches.length, recipe.valid.stride, recipe.valid.warmup)
 

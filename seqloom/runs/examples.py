@@ -23,7 +23,7 @@ from seqloom.recipes.schema import Recipe
 from seqloom.runs.predictor import held_out_frame, say_cut
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
-from seqloom.text.pairs import read_pairs, repeated
+from seqloom.text.pairs import read_pairs, repeated_sources
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import shapes_only
@@ -116,7 +116,7 @@ class PairFiles(ExampleFiles):
             for name, paths in files.items()
         }
         for name in self.splits:
-            places = [] if name == "train" else repeated(read_pairs(files[name]), read_pairs(files["train"]))
+            places = [] if name == "train" else repeated_sources(read_pairs(files[name]), read_pairs(files["train"]))
             if places:
                 first = ", ".join(places[:3])
                 say(f"warning: {len(places):,} sources of {name} are in the training text, too (first: {first})")

@@ -11,7 +11,7 @@ from seqloom.batch import Objective
 from seqloom.batches.store import Store
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig, SampleConfig
-from seqloom.decode.sample import Drawn, clipped
+from seqloom.decode.sample import SampledToken, last_window
 from seqloom.decode.sample import sample as draw
 from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
@@ -154,7 +154,7 @@ class Run(TextScorer):
         stepper, ids, banned = self.begin(prompt, n)
         streams = [TextStream(tokenizer) for _ in range(n)]
         pieces: list[list[str]] = [[prompt] for _ in range(n)]
-        made: list[list[Drawn]] = [[] for _ in range(n)]
+        made: list[list[SampledToken]] = [[] for _ in range(n)]
         for drawn in draw(stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
             piece = "" if drawn.token == tokenizer.end_id else streams[drawn.sample].push(drawn.token)
             piece += streams[drawn.sample].close() if drawn.last else ""
@@ -174,7 +174,7 @@ class Run(TextScorer):
         """
         config = build(BeamConfig, options | {"n_best": n}, source="generate")
         stepper, ids, banned = self.begin(prompt, 1)
-        ids = clipped(ids, stepper.limit)
+        ids = last_window(ids, stepper.limit)
         if stepper.limit is not None and len(ids) + config.max_new > stepper.limit + 1:
             room = stepper.limit + 1 - len(ids)
             say(f"warning: the model reads {stepper.limit} tokens, a beam ends there: at most {room} new ones")

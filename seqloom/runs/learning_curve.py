@@ -1,10 +1,11 @@
-"""What pre-training is worth: a task learnt from more and more examples, by a pre-trained model and by the same from scratch.
+"""Learning curves: a task trained on more and more examples, by a pre-trained model and by the same model from scratch.
 
-Both have one tokenizer, one model and the same examples. Of each seed the examples are an order of its own, and each size is its
-beginning: smaller sets are parts of larger ones. Every size is learnt from for at least `FEWEST` steps, unless a budget is given.
+Both have the same tokenizer, model and examples. Each seed has its own order of the examples, and each size takes the first ones:
+smaller sets are subsets of larger ones. Every size is trained for at least `MIN_STEPS` steps, unless a budget is given.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,48 +25,42 @@ from seqloom.runs.start import transfer_from
 from seqloom.runs.training import Files, check_transfer, files_of, opened, recipe_after, train_run
 from seqloom.tasks import task_class
 
-FEWEST = 100  # steps: an epoch of ten examples is but one
-MEASURED = 20  # times in these
+MIN_STEPS = 100  # an epoch of ten examples is only one step
+EVALUATIONS = 20  # in these steps
 KINDS = {"pretrained": "pre-trained", "scratch": "from scratch"}
 
 
 class Size(NamedTuple):
-    """What so many examples give, over the seeds."""
+    """The scores for one number of training examples, over the seeds."""
 
     examples: int
     pretrained: Interval
     scratch: Interval
-    gain: Interval  # of the differences, seed by seed
+    gain: Interval  # the difference, paired by seed
 
 
 def learning_curve(
     start: str | Path | Trained,
     task: str,
-    train: Files,
+    files: Mapping[str, Files],
     out: str | Path,
     sizes: Sequence[int],
     *,
-    valid: Files = (),
-    test: Files = (),
     how: str = "finetune",
     settings: list[str] | None = None,
     seeds: Sequence[int] = range(3),
-    resume: bool = False,
-    overwrite: bool = False,
-    device: str = "auto",
-    deterministic: bool = False,
-    country: str = "world",
     plugin: str | Path | Plugin | None = None,
     language: str | None = None,
+    options: RunOptions = RunOptions(),
 ) -> list[Size]:
-    """Runs in OUT/curve, OUT/curve.json and OUT/curve.html. Scores are those of test, else of valid, by which the weights were
-    chosen, too."""
+    """Train the runs in OUT/curve and write OUT/curve.json and OUT/curve.html. files: train, and valid or test or both. The
+    scores are those on test, otherwise on valid, on which the weights were chosen as well."""
     check_transfer(task, how)
-    if not valid and not test:
+    if not files.get("valid") and not files.get("test"):
         raise UsageError("--curve needs --valid or --test, on which each size is scored")
     before, folder = opened(start, out, plugin, language), Path(out)
-    given = files_of(train=train, valid=valid, test=test)
-    split = "test" if test else "valid"
+    given = files_of(**files)
+    split = "test" if "test" in given else "valid"
     cls: Any = task_class(task)
     examples = list(cls.read(given["train"]))
     kept = sorted({min(size, len(examples)) for size in sizes})
@@ -73,15 +68,15 @@ def learning_curve(
     recipes = {kind: recipe_after(before, task, how if kind == "pretrained" else "scratch", settings) for kind in KINDS}
     values: dict[tuple[str, int], list[float]] = {(kind, size): [] for size in kept for kind in KINDS}
     score = baseline = None
-    with holding_runs(folder, resume, overwrite):
+    with holding_runs(folder, options.resume, options.overwrite):
         for seed in seeds:
             order = nested_order([stratum(example) for example in examples], seed)
-            options = RunOptions(seed, resume, overwrite, device, deterministic, country)
             for kind, size in values:
                 recipe = recipes[kind] if fixed else long_enough(recipes[kind], size)
                 dataset = LabelledFiles(recipe, given, before.tokenizer, order[:size])
                 place = folder / "curve" / kind / str(size) / f"seed-{seed}"
-                run: Any = train_run(dataset, place, options, transfer_from(before, weights=kind == "pretrained"))
+                transfer = transfer_from(before, weights=kind == "pretrained")
+                run: Any = train_run(dataset, place, replace(options, seed=seed), transfer)
                 scores = read_json(place / "metrics.json")[f"{split}_scores"]
                 score, baseline = run.learner.main_metric, scores.get("majority")
                 values[kind, size].append(scores["score"])
@@ -103,31 +98,31 @@ def learning_curve(
 
 
 def stratum(example: Any) -> Hashable:
-    """What a part of the examples should have as often as all of them: the class, or whether there is an answer."""
+    """What subsets are stratified by: the class, or whether there is an answer."""
     label = getattr(example, "label", None)
     return label if isinstance(label, str) else getattr(example, "impossible", None)
 
 
 def nested_order(strata: Sequence[Hashable], seed: int) -> list[int]:
-    """An order of all examples of which every beginning has the strata in about their shares."""
+    """An order of the examples in which every prefix has the strata in about their overall proportions."""
     random = np.random.default_rng(seed)
     groups: dict[Hashable, list[int]] = {}
     for i, each in enumerate(strata):
         groups.setdefault(each, []).append(i)
     place = np.empty(len(strata))
-    for group in groups.values():  # the members of each are spread evenly, from somewhere at the beginning on
+    for group in groups.values():  # the members of each are spread evenly, from a random offset
         place[random.permutation(group)] = (np.arange(len(group)) + random.random()) / len(group)
     return np.argsort(place, kind="stable").tolist()
 
 
 def long_enough(recipe: Recipe, size: int) -> Recipe:
     steps, epochs = recipe.steps_an_epoch(size), recipe.budget.epochs
-    if epochs is None or epochs * steps >= FEWEST:
+    if epochs is None or epochs * steps >= MIN_STEPS:
         return recipe
-    every = recipe.train.eval_every or max(steps, FEWEST // MEASURED)
+    every = recipe.train.eval_every or max(steps, MIN_STEPS // EVALUATIONS)
     return recipe.model_copy(
         update={
-            "budget": BudgetConfig(epochs=FEWEST / steps),
+            "budget": BudgetConfig(epochs=MIN_STEPS / steps),
             "train": recipe.train.model_copy(update={"eval_every": every}),
         }
     )
@@ -145,8 +140,8 @@ def rows_of(found: Sequence[Size]) -> list[list[str]]:
 HEADER = ["examples", *KINDS.values(), "gain"]
 
 
-def shown(found: Sequence[Size], count: int) -> str:
-    """The table for people. count: of seeds."""
+def format_table(found: Sequence[Size], count: int) -> str:
+    """The table as text. count: the number of seeds."""
     rows = [HEADER, *rows_of(found)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADER))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -155,12 +150,14 @@ def shown(found: Sequence[Size], count: int) -> str:
 
 def remark(count: int) -> str:
     return (
-        NOTHING if count == 1 else f"means and 95% intervals over {count} seeds; gain: of the differences, seed by seed"
+        NOTHING
+        if count == 1
+        else f"means and 95% intervals over {count} seeds; gain: difference of the two, paired by seed"
     )
 
 
 def curve_page(record: dict[str, Any], found: Sequence[Size]) -> str:
-    """Sizes on a logarithmic axis, for they are multiplied."""
+    """An HTML page with the curves; sizes are on a logarithmic axis."""
     get: dict[str, Callable[[Size], Interval]] = {
         "pre-trained": lambda size: size.pretrained,
         "from scratch": lambda size: size.scratch,
@@ -172,16 +169,16 @@ def curve_page(record: dict[str, Any], found: Sequence[Size]) -> str:
         curves.append(Curve(name, points, "", spread))
     if record["majority"] is not None:
         ends = [float(np.log10(found[i].examples)) for i in (0, -1)]
-        curves.append(Curve("always the most frequent", [(x, record["majority"]) for x in ends], "4 4"))
+        curves.append(Curve("majority class", [(x, record["majority"]) for x in ends], "4 4"))
     colour = {curve.name: COLOURS[i] for i, curve in enumerate(curves)}
     names = [[curve.name, f"{curve.points[-1][1]:.4f}"] for curve in curves]
-    title = f"{record['task']} learnt from {found[0].examples:,} to {found[-1].examples:,} examples"
-    told = f"{record['score']} on {record['split']}"
+    title = f"{record['task']} trained on {found[0].examples:,} to {found[-1].examples:,} examples"
+    metric = f"{record['score']} on {record['split']}"
     parts = [
         f"<h1>{escaped(title)}</h1>",
-        f'<p class="note">{escaped(told)}; begun with {escaped(record["from"])}; {remark(len(record["seeds"]))}</p>',
-        chart("examples, logarithm to base 10", told, curves, colour),
-        table(["", f"{told}, {found[-1].examples:,} examples"], names, colour),
+        f'<p class="note">{escaped(metric)}; pre-trained: {escaped(record["from"])}; {remark(len(record["seeds"]))}</p>',
+        chart("examples, logarithm to base 10", metric, curves, colour),
+        table(["", f"{metric}, {found[-1].examples:,} examples"], names, colour),
         "<h2>All sizes</h2>",
         table(HEADER, rows_of(found)),
     ]

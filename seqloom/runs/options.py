@@ -1,6 +1,7 @@
 """How and where a run is made: nothing here changes what is learnt, but for the seed."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypedDict
 
 from seqloom import cost
@@ -42,3 +43,12 @@ class RunKeywords(TypedDict, total=False):
     country: str
     rank: int
     world: int
+
+
+class TrainKeywords(RunKeywords, total=False):
+    """The same, and the fields of TokenizerOptions."""
+
+    tokenizer: str
+    vocab_size: int | None
+    lowercase: bool
+    from_tokenizer: str | Path | None

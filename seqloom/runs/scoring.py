@@ -21,7 +21,7 @@ from seqloom.evaluate.score import Scored
 from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
 from seqloom.runs.language import LanguageSupport
-from seqloom.tokens.spelling import Characters, spelling_table, spelt
+from seqloom.tokens.spelling import Characters, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 
@@ -255,7 +255,7 @@ class TextScorer(LanguageSupport):
         """(T, C) the characters of a text, if the model reads those of unknown words."""
         if not self.characters:
             return None
-        return spelt(ids, unknown, self.tokenizer, self._spellings)
+        return spell_text(ids, unknown, self.tokenizer, self._spellings)
 
     @cached_property
     def _spellings(self) -> Characters:

@@ -1,8 +1,9 @@
-"""One training several times, each with another seed, and what can be concluded from all of them together."""
+"""Several runs that differ only in their seed, and the confidence intervals of their scores."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from seqloom.errors import UsageError
 from seqloom.files import FolderKind, contents, read_record, remove_leftovers, sole_owner, write_json
 from seqloom.metrics.intervals import Interval, student
 from seqloom.runs.card import SCORES
+from seqloom.runs.options import RunOptions
 
 # beside the runs, each of which is its own folder
 SEVERAL = FolderKind("several runs", re.compile(r"seeds\.json|curve\.(json|html)"), (), lambda folder: True)
@@ -17,15 +19,15 @@ NOTHING = "one seed: nothing can be concluded"
 
 
 def over_seeds(
-    train: Callable[..., Any], out: str | Path, seeds: Sequence[int], *, resume: bool = False, overwrite: bool = False
+    train: Callable[..., Any], out: str | Path, seeds: Sequence[int], options: RunOptions
 ) -> dict[str, dict[str, Interval]]:
-    """Runs in OUT/seed-N, and OUT/seeds.json: of every split every score's mean and interval. train(out=, seed=, resume=,
-    overwrite=) makes one run; with resume it leaves one that is finished as it is."""
+    """Train one run for each seed in OUT/seed-N, and write OUT/seeds.json: the mean and interval of every score of every split.
+    train(out=, options=) makes one run; with options.resume it leaves a finished run unchanged."""
     folder = Path(out)
-    with holding_runs(folder, resume, overwrite):
+    with holding_runs(folder, options.resume, options.overwrite):
         places = [folder / f"seed-{seed}" for seed in seeds]
         for seed, place in zip(seeds, places, strict=True):
-            train(out=place, seed=seed, resume=resume, overwrite=overwrite)
+            train(out=place, options=replace(options, seed=seed))
         scores = [scores_of(place) for place in places]
         found = {
             split: {name: student([each[split][name] for each in scores]) for name in scores[0][split]}
@@ -43,14 +45,14 @@ def over_seeds(
 
 @contextmanager
 def holding_runs(folder: Path, resume: bool, overwrite: bool) -> Iterator[None]:
-    """A folder of several runs: nobody else's meanwhile, and nothing in it is lost silently."""
+    """Lock a folder of several runs. Nothing in it is lost silently."""
     if (folder / "config.json").exists():
-        raise UsageError(f"{folder} is a run itself, which cannot hold several: choose another --out")
+        raise UsageError(f"{folder} is a run, which cannot contain several others: choose another --out")
     with sole_owner(folder):
         others = contents(folder, SEVERAL)
         if others and not resume and not overwrite:
             raise UsageError(
-                f"{folder} holds {min(others)} already: go on with --resume, start anew with --overwrite, or choose "
+                f"{folder} contains {min(others)} already: resume it with --resume, replace it with --overwrite, or choose "
                 f"another --out"
             )
         remove_leftovers(folder, SEVERAL)
@@ -58,7 +60,7 @@ def holding_runs(folder: Path, resume: bool, overwrite: bool) -> Iterator[None]:
 
 
 def scores_of(folder: Path) -> dict[str, dict[str, float]]:
-    """Of each held-out split what a finished run is worth."""
+    """The scores of a finished run on each held-out split."""
     metrics = read_record(folder / "metrics.json", "remove it and card.md, and --resume the run")
     splits = {split: metrics.get(f"{split}_scores", {}) for split in ("valid", "test")}
     return {
@@ -66,10 +68,10 @@ def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def lines(found: Mapping[str, Mapping[str, Interval]], count: int) -> list[str]:
-    """One a split, for people. count: of seeds."""
+def summarize(found: Mapping[str, Mapping[str, Interval]], count: int) -> list[str]:
+    """One line for each split. count: the number of seeds."""
     if not found:
-        return ["nothing was held out, so nothing was scored: give --valid or --test"]
+        return ["no scores, because there are no held-out examples: give --valid or --test"]
     end = NOTHING if count == 1 else f"mean and 95% interval over {count} seeds"
     return [
         f"{split}: {', '.join(f'{SCORES[name]} {interval}' for name, interval in parts.items())}; {end}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -28,14 +28,14 @@ from seqloom.runs.folder import begin_folder, describe, export, finish, keep_mil
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
-from seqloom.runs.options import RunKeywords, RunOptions
+from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.start import Start, continue_from, transfer_from, vectors_from
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
 from seqloom.text.pairs import TextPair, read_pairs
-from seqloom.tokens.learn import check_options
+from seqloom.tokens.learn import TokenizerOptions, check_options
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.count import Count, check_order, select_documents
 from seqloom.training.find_rate import Found, find_rate
@@ -82,26 +82,25 @@ def train(
     *,
     valid: Files = (),
     test: Files = (),
-    tokenizer: str = "bpe",
-    vocab_size: int | None = None,
-    lowercase: bool = False,
-    from_tokenizer: str | Path | None = None,
     vectors: str | Path | None = None,
     settings: list[str] | None = None,
     plugin: str | Path | Plugin | None = None,
     options: RunOptions = RunOptions(),
-    **keywords: Unpack[RunKeywords],
+    **keywords: Unpack[TrainKeywords],
 ) -> Trained:
     """Trains a task from scratch and returns the finished run. Files: as the task reads them, see `runs.examples`.
 
     One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text. vectors: a file
-    of word vectors to begin with, see `text.vectors`."""
-    options, own, cls = replace(options, **keywords), open_plugin(plugin), task_class(task)
+    of word vectors to begin with, see `text.vectors`. keywords: see RunOptions and TokenizerOptions."""
+    given: dict[str, Any] = dict(keywords)
+    named = [field.name for field in fields(TokenizerOptions) if field.name in given]
+    tokenizer = TokenizerOptions(**{name: given.pop(name) for name in named})
+    options, own, cls = replace(options, **given), open_plugin(plugin), task_class(task)
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
     check_task(recipe, task)
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
     texts = reader.texts(files["train"], task)
-    words = learn_tokenizer(texts, tokenizer, vocab_size, lowercase, from_tokenizer, cls.parted_by)
+    words = learn_tokenizer(texts, tokenizer, cls.parted_by)
     dataset = reader(recipe, files, words)
     first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
     return with_report(train_run(dataset, Path(out), options, first, own), files)
@@ -327,19 +326,13 @@ def evaluate_files(run: Trained, files: Files, tokenize: str = "13a", beam: int 
     return measure(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device)
 
 
-def learn_tokenizer(
-    texts: Iterator[str],
-    kind: str,
-    vocab_size: int | None,
-    lowercase: bool,
-    given: str | Path | None,
-    parted_by: str = "punctuation",
-) -> Tokenizer:
-    """The given one, or one that is learnt from the texts."""
-    if given is not None:
+def learn_tokenizer(texts: Iterator[str], options: TokenizerOptions, parted_by: str = "punctuation") -> Tokenizer:
+    """The given tokenizer, or one that is learnt from the texts."""
+    kind, vocab_size, lowercase = options.tokenizer, options.vocab_size, options.lowercase
+    if options.from_tokenizer is not None:
         if vocab_size is not None or lowercase:
-            raise UsageError("--from-tokenizer brings its own vocabulary: leave out --vocab-size and --lowercase")
-        return Tokenizer.load(given)
+            raise UsageError("--from-tokenizer has its own vocabulary: leave out --vocab-size and --lowercase")
+        return Tokenizer.load(options.from_tokenizer)
     check_options(kind, vocab_size, None)
     sample, size = [], 0
     for text in texts:

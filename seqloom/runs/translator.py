@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from seqloom.batch import pack, to_device
-from seqloom.batches.pairs import encode_pairs, rounded
+from seqloom.batches.pairs import encode_pairs, round_up
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Hypothesis, Search
@@ -148,7 +148,7 @@ class Translator(LanguageSupport):
     @torch.inference_mode()
     def contexts(self, models: list["Translator"], sources: list[np.ndarray]) -> Any:
         source = pack([[*ids.tolist(), self.tokenizer.end_id] for ids in sources])
-        source = to_device(source._replace(max_len=rounded(source.max_len)), self.device)
+        source = to_device(source._replace(max_len=round_up(source.max_len)), self.device)
         found = [each.learner.backbone.encode(source) for each in models]
         return found[0] if len(found) == 1 else found
 

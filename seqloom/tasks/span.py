@@ -16,12 +16,12 @@ from pydantic import Field
 from torch import Tensor
 
 from seqloom.batch import Backbone, Labelled, Loss, wide
-from seqloom.batches.labelled import Frame, Row, framed
+from seqloom.batches.labelled import Frame, Row, add_special_tokens
 from seqloom.blocks.pooling import log_softmax_within
 from seqloom.errors import UsageError
 from seqloom.metrics.spans import best_threshold, span_scores
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
-from seqloom.text.read import form_of
+from seqloom.text.read import file_format
 from seqloom.text.spans import Question, question_of, read_questions, read_rows
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -47,7 +47,7 @@ class PickSpan(Transfer):
 
     @staticmethod
     def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        if not need_labels and all(form_of(path) == "jsonl" for path in paths):
+        if not need_labels and all(file_format(path) == "jsonl" for path in paths):
             return read_rows(paths)
         return read_questions(paths, need_labels)
 
@@ -98,7 +98,7 @@ class PickSpan(Transfer):
     def window(
         self, question: np.ndarray, ids: np.ndarray, spots: np.ndarray, part: slice, example: Question, frame: Frame
     ) -> Row:
-        row, segments, source, starts = framed((question, ids[part]), frame)
+        row, segments, source, starts = add_special_tokens((question, ids[part]), frame)
         nowhere = len(row) - 1 if self.backbone.causal else 0
         label = np.array([nowhere, nowhere])
         if example.answers:

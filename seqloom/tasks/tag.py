@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor
 
 from seqloom.batch import IGNORE, Backbone, Labelled, Loss, wide
-from seqloom.batches.labelled import Frame, Row, framed, spelling_of
+from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of
 from seqloom.blocks.crf import Crf
 from seqloom.blocks.pooling import pool_words
 from seqloom.errors import DataError, UsageError
@@ -37,7 +37,7 @@ from seqloom.metrics.entities import (
 from seqloom.metrics.labels import label_scores
 from seqloom.progress import say
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
-from seqloom.text.tagged import Sentence, parted, read_tagged, sentence_of
+from seqloom.text.tagged import Sentence, read_tagged, sentence_of, split_tag
 from seqloom.tokens.tokenizer import Tokenizer
 
 
@@ -173,7 +173,7 @@ class TagWords(Transfer):
 
     @staticmethod
     def entities_of(sentence: Sentence, tags: Sequence[str], likely: Sequence[float]) -> list[dict[str, Any]]:
-        text, spots, found = sentence.text, sentence.spots, []
+        text, spots, found = sentence.text, sentence.word_offsets, []
         for kind, start, stop in entities(tags):
             begin, end = spots[start][0], spots[stop - 1][1]
             found.append(
@@ -194,13 +194,13 @@ class TagWords(Transfer):
 
 def known_tags(labels: Sequence[str], scheme: str | None) -> list[str]:
     """The tags themselves; in a scheme all tags of every kind: a held-out entity may have more words than any training one."""
-    kinds = sorted({parted(label)[1] for label in labels if label != "O"})
+    kinds = sorted({split_tag(label)[1] for label in labels if label != "O"})
     return list(labels) if scheme is None else labels_of(kinds, scheme)
 
 
 def as_written(sentence: Sentence) -> list[str]:
     """Its words, with a blank before those that do not follow the one before directly."""
-    spots = sentence.spots
+    spots = sentence.word_offsets
     gaps = [False, *(a[1] < b[0] for a, b in itertools.pairwise(spots))]
     return [" " * gap + word for gap, word in zip(gaps, sentence.words, strict=True)]
 
@@ -230,7 +230,7 @@ def row_of(
 ) -> Row:
     """words: the tokens of each, and what of it is unknown. blank: tokens that stand for one, which no word is read at."""
     sizes = np.array([len(ids) for ids, _ in words])
-    ids, segments, source, starts = framed([np.concatenate([ids for ids, _ in words])], frame)
+    ids, segments, source, starts = add_special_tokens([np.concatenate([ids for ids, _ in words])], frame)
     stops = starts[0] + np.cumsum(sizes)
     skipped = [len(blank) if len(blank) < len(ids) and ids[: len(blank)].tolist() == blank else 0 for ids, _ in words]
     places = np.stack((stops - sizes + skipped, stops), 1)

@@ -28,7 +28,7 @@ from seqloom.batch import (
     Vocabulary,
     with_penalty,
 )
-from seqloom.batches.labelled import Frame, Row, framed, shortened, spelling_of
+from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of, truncate
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.pooling import LAYERS, ScalarMix, check_layers, choose, pool
 from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
@@ -264,12 +264,12 @@ def encode_texts(
         rows = []
         for texts, each in zip(combine([next(encoded) for _ in example.texts]), label, strict=True):
             whole, unknown = zip(*texts, strict=True)
-            fitting = shortened(whole, frame.room(len(whole)))
+            fitting = truncate(whole, frame.room(len(whole)))
             if frame.backward:  # what is kept is the beginning, read from its end
                 fitting = [text[::-1] for text in fitting]
             if sum(map(len, fitting)) < sum(map(len, whole)) and example.place not in cut[-1:]:
                 cut.append(example.place)
-            ids, segments, source, _ = framed(fitting, frame)
+            ids, segments, source, _ = add_special_tokens(fitting, frame)
             chars = spelling_of(ids, list(zip(fitting, unknown, strict=True)), tokenizer, frame)
             rows.append(Row(ids, segments, source >= 0, each, chars=chars))
         found.append(rows)

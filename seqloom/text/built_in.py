@@ -12,7 +12,7 @@ from typing import Any
 from seqloom.files import write_bytes
 from seqloom.progress import Progress
 
-# folders that are no library, or no text
+# folders that are not the library, or not text
 LEFT_OUT = {"site-packages", "test", "tests", "lib2to3", "idlelib", "pydoc_data"}
 
 
@@ -34,7 +34,7 @@ def built_in_text() -> Iterator[str]:
 def modules(library: Path) -> list[Path]:
     found = []
     for folder, inner, files in os.walk(library):
-        inner[:] = [name for name in inner if name not in LEFT_OUT]  # other packages are many times the library
+        inner[:] = [name for name in inner if name not in LEFT_OUT]  # other packages are much larger than the library
         found += [Path(folder, name) for name in files if name.endswith(".py")]
     return sorted(found)
 

@@ -5,9 +5,9 @@
     pair       {"text", "text2", "label"}    label: the name of a class
     choose     {"text", "choices", "label"}  label: the number of a choice, from 0, or its text
 
-"id" may stand in every row; other fields are left alone. A .csv has the usual quotes, a .tsv none: a row is a line. There
-"choices" is a JSON list. What cannot be right is an error with its file and line; where labels are not needed (`predict`) a
-bad row is handed over as such, and the next one is read.
+Every row may have an "id"; other fields are ignored. A .csv has the usual quotes; a .tsv has none, so a row is a line. In both,
+"choices" is a JSON list. A bad row is an error with its file and line; where labels are not needed (`predict`) it is returned
+as a BadRow, and reading continues.
 """
 
 import csv
@@ -22,25 +22,25 @@ from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
 from seqloom.text.pairs import lines, lines_with_errors
-from seqloom.text.read import ending_of, form_of
+from seqloom.text.read import file_extension, file_format
 
 TASKS = ("classify", "regress", "pair", "choose")
 
-UNFIT = re.compile("[\0\ud800-\udfff]")  # JSON can spell both: a NUL, half a character
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # a NUL and an unpaired surrogate: JSON can write both
 
 
-Id = str | int  # as the row has it, so that answers can be joined to it; 1 and "1" are the same one
+Id = str | int  # unchanged, so that predictions can be joined to rows; 1 and "1" are equal
 
 
 class Example(NamedTuple):
-    texts: tuple[str, ...]  # one; two of a pair; of a choice what stands before, then the choices
+    texts: tuple[str, ...]  # one; two for pair; for choose the context, then the choices
     label: str | float | int | None  # a class, a number, the number of a choice; None where none is needed
     id: Id | None
     place: str  # file:line
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be used, where the others are to be gone on with."""
+    """A row that cannot be used, returned so that reading can continue."""
 
     place: str
     reason: str
@@ -54,12 +54,16 @@ def read_labelled(paths: Sequence[Path], task: str, need_labels: Literal[True]) 
 @overload
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool) -> Iterator[Example | BadRow]: ...
 def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
-    """The rows of all files in their order. Without need_labels: labels are not looked at, and bad rows are given as such."""
-    return each_row(paths, task, need_labels) if not need_labels else refused(each_row(paths, task), paths, "example")
+    """The rows of all files, in order. Without need_labels, labels are ignored and bad rows are returned as BadRow."""
+    return (
+        iter_rows(paths, task, need_labels)
+        if not need_labels
+        else reject_bad_rows(iter_rows(paths, task), paths, "example")
+    )
 
 
-def refused(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[Any]:
-    """The same rows, where a bad one is an error, and none at all is one, too."""
+def reject_bad_rows(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[Any]:
+    """The rows; DataError for a bad row, or if there are none."""
     empty = True
     for row in rows:
         if isinstance(row, BadRow):
@@ -67,11 +71,11 @@ def refused(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[A
         empty = False
         yield row
     if empty:
-        raise DataError(f"{', '.join(map(str, paths))}: no {what}: the files are empty")
+        raise DataError(f"{', '.join(map(str, paths))}: no {what}s: the files are empty")
 
 
-def each_row(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
-    """Every row, bad ones as such, whether labels are needed or not."""
+def iter_rows(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
+    """Every row, bad ones as BadRow."""
     if task not in TASKS:
         raise UsageError(unknown_name("task", task, task, list(TASKS)))
     wanted = [*_fields(task), *(["label"] if need_labels else [])]
@@ -84,10 +88,11 @@ def each_row(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iter
                 first = first or example
                 if task == "regress" and len(example.texts) != len(first.texts):
                     raise ValueError(
-                        f'{len(example.texts)} texts, {first.place} has {len(first.texts)}: "text2" in all rows or none'
+                        f"{len(example.texts)} texts, but {first.place} has {len(first.texts)}: "
+                        'give "text2" in all rows or in none'
                     )
                 if example.id is not None and (other := seen.setdefault(str(example.id), place)) != place:
-                    raise ValueError(f"the id {example.id!r} is that of {other}, too: ids are given once")
+                    raise ValueError(f"the id {example.id!r} is also used at {other}: ids must be unique")
             except ValueError as wrong:
                 yield BadRow(place, str(wrong), known_id(row))
             else:
@@ -101,8 +106,8 @@ class Label(NamedTuple):
 
 
 def read_labels(path: Path) -> list[Label]:
-    """The labels of a file alone, right or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
-    if form_of(path) == "jsonl" or ending_of(path) in ("csv", "tsv"):
+    """Only the labels of a file, gold or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
+    if file_format(path) == "jsonl" or file_extension(path) in ("csv", "tsv"):
         rows = _rows(path, ["label"])
     else:
         rows = ((f"{path}:{i}", {"label": line}) for i, line in enumerate(lines(path), 1))
@@ -111,7 +116,7 @@ def read_labels(path: Path) -> list[Label]:
         try:
             fields = fields_of(row)
             value = fields.get("label")
-            # a number is written as it is read: which task it belongs to is not known here
+            # a number stays as it is written: the task is not known here
             label = str(value) if isinstance(value, float) else _label(value, "classify", ())
             found.append(Label(str(label), id_of(fields), place))
         except ValueError as wrong:
@@ -120,7 +125,7 @@ def read_labels(path: Path) -> list[Label]:
 
 
 def example_of(row: Mapping[str, Any], task: str, place: str, need_labels: bool = True) -> Example:
-    """One row, wherever it is from, as an example; DataError with its place where it is none."""
+    """One row from any source as an example; DataError with its place if it is bad."""
     try:
         return _example(row, task, place, need_labels)
     except ValueError as wrong:
@@ -128,16 +133,16 @@ def example_of(row: Mapping[str, Any], task: str, place: str, need_labels: bool 
 
 
 def text_of(row: Mapping[str, Any], name: str) -> str:
-    """A field that must be text. ValueError says what is wrong with it."""
+    """A field that must be text; ValueError says what is wrong with it."""
     value = row.get(name)
     if value is None:
         raise ValueError(f'no "{name}"')
     if not isinstance(value, str):
-        raise ValueError(f'"{name}" is no string: {_short(value)}')
+        raise ValueError(f'"{name}" is not a string: {_short(value)}')
     if not value.strip():
         raise ValueError(f'"{name}" is empty')
-    if UNFIT.search(value):
-        raise ValueError(f'"{name}" holds a NUL or half of a character: this is no text')
+    if NOT_TEXT.search(value):
+        raise ValueError(f'"{name}" contains a NUL or an unpaired surrogate, which is not valid text')
     return value
 
 
@@ -147,15 +152,15 @@ def _fields(task: str) -> list[str]:
 
 def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """file:line and the fields there, or what is wrong with that line."""
-    if form_of(path) == "jsonl":
+    if file_format(path) == "jsonl":
         return read_objects(path)
-    if ending_of(path) in ("csv", "tsv"):
-        return _table(path, wanted, ending_of(path))
-    raise DataError(f"{path}: no .jsonl, .csv or .tsv: labelled texts come in one of them")
+    if file_extension(path) in ("csv", "tsv"):
+        return _table(path, wanted, file_extension(path))
+    raise DataError(f"{path}: not a .jsonl, .csv or .tsv file: give labelled texts in one of these formats")
 
 
 def fields_of(row: dict[str, Any] | str) -> dict[str, Any]:
-    """A row as it was read; ValueError where it is only what is wrong with it."""
+    """The fields of a row; ValueError if there is an error message in its place."""
     if isinstance(row, str):
         raise ValueError(row)
     return row
@@ -167,7 +172,7 @@ def read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
 
 
 def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """The same out of lines and what is wrong with them. where: stands before a line's number."""
+    """The same from lines and their errors. where: the prefix of the line number."""
     for number, (line, wrong) in enumerate(lines, 1):
         place = f"{where}{number}"
         if wrong is not None:
@@ -176,22 +181,32 @@ def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[
             try:
                 value = parse_json(line)
             except (ValueError, RecursionError) as error:
-                yield place, f"no valid JSON ({error})"
+                yield place, f"not valid JSON ({error})"
             else:
-                yield place, value if isinstance(value, dict) else "no JSON object"
+                yield place, value if isinstance(value, dict) else "not a JSON object"
+
+
+class _Lines:
+    """The lines of a table, and which of them cannot be read."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.errors: dict[int, str] = {}  # by line number
+
+    def __iter__(self) -> Iterator[str]:
+        for number, (line, error) in enumerate(lines_with_errors(self.path), 1):
+            if error is not None:
+                self.errors[number] = error
+            yield line.replace("\0", "") + "\n"
+
+    def first_error(self, start: int, stop: int) -> int | None:
+        return next((i for i in range(start, stop) if i in self.errors), None)
 
 
 def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    broken: dict[int, str] = {}  # by line
-
-    def readable() -> Iterator[str]:
-        for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
-            if wrong is not None:
-                broken[number] = wrong
-            yield line.replace("\0", "") + "\n"
-
     quotes = {"strict": True} if ending == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    reader = csv.reader(readable(), **quotes)
+    lines = _Lines(path)
+    reader = csv.reader(lines, **quotes)
     header: list[str] | None = None
     while True:
         start = reader.line_num + 1
@@ -199,37 +214,40 @@ def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            yield (
-                place,
-                f"no valid {ending.upper()} ({error}): is a quote not closed? .jsonl has no such trouble",
-            )
+            yield place, f"not valid {ending.upper()} ({error}): close the quote, or use .jsonl"
             continue
         if cells is None:
             return
-        bad = next((i for i in range(start, reader.line_num + 1) if i in broken), None)
+        bad = lines.first_error(start, reader.line_num + 1)
         if header is None:
             if bad is not None:
-                raise DataError(f"{path}:{bad}: {broken[bad]}")
-            header = [name.strip().lower() for name in cells]
-            missing = [name for name in wanted if header.count(name) != 1]
-            if missing:
-                raise DataError(
-                    f'{place}: no column "{missing[0]}", or several: the first line names them, {", ".join(wanted)}'
-                )
+                raise DataError(f"{path}:{bad}: {lines.errors[bad]}")
+            header = _header(cells, wanted, place)
         elif bad is not None:
-            yield f"{path}:{bad}", broken[bad]
+            yield f"{path}:{bad}", lines.errors[bad]
         elif cells and len(cells) != len(header):
-            yield place, f"{len(cells)} columns, the first line names {len(header)}"
+            yield place, f"{len(cells)} columns, but the header has {len(header)}"
         elif cells:
             row: dict[str, Any] = dict(zip(header, cells, strict=True))
             yield place, {name: value for name, value in row.items() if value or name in wanted}
+
+
+def _header(cells: list[str], wanted: Sequence[str], place: str) -> list[str]:
+    header = [name.strip().lower() for name in cells]
+    missing = [name for name in wanted if header.count(name) != 1]
+    if missing:
+        raise DataError(
+            f'{place}: the header needs one column "{missing[0]}" and has {header.count(missing[0])}: the first line must name '
+            f"the columns {', '.join(wanted)}"
+        )
+    return header
 
 
 def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -> Example:
     names = ["text", *(["text2"] if task == "pair" or (task == "regress" and row.get("text2") is not None) else [])]
     texts = tuple(text_of(row, name) for name in names)
     if task == "classify" and row.get("text2") is not None:
-        raise ValueError('"text2" in a row to classify: two texts are the task pair')
+        raise ValueError('"text2" in a row to classify: use the task pair for two texts')
     if task == "choose":
         texts += _choices(row.get("choices"))
     label = _label(row.get("label"), task, texts[1:]) if need_labels else None
@@ -237,7 +255,7 @@ def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -
 
 
 def id_of(row: Mapping[str, Any]) -> Id | None:
-    """ValueError where it is none."""
+    """The id of a row, if it has one; ValueError if it is not a valid id."""
     value = row.get("id")
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
         raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
@@ -245,7 +263,7 @@ def id_of(row: Mapping[str, Any]) -> Id | None:
 
 
 def known_id(row: Mapping[str, Any] | str) -> Id | None:
-    """Of a row that may be wrong in every way."""
+    """The id of a row that may be bad; None if it has no valid id."""
     try:
         return None if isinstance(row, str) else id_of(row)
     except ValueError:
@@ -257,9 +275,9 @@ def _choices(value: Any) -> tuple[str, ...]:
         try:
             value = parse_json(value)
         except (ValueError, RecursionError):
-            raise ValueError(f'"choices" is no JSON list: {_short(value)}') from None
+            raise ValueError(f'"choices" is not a JSON list: {_short(value)}') from None
     if not isinstance(value, list) or len(value) < 2:
-        raise ValueError(f'"choices" is no list of two or more: {_short(value)}')
+        raise ValueError(f'"choices" is not a list of two or more: {_short(value)}')
     return tuple(text_of({"one of the choices": each}, "one of the choices") for each in value)
 
 
@@ -272,22 +290,22 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
     if task == "choose":
         return _choice(value, choices)
     if isinstance(value, str):
-        if UNFIT.search(value):
-            raise ValueError('"label" holds a NUL or half of a character: this is no text')
+        if NOT_TEXT.search(value):
+            raise ValueError('"label" contains a NUL or an unpaired surrogate, which is not valid text')
         return value
     if isinstance(value, bool | int):
         return json.dumps(value)
-    raise ValueError(f"the label {_short(value)} is no name of a class; numbers are learnt by the task regress")
+    raise ValueError(f"the label {_short(value)} is not the name of a class; use the task regress for numbers")
 
 
 def number_of(value: Any) -> float:
-    """A label as a number. ValueError where it is none, or not finite."""
+    """A label as a number; ValueError if it is not a finite number."""
     try:
         number = float("nan" if isinstance(value, bool | list | dict) else value)
     except (ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"the label {_short(value)} is no finite number")
+        raise ValueError(f"the label {_short(value)} is not a finite number")
     return number
 
 
@@ -296,7 +314,7 @@ def _choice(value: Any, choices: Sequence[str]) -> int:
         same = [i for i, choice in enumerate(choices) if choice.strip() == value]
         if len(same) > 1:
             raise ValueError(
-                f"the label {_short(value)} is the text of {len(same)} choices: give the number of one, from 0"
+                f"the label {_short(value)} is the text of {len(same)} choices: give the number of one of them, counted from 0"
             )
         if same:
             return same[0]
@@ -304,7 +322,7 @@ def _choice(value: Any, choices: Sequence[str]) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(choices):
         return value
     raise ValueError(
-        f"the label {_short(value)} is not among the {len(choices)} choices: give a number from 0, or the text of one"
+        f"the label {_short(value)} is not among the {len(choices)} choices: give a number, counted from 0, or the text of one"
     )
 
 

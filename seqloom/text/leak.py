@@ -6,11 +6,11 @@ documents, the small side, are indexed; training documents are then streamed aga
 copies are found, which a hash of the document misses.
 
 A training document leaks when
-- at least `share` (30%) of its own 13-grams stand in held-out text: it is a piece or a copy of it, or
+- at least `share` (30%) of its own 13-grams are in held-out text: it is a part or a copy of it, or
 - it holds at least `share` of the 13-grams of one held-out document, and at least 50 of them: it contains that document.
-So a novel that quotes a verse stays, and so does a document that only shares a phrase. A 13-gram that stands in more than
+So a novel that quotes a verse stays, and so does a document that only shares a phrase. A 13-gram that occurs in more than
 10 held-out documents is boilerplate (a licence, a by-line) and counts for neither side. The index holds at most 4 million
-13-grams; when there are more, a fixed sample of them by hash (the same on both sides) stands for all.
+13-grams; when there are more, a fixed sample of them by hash (the same on both sides) represents all.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ def ngrams(text: str) -> Hashes:
 
 
 def ngrams_of(texts: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """The 13-grams of many texts at once, and which text each is from: short texts would drown in the cost of each call."""
+    """The 13-grams of many texts at once, and which text each is from. One call for many short texts saves time."""
     words = [_WORD.findall(text.lower()) for text in texts]
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     numbers = np.fromiter(map(_WORDS.__getitem__, chain.from_iterable(words)), np.uint64, int(lengths.sum()))
@@ -84,8 +84,8 @@ def ngrams_of(texts: Sequence[str]) -> tuple[Hashes, npt.NDArray[np.int64]]:
 class Leak:
     """How a training document repeats held-out text."""
 
-    own_share: float  # of its 13-grams that stand in held-out text
-    held_share: float  # of the 13-grams of `held_out` that it holds
+    own_share: float  # of its 13-grams that are in held-out text
+    held_share: float  # of the 13-grams of `held_out` that are in it
     held_out: int  # the held-out document that it shares most with
 
 
@@ -95,7 +95,7 @@ class LeakIndex:
     def __init__(self, share: float = SHARE):
         self.share = share
         self.documents = 0
-        self.every = 1  # one 13-gram in so many is kept
+        self.every = 1  # one in this many 13-grams is kept
         self._hashes: list[Hashes] = []
         self._owners: list[npt.NDArray[np.int32]] = []
         self._size = 0
@@ -130,8 +130,8 @@ class LeakIndex:
         self._keys, first, counts = np.unique(hashes, return_index=True, return_counts=True)
         self._first, self._count = first, counts
         self._all_owners = owners
-        self._usual = counts > COMMON
-        rare = np.repeat(~self._usual, counts)
+        self._boilerplate = counts > COMMON
+        rare = np.repeat(~self._boilerplate, counts)
         self._sizes = np.bincount(owners[rare], minlength=self.documents)
         self._covered = np.zeros(self._keys.size, np.bool_)
         self._shared = np.zeros(self._keys.size, np.bool_)
@@ -167,8 +167,8 @@ class LeakIndex:
             return None
         place = np.minimum(np.searchsorted(self._keys, hashes), self._keys.size - 1)
         place = place[self._keys[place] == hashes]
-        total -= int(self._usual[place].sum())
-        place = place[~self._usual[place]]
+        total -= int(self._boilerplate[place].sum())
+        place = place[~self._boilerplate[place]]
         if not place.size:
             return None
         unique = np.unique(place)

@@ -1,7 +1,7 @@
 """Pairs of texts: two aligned files, one line each; a TSV of two columns; or jsonl with "source" and "target".
 
-Nothing moves against its partner: a line that cannot be read, a row without two columns and files of unequal length are
-errors that name the line. Any of the files may be packed with gz, xz or zst.
+The two sides stay aligned: a line that cannot be read, a row without two columns and files of different lengths are errors that
+name the line. Any of the files may be compressed with gz, xz or zst.
 """
 
 import itertools
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
-from seqloom.text.read import MAX_DOCUMENT, Problems, ending_of, form_of
-from seqloom.text.stream import Opened, check_text
+from seqloom.text.read import MAX_DOCUMENT, Problems, file_extension, file_format
+from seqloom.text.stream import InputFile, check_text
 
 
 class TextPair(NamedTuple):
@@ -22,11 +22,11 @@ class TextPair(NamedTuple):
 
 
 def read_pairs(paths: Sequence[Path]) -> Iterator[TextPair]:
-    """Every pair in its order, empty ones included: whoever reads decides about them."""
+    """Every pair in order, including empty ones: the caller decides about them."""
     if len(paths) == 2:
         return _aligned(*paths)
     if len(paths) != 1:
-        raise UsageError(f"{len(paths)} files: give two aligned ones (source, target), one .tsv, or one .jsonl")
+        raise UsageError(f"{len(paths)} files: give two aligned files (source, target), one .tsv, or one .jsonl")
     return _rows(paths[0])
 
 
@@ -39,8 +39,8 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Every line and what is wrong with it, for those who then go on with the next one; the line is what can be read of it."""
-    with Opened(path) as opened:
+    """Every line and its error, if any, so that the caller can continue; a bad line has what can be decoded of it."""
+    with InputFile(path) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
         for number in itertools.count(1):
             raw = opened.bytes.readline(MAX_DOCUMENT + 1)
@@ -48,18 +48,18 @@ def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
                 return
             wrong = None
             if len(raw) > MAX_DOCUMENT:
-                wrong = f"a line of more than {MAX_DOCUMENT // 10**6} MB: this is no line of an example"
+                wrong = f"the line is longer than {MAX_DOCUMENT // 10**6} MB: check the file"
                 while raw and not raw.endswith(b"\n"):
                     raw = opened.bytes.readline(MAX_DOCUMENT)
                 raw = b""
             elif b"\0" in raw:
-                wrong = "a NUL byte: this is no text"
+                wrong = "the line has a NUL byte: this is not a text file"
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
             try:
                 line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                wrong = f"no valid UTF-8 ({error.reason}): convert the file first"
+                wrong = f"not valid UTF-8 ({error.reason}): convert the file to UTF-8"
                 line = raw.decode("utf-8", "replace")
             yield line.rstrip("\r\n"), wrong
 
@@ -72,16 +72,18 @@ def _aligned(source: Path, target: Path) -> Iterator[TextPair]:
             short, long, rest = (source, target, right) if a is missing else (target, source, left)
             more = number + sum(1 for _ in rest)
             raise DataError(
-                f"{short} has {number - 1:,} lines, {long} has {more:,}: aligned files have one line for each line of the "
-                f"other; find where they part"
+                f"{short} has {number - 1:,} lines, {long} has {more:,}: aligned files must have the same number of lines; "
+                f"find the first line where they differ"
             )
         yield TextPair(a, b, f"{source}:{number}")
 
 
 def _rows(path: Path) -> Iterator[TextPair]:
-    form = form_of(path)
-    if form == "txt" and ending_of(path) != "tsv":
-        raise UsageError(f"{path}: one file alone must be .tsv (source, tab, target) or .jsonl: give two aligned files")
+    form = file_format(path)
+    if form == "txt" and file_extension(path) != "tsv":
+        raise UsageError(
+            f"{path}: a single file must be .tsv (source, tab, target) or .jsonl: otherwise give two aligned files"
+        )
     for number, line in enumerate(lines(path), 1):
         place = f"{path}:{number}"
         if form == "jsonl":
@@ -90,27 +92,26 @@ def _rows(path: Path) -> Iterator[TextPair]:
             try:
                 value = parse_json(line)
             except (ValueError, RecursionError) as error:
-                raise DataError(f"{place}: no valid JSON ({error})") from error
+                raise DataError(f"{place}: not valid JSON ({error})") from error
             wanted = [value.get(key) if isinstance(value, dict) else None for key in ("source", "target")]
             if not all(isinstance(part, str) for part in wanted):
-                raise DataError(f'{place}: no object with the strings "source" and "target"')
+                raise DataError(f'{place}: not an object with the strings "source" and "target"')
             a, b = (" ".join(str(part).split("\n")) for part in wanted)
         else:
             columns = line.split("\t")
             if len(columns) != 2:
-                raise DataError(f"{place}: {len(columns)} columns: a TSV of pairs has two, source and target")
+                raise DataError(f"{place}: {len(columns)} columns, but a TSV of pairs needs two: source and target")
             a, b = columns
             if number == 1 and (a.lower(), b.lower()) == ("source", "target"):
                 continue
         yield TextPair(a, b, place)
 
 
-NAMED = 5  # places of each problem that are kept
-LOPSIDED = 3.0  # times as many words on one side as on the other, where that has more than a few
+MAX_LENGTH_RATIO = 3.0  # of the words of both sides, where one has more than a few
 
 
 def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
-    """Counts, lengths in words, and what is odd about which lines: nothing is changed."""
+    """Counts, lengths in words, and lines with problems; nothing is changed."""
     problems = Problems()
     seen: set[int] = set()
     words: tuple[list[int], list[int]] = ([], [])
@@ -125,11 +126,11 @@ def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
             problems.add("the same pair again", place)
         elif source == target:
             problems.add("source and target are the same", place)
-        elif max(sizes) > 5 and max(sizes) > LOPSIDED * min(sizes):
-            problems.add(f"one side has more than {LOPSIDED:g} times the words of the other", place)
+        elif max(sizes) > 5 and max(sizes) > MAX_LENGTH_RATIO * min(sizes):
+            problems.add(f"one side has more than {MAX_LENGTH_RATIO:g} times the words of the other", place)
         seen.add(key)
     if not words[0]:
-        raise DataError(f"{', '.join(map(str, paths))}: no pair: the files are empty")
+        raise DataError(f"{', '.join(map(str, paths))}: no pairs: the files are empty")
     sides = {
         name: {"words": sum(side), "mean": sum(side) / len(side), "longest": max(side)}
         for name, side in zip(("source", "target"), words, strict=True)
@@ -137,7 +138,7 @@ def survey_pairs(paths: Sequence[Path]) -> dict[str, Any]:
     return {"pairs": len(words[0]), **sides, "problems": problems.as_json()}
 
 
-def repeated(held_out: Iterable[TextPair], train: Iterable[TextPair]) -> list[str]:
-    """Where held-out sources stand that are in the training text, too."""
+def repeated_sources(held_out: Iterable[TextPair], train: Iterable[TextPair]) -> list[str]:
+    """The places of held-out sources that are also in the training text."""
     known = {hash(pair.source) for pair in train}
     return [pair.place for pair in held_out if pair.source.strip() and hash(pair.source) in known]

@@ -1,10 +1,10 @@
 """Documents from files, one after the other, in bounded memory.
 
-.txt: one document a line, or documents between blank lines (told from the head of the file), or the whole file as one;
-.jsonl: one object a line with "text"; .parquet: a column "text". Each may be packed with gz, xz or zst.
+.txt: one document per line, or documents between blank lines (detected in the head of the file), or the whole file as one;
+.jsonl: one object per line with "text"; .parquet: a column "text". Each may be compressed with gz, xz or zst.
 
-What is done with what is not as it should be (every case is counted and named in the report):
-- a document that is no UTF-8 or holds a NUL is left out; a file that looks binary is refused;
+How bad input is handled (every case is counted and listed in the report):
+- a document that is not UTF-8 or has a NUL is left out; a file that looks binary is rejected;
 - a line or paragraph longer than MAX_DOCUMENT is cut into pieces of about that size at blanks (a whole corpus in one line,
   such as text8, stays usable); a jsonl row of that length is left out;
 - \r\n counts as \n; a byte-order mark is dropped; an empty document is left out.
@@ -12,21 +12,21 @@ What is done with what is not as it should be (every case is counted and named i
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.files import HALVES
-from seqloom.text.stream import COMPRESSED, PARQUET, Opened, check_text
+from seqloom.text.stream import COMPRESSED, PARQUET, InputFile, check_text
 
 Documents = Literal["auto", "line", "blank", "file"]
 MAX_DOCUMENT = 10_000_000  # bytes of one line, paragraph or row
 MAX_FILE = 2_000_000_000  # bytes of a file that is one document
 _HEAD = 1 << 18
 UNREADABLE = "bad UTF-8"
-_NAMED = 5  # how many places of each problem are kept for the report
+_NAMED = 5  # places of each problem in the report
 
 
 class Document(NamedTuple):
@@ -41,7 +41,7 @@ class Problems:
 
     counts: dict[str, int] = field(default_factory=dict)
     places: dict[str, list[str]] = field(default_factory=dict)
-    unreadable: int = 0  # characters of documents that are no UTF-8
+    unreadable: int = 0  # characters of documents that are not UTF-8
     sample: bytes = b""  # the first of them
 
     def add(self, kind: str, place: str) -> None:
@@ -63,24 +63,24 @@ class Problems:
         return {kind: {"count": n, "places": self.places[kind]} for kind, n in sorted(self.counts.items())}
 
 
-def ending_of(path: Path) -> str:
-    """What the name ends in, in lower case and without its packing: "tsv" of pairs.tsv.gz."""
+def file_extension(path: Path) -> str:
+    """The extension in lower case, without that of the compression: "tsv" of pairs.tsv.gz."""
     endings = [ending.lower().lstrip(".") for ending in path.suffixes]
     while endings and endings[-1] in COMPRESSED.values():
         endings.pop()
     return endings[-1] if endings else ""
 
 
-def form_of(path: Path) -> str:
-    """txt, jsonl or parquet, from the name without its packing."""
-    last = ending_of(path)
+def file_format(path: Path) -> str:
+    """txt, jsonl or parquet, by the extension without that of the compression."""
+    last = file_extension(path)
     if last in ("jsonl", "ndjson"):
         return "jsonl"
     return "parquet" if last == "parquet" else "txt"
 
 
 class Reader:
-    """The documents of one file; `mode` says how they are told apart, `position()` how far the file has been read."""
+    """The documents of one file; `mode` says how they are separated, `position()` how far the file has been read."""
 
     def __init__(
         self,
@@ -94,20 +94,20 @@ class Reader:
             raise UsageError(f"--documents {documents}: choose auto, line, blank or file")
         self.path, self.split_field, self.encoding = path, split_field, encoding
         self.problems = problems if problems is not None else Problems()
-        self._opened: Opened | None = None
+        self._opened: InputFile | None = None
         self.count = 0  # documents that the last iteration gave
-        with Opened(path, encoding) as opened:
+        with InputFile(path, encoding) as opened:
             self.size = opened.size
             head = opened.bytes.peek(_HEAD)[:_HEAD] if opened.size else b""
-            if len(head) < _HEAD:  # a packed file may hand over less at first
+            if len(head) < _HEAD:  # a compressed file may give less at first
                 head = opened.bytes.read(_HEAD)
-        form = "parquet" if head.startswith(PARQUET) else form_of(path)
+        form = "parquet" if head.startswith(PARQUET) else file_format(path)
         if form == "parquet" and head and not head.startswith(PARQUET):
-            raise DataError(f"{path}: no parquet file, its first bytes are {head[:4]!r}: check the name")
+            raise DataError(f"{path}: not a parquet file: its first bytes are {head[:4]!r}: check the name")
         if form != "parquet":
             check_text(path, head)
         if form == "txt":
-            self.mode = (told_apart(head) if documents == "auto" else documents) if head else "line"
+            self.mode = (detect_documents(head) if documents == "auto" else documents) if head else "line"
         else:
             self.mode = form
 
@@ -116,12 +116,12 @@ class Reader:
 
     def __iter__(self) -> Iterator[Document]:
         self.count = 0
-        with Opened(self.path, self.encoding) as self._opened:
+        with InputFile(self.path, self.encoding) as self._opened:
             for document in self._rows(self._opened) if self.size else ():
                 self.count += 1
                 yield document
 
-    def _rows(self, opened: Opened) -> Iterator[Document]:
+    def _rows(self, opened: InputFile) -> Iterator[Document]:
         if self.mode == "parquet":
             return self._parquet(opened)
         if self.mode == "file":
@@ -130,7 +130,7 @@ class Reader:
             return self._paragraphs(opened)
         return self._lines(opened)
 
-    def _lines(self, opened: Opened) -> Iterator[Document]:
+    def _lines(self, opened: InputFile) -> Iterator[Document]:
         row = self._json_row if self.mode == "jsonl" else self._text_row
         for raw, number, whole in self._raw_lines(opened):
             place = f"{self.path}:{number}"
@@ -141,7 +141,7 @@ class Reader:
             if document is not None:
                 yield document
 
-    def _raw_lines(self, opened: Opened) -> Iterator[tuple[bytes, int, bool]]:
+    def _raw_lines(self, opened: InputFile) -> Iterator[tuple[bytes, int, bool]]:
         """Line without its end, its number, and whether it is whole. A longer line comes in pieces (text) or once (jsonl)."""
         readline = opened.bytes.readline
         number = 0
@@ -159,9 +159,9 @@ class Reader:
                 yield b"", number, False
             else:
                 self.problems.add("too long, cut", f"{self.path}:{number}")
-                yield from ((piece, number, False) for piece in _cut(line, readline))
+                yield from ((piece, number, False) for piece in _split_line(line, readline))
 
-    def _paragraphs(self, opened: Opened) -> Iterator[Document]:
+    def _paragraphs(self, opened: InputFile) -> Iterator[Document]:
         lines: list[bytes] = []
         first = size = 0
         for raw, number, _ in self._raw_lines(opened):
@@ -182,7 +182,7 @@ class Reader:
             if document is not None:
                 yield document
 
-    def _whole(self, opened: Opened) -> Iterator[Document]:
+    def _whole(self, opened: InputFile) -> Iterator[Document]:
         raw = opened.bytes.read(MAX_FILE + 1)
         if len(raw) > MAX_FILE:
             raise DataError(
@@ -234,16 +234,18 @@ class Reader:
             self.problems.add("NUL byte", place)
         elif not text or text.isspace():
             self.problems.add("empty", place)
-        elif has_half_character(text):
+        elif has_lone_surrogate(text):
             self.problems.add_unreadable(text.encode("utf-8", "replace"), place)
         else:
             return Document(text, place, split)
         return None
 
-    def _parquet(self, opened: Opened) -> Iterator[Document]:
+    def _parquet(self, opened: InputFile) -> Iterator[Document]:
         parquet, broken = _pyarrow_parquet()
         if opened.compression:
-            raise DataError(f"{self.path}: a packed parquet file: unpack it (parquet is compressed inside already)")
+            raise DataError(
+                f"{self.path}: a compressed parquet file: decompress it (parquet is compressed inside already)"
+            )
         number = 0
         try:
             file = parquet.ParquetFile(opened.bytes)
@@ -265,16 +267,16 @@ class Reader:
                         yield document
         except (OSError, ValueError, broken) as error:
             detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise DataError(f"{self.path}:{number + 1}: damaged parquet file ({detail}): get it again") from error
+            raise DataError(f"{self.path}:{number + 1}: damaged parquet file ({detail}): download it again") from error
 
 
-def has_half_character(text: str) -> bool:
-    """JSON can spell one: \\ud800. No tokenizer takes it, and no file in UTF-8."""
+def has_lone_surrogate(text: str) -> bool:
+    """JSON can write one: \\ud800. No tokenizer and no UTF-8 file accepts it."""
     return not text.isascii() and HALVES.search(text) is not None
 
 
-def told_apart(head: bytes) -> str:
-    """ "blank" when blank lines stand between groups of lines, "line" when nearly every line is full.
+def detect_documents(head: bytes) -> str:
+    """ "blank" if blank lines separate groups of lines, "line" if nearly every line is full.
 
     A stray blank line among hundreds does not make paragraphs: at least one line in 200 must be blank.
     """
@@ -286,7 +288,7 @@ def told_apart(head: bytes) -> str:
     return "blank" if blanks and blanks * 200 >= len(filled) else "line"
 
 
-def _cut(start: bytes, readline: Callable[[int], bytes]) -> Iterator[bytes]:
+def _split_line(start: bytes, readline: Callable[[int], bytes]) -> Iterator[bytes]:
     """A line that is too long in pieces: at its last blank, else between two characters."""
     rest, ended = start, False
     while rest or not ended:
@@ -315,18 +317,10 @@ def _cut(start: bytes, readline: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _pyarrow_parquet() -> tuple[Any, Any]:
-    """The module, and what all of its own errors are."""
+    """The module, and the base class of its errors."""
     try:
         import pyarrow.parquet as parquet
         from pyarrow import ArrowException
     except ImportError:
         raise ModelError("this needs 'pyarrow': pip install \"seqloom[data]\"") from None
     return parquet, ArrowException
-
-
-def read(
-    paths: Iterable[Path], documents: str = "auto", problems: Problems | None = None, split_field: str | None = None
-) -> Iterator[Document]:
-    """All documents of several files."""
-    for path in paths:
-        yield from Reader(path, documents, problems, split_field)

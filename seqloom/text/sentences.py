@@ -3,11 +3,12 @@
 A sentence ends with a stop, and with the quotes and brackets that close behind it, if what follows begins like one: with a
 capital, a digit or a letter of a script that has no case. A stop is none behind a title ("Mr. Smith"), an initial or an
 abbreviation ("J. Smith", "U.S. forces"), unless a word follows that mostly begins sentences ("in the U.S. The"), within a number
-("3.5"), behind a number that begins a line ("1. First"), or where the text goes on in lower case ("Stop!" he said), if it has
+("3.5"), behind a number that begins a line ("1. First"), or where the text continues in lower case ("Stop!" he said), if it has
 capitals behind stops at all. Chinese and
 Japanese stops need no blank behind them. In a text without any stop that ends a sentence, lines are sentences.
 
-Text may also be words with blanks between them, punctuation included ("U . S ."): as far as words alone tell it, the rules hold.
+Text may also be words with blanks between them, punctuation included ("U . S ."): the rules apply as far as words
+alone decide them.
 """
 
 import re
@@ -60,7 +61,7 @@ class Stretch(NamedTuple):
 
 
 def sentences(text: str) -> list[Stretch]:
-    """The whole sentences of a text, without the blanks between them. What begins or ends as no sentence does is left out."""
+    """The whole sentences of a text, without the blanks between them. Other text is left out."""
     cased = any(letter.isupper() and (not marks or STOP.search(marks)) for marks, letter in FIRST.findall(text))
     found, start = [], 0
     for stop in STOP.finditer(text):
@@ -80,7 +81,7 @@ def sentences(text: str) -> list[Stretch]:
 
 
 def closed(text: str, start: int, end: int) -> int:
-    """Behind a quote that stands apart from the stop before it, if there is one that it closes."""
+    """The end of a sentence, moved behind a closing quote that is separated from the stop by a space."""
     quote = end + 1
     if text[end:quote] == " " and text[quote : quote + 1] == '"' and text.count('"', max(start, end - FAR), end) % 2:
         return quote + 1
@@ -88,7 +89,7 @@ def closed(text: str, start: int, end: int) -> int:
 
 
 def is_end(text: str, found: re.Match[str], end: int, cased: bool) -> bool:
-    """Whether a stop, with what closes behind it up to `end`, ends a sentence. cased: capitals tell where sentences begin."""
+    """Whether a stop, with the closing marks up to `end`, ends a sentence. cased: sentences begin with capitals."""
     follows = NEXT.match(text, end)
     assert follows is not None
     if follows.end() == len(text) and not follows[2]:
@@ -100,15 +101,20 @@ def is_end(text: str, found: re.Match[str], end: int, cased: bool) -> bool:
         return False
     if not stop.startswith(".") or stop.startswith(".."):
         return True
-    before = BEFORE.search(text, max(found.start() - REACH, 0), found.start())
+    return not belongs_to_word(text, found.start(), word, cased)
+
+
+def belongs_to_word(text: str, dot: int, word: str, cased: bool) -> bool:
+    """Whether a single dot belongs to the number or abbreviation before it. word: what follows."""
+    before = BEFORE.search(text, max(dot - REACH, 0), dot)
     if before is None:
-        return True
+        return False
     last = re.sub(r"\s", "", before[1]).lower()
     if last.isdigit():
         inside = bool(before[2]) and word[0].isdigit()  # "3 . 5"
-        return not inside and LINE_START.search(text, max(found.start() - REACH, 0), found.start()) is None
+        return inside or LINE_START.search(text, max(dot - REACH, 0), dot) is not None
     if last in TITLES or (last in NUMBERED and word[0].isdigit()):
-        return False
+        return True
     if len(last) == 1 or "." in last or last in ABBREVIATIONS:
-        return cased and word.lower() in STARTERS
-    return True
+        return not (cased and word.lower() in STARTERS)
+    return False

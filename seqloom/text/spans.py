@@ -1,8 +1,8 @@
 """Questions about paragraphs, with the stretches of text that answer them: the JSON of SQuAD 1.1 and 2.0, packed or not.
 
 Rajpurkar et al., 2016 and 2018. Places are counted in characters. A question of 2.0 that its paragraph does not answer is
-`impossible`, and has no answers. An answer that is not in the paragraph where it is said to be is refused: it would teach, or
-be scored, wrongly.
+`impossible`, and has no answers. An answer that is not at its position in the paragraph is rejected: training and scores
+would be wrong.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
 from seqloom.files import parse_json
-from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, refused, text_of
-from seqloom.text.read import MAX_FILE, form_of
-from seqloom.text.stream import Opened, check_text
+from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, reject_bad_rows, text_of
+from seqloom.text.read import MAX_FILE, file_format
+from seqloom.text.stream import InputFile, check_text
 
 
 class Question(NamedTuple):
@@ -32,20 +32,22 @@ def read_questions(paths: Sequence[Path], need_answers: Literal[True]) -> Iterat
 @overload
 def read_questions(paths: Sequence[Path], need_answers: bool) -> Iterator[Question | BadRow]: ...
 def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
-    """The questions of all files in their order. Without need_answers: answers are not looked at, and a bad question is given
-    as such."""
-    return each_question(paths, False) if not need_answers else refused(each_question(paths), paths, "question")
+    """The questions of all files in their order. Without need_answers, answers are ignored and a bad question is
+    returned as BadRow."""
+    return (
+        iter_questions(paths, False) if not need_answers else reject_bad_rows(iter_questions(paths), paths, "question")
+    )
 
 
-def each_question(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
-    """Every question, bad ones as such, whether answers are needed or not."""
+def iter_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
+    """Every question, bad ones as BadRow."""
     seen: dict[str, str] = {}
     for path in paths:
         for place, paragraph, row in _rows(path):
             try:
                 question = _question(row, paragraph, place, need_answers)
                 if seen.setdefault(question.id, place) != place:
-                    raise ValueError(f"this id is that of {seen[question.id]}, too: ids are given once")
+                    raise ValueError(f"this id is also used at {seen[question.id]}: ids must be unique")
             except ValueError as error:
                 yield BadRow(place, str(error))
             else:
@@ -53,39 +55,39 @@ def each_question(paths: Sequence[Path], need_answers: bool = True) -> Iterator[
 
 
 def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
-    """Questions to be answered out of jsonl {"question", "context"}, an "id" if there is one."""
+    """Questions without answers from jsonl {"question", "context"}, with an optional "id"."""
     for path in paths:
         for place, row in read_objects(path):
             try:
-                yield _asked(fields_of(row), place)
+                yield _unanswered_question(fields_of(row), place)
             except ValueError as error:
                 yield BadRow(place, str(error))
 
 
 def question_of(row: Mapping[str, Any], place: str) -> Question:
-    """One row, wherever it is from; DataError with its place where it is none."""
+    """One row from any source as a question; DataError with its place if it is bad."""
     try:
-        return _asked(row, place)
+        return _unanswered_question(row, place)
     except ValueError as wrong:
         raise DataError(f"{place}: {wrong}") from None
 
 
-def _asked(row: Mapping[str, Any], place: str) -> Question:
+def _unanswered_question(row: Mapping[str, Any], place: str) -> Question:
     id_ = str(row["id"]) if isinstance(row.get("id"), str | int) else ""
     return Question(id_, text_of(row, "question"), text_of(row, "context"), [], False, place)
 
 
 def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
-    """Predictions by the ids of their questions, "" being no answer, and how likely each question is to have none, if that is
-    told. The JSON of SQuAD's own script, {id: answer}, or jsonl {"id", "answer", "no_answer"}, the last being the probability."""
+    """Predictions by the ids of their questions, "" for no answer, and the probability that each question has none, if it is
+    given. The JSON of SQuAD's own script, {id: answer}, or jsonl {"id", "answer", "no_answer"}, the last is the probability."""
     answers: dict[str, str] = {}
     likely: dict[str, float] = {}
-    if form_of(path) != "jsonl":
+    if file_format(path) != "jsonl":
         value = _json(path)
         wrong = [id_ for id_, text in value.items() if not isinstance(text, str)] if isinstance(value, dict) else [""]
         if wrong:
             raise DataError(
-                f"{path}: {wrong[0]!r} has no text: predictions are {{id: answer}}, or jsonl with id and answer"
+                f"{path}: {wrong[0]!r} has no answer text: predictions are {{id: answer}}, or jsonl with id and answer"
             )
         return value, None
     for place, row in read_objects(path):
@@ -93,7 +95,7 @@ def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
             fields = fields_of(row)
             id_, answer = text_of(fields, "id"), fields.get("answer")
             if not isinstance(answer, str):
-                raise ValueError('no string "answer": an empty one is no answer')
+                raise ValueError('"answer" is not a string: give an empty one for no answer')
             if id_ in answers:
                 raise ValueError(f"the id {id_!r} is given twice")
             answers[id_] = answer
@@ -105,40 +107,40 @@ def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Where a question is, its paragraph, and itself."""
+    """The place of each question, its paragraph, and the question itself."""
     for a, article in enumerate(_list(_json(path), "data", str(path)), 1):
         title = article.get("title") if isinstance(article, dict) else None
         there = f"{path}: {title if isinstance(title, str) and title else f'article {a}'}"
         for p, paragraph in enumerate(_list(article, "paragraphs", there), 1):
             for q, row in enumerate(_list(paragraph, "qas", f"{there}, paragraph {p}"), 1):
                 id_ = row.get("id") if isinstance(row, dict) else None
-                # two rows with one id stand at two places
+                # two rows with the same id have different places
                 named = f"question {q} ({id_})" if isinstance(id_, str) and id_ else f"question {q}"
                 yield f"{there}, paragraph {p}, {named}", paragraph, row
 
 
 def _json(path: Path) -> Any:
-    with Opened(path) as opened:
+    with InputFile(path) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
         raw = opened.bytes.read(MAX_FILE + 1)
     if len(raw) > MAX_FILE:
-        raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split it by articles")
+        raise DataError(f"{path}: more than {MAX_FILE // 10**9} GB of JSON: split the file by articles")
     try:
         return parse_json(raw)
     except (ValueError, RecursionError) as error:  # bad UTF-8 is a ValueError, too
-        raise DataError(f"{path}: no valid JSON ({error}): questions come in the files of SQuAD") from None
+        raise DataError(f"{path}: not valid JSON ({error}): questions must be in the JSON format of SQuAD") from None
 
 
 def _list(value: Any, name: str, place: str) -> list[Any]:
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, list):
-        raise DataError(f'{place}: no list "{name}": questions come in the files of SQuAD')
+        raise DataError(f'{place}: no list "{name}": questions must be in the JSON format of SQuAD')
     return found
 
 
 def _question(row: Any, paragraph: dict[str, Any], place: str, need_answers: bool) -> Question:
     if not isinstance(row, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     id_, question, context = text_of(row, "id"), text_of(row, "question"), text_of(paragraph, "context")
     impossible = row.get("is_impossible", False)
     if not need_answers:
@@ -147,7 +149,7 @@ def _question(row: Any, paragraph: dict[str, Any], place: str, need_answers: boo
         raise ValueError(f'"is_impossible" is neither true nor false: {impossible!r}')
     answers = row.get("answers", [])
     if not isinstance(answers, list):
-        raise ValueError('"answers" is no list')
+        raise ValueError('"answers" is not a list')
     if impossible == bool(answers):
         raise ValueError(
             f"{len(answers)} answers, and is_impossible is {str(impossible).lower()}: one of the two is wrong"
@@ -157,11 +159,11 @@ def _question(row: Any, paragraph: dict[str, Any], place: str, need_answers: boo
 
 def _answer(answer: Any, context: str) -> tuple[str, int]:
     if not isinstance(answer, dict):
-        raise ValueError("an answer is no JSON object")
+        raise ValueError("an answer is not a JSON object")
     text, start = text_of(answer, "text"), answer.get("answer_start")
     if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise ValueError(f'"answer_start" of {text!r} is no place in the paragraph: {start!r}')
+        raise ValueError(f'"answer_start" of {text!r} is not a position in the paragraph: {start!r}')
     there = context[start : start + len(text)]
     if there != text:
-        raise ValueError(f"the answer {text!r} is not at character {start}, where {there!r} stands")
+        raise ValueError(f"the answer {text!r} is not at character {start}: the paragraph has {there!r} there")
     return text, start

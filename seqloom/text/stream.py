@@ -1,4 +1,4 @@
-"""Opening a data file: plain or compressed, told apart by its first bytes, never trusted to be harmless."""
+"""Open a data file, plain or compressed (known by its first bytes); no file is trusted to be harmless."""
 
 import codecs
 import io
@@ -12,13 +12,15 @@ from seqloom.files import explained
 
 COMPRESSED = {b"\x1f\x8b": "gz", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 PARQUET = b"PAR1"
-MAX_RATIO = 200  # English packs 3 to 5 to 1; a file that unpacks to 200 times its size is a trap or no text
+MAX_RATIO = (
+    200  # English compresses 3 to 5 times; a file that decompresses to 200 times its size is an attack or not text
+)
 MAX_BYTES = 256 << 30
-FREE_BYTES = 64 << 20  # below this the ratio is not looked at: small repetitive files are fine
-_MEMORY = 512 << 20  # what an unpacker may claim for its window
+FREE_BYTES = 64 << 20  # below this the ratio is not checked: small repetitive files are fine
+_MEMORY = 512 << 20  # memory for the window of a decompressor
 _BLOCK = 1 << 18
 
-# files that people hand over by mistake
+# files that people give by mistake
 _BINARY = {
     b"\x89PNG": "a PNG picture",
     b"\xff\xd8\xff": "a JPEG picture",
@@ -35,7 +37,7 @@ _BINARY = {
 }
 
 
-class _Unpacker(Protocol):
+class _Decompressor(Protocol):
     @property
     def eof(self) -> bool: ...
     @property
@@ -92,8 +94,8 @@ class _Zstd:
         return found
 
 
-class _Over(io.RawIOBase):
-    """Bytes that are made of those of another file, and close it with themselves."""
+class _WrappedFile(io.RawIOBase):
+    """A file made from the bytes of another file, which it closes with itself."""
 
     _file: IO[bytes]
 
@@ -105,17 +107,17 @@ class _Over(io.RawIOBase):
         super().close()
 
 
-class _Unpacked(_Over):
-    """A packed file as plain bytes, several streams end to end included, within the limits on ratio and size."""
+class _DecompressedFile(_WrappedFile):
+    """A compressed file as plain bytes, also of several concatenated streams, within the limits on ratio and size."""
 
     def __init__(self, file: IO[bytes], kind: str, path: Path):
         self._file, self._kind, self._path = file, kind, path
         self._rest = b""
         self._unpacker = self._new()
-        self._fresh = True  # no byte of the present stream was read yet
+        self._fresh = True  # no byte of the current stream has been read yet
         self._out = 0
 
-    def _new(self) -> _Unpacker:
+    def _new(self) -> _Decompressor:
         if self._kind == "gz":
             return _Zlib()
         if self._kind == "zst":
@@ -128,7 +130,7 @@ class _Unpacked(_Over):
             data = self._next(len(view))
         except (zlib.error, lzma.LZMAError, EOFError) as error:
             raise DataError(
-                f"{self._path}: damaged or cut short ({error}): unpack it yourself or get it again"
+                f"{self._path}: damaged or truncated ({error}): decompress it yourself or download it again"
             ) from None
         self._out += len(data)
         check_growth(self._path, self._out, self._file.tell())
@@ -157,7 +159,7 @@ class _Unpacked(_Over):
             hungry = True
 
 
-class _Recoded(_Over):
+class _RecodedFile(_WrappedFile):
     """Text of another encoding as UTF-8."""
 
     def __init__(self, file: io.BufferedReader, encoding: str, path: Path):
@@ -173,8 +175,8 @@ class _Recoded(_Over):
                 self._waiting = self._decoder.decode(block, final=not block).encode("utf-8", "surrogatepass")
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{self._path}: byte {self._read + error.start:,} is no {self._encoding} ({error.reason}): give another "
-                    f"--encoding"
+                    f"{self._path}: byte {self._read + error.start:,} is not valid {self._encoding} ({error.reason}): give "
+                    "another --encoding"
                 ) from None
             self._read += len(block)
             if not block:
@@ -185,7 +187,7 @@ class _Recoded(_Over):
 
 
 def check_encoding(name: str) -> str:
-    """The encoding's usual name, of those that are text."""
+    """The usual name of a text encoding; UsageError for an unknown one."""
     try:
         found = codecs.lookup(name)
         found.incrementaldecoder().decode(b"")
@@ -197,7 +199,7 @@ def check_encoding(name: str) -> str:
 
 
 def guess_encoding(sample: bytes) -> str:
-    """Of text that is no UTF-8: by its first bytes, else the most usual eight-bit one that has all of its bytes."""
+    """A guess for text that is not UTF-8: by its first bytes, otherwise the most common eight-bit encoding that fits."""
     if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     try:
@@ -209,18 +211,18 @@ def guess_encoding(sample: bytes) -> str:
 
 def check_growth(path: Path, unpacked: int, packed: int) -> None:
     if unpacked > MAX_BYTES:
-        raise DataError(f"{path}: unpacks to more than {MAX_BYTES >> 30} GB: split it into smaller files")
+        raise DataError(f"{path}: decompresses to more than {MAX_BYTES >> 30} GB: split it into smaller files")
     if unpacked > FREE_BYTES and unpacked > MAX_RATIO * max(packed, 1):
         raise DataError(
-            f"{path}: unpacks to more than {MAX_RATIO} times its size: that is no ordinary text; unpack it yourself"
+            f"{path}: decompresses to more than {MAX_RATIO} times its size, which is unusual for text: decompress it yourself"
         )
 
 
-class Opened:
-    """An open data file: its unpacked bytes, and how much of the file on disk has been used (for progress)."""
+class InputFile:
+    """An open data file: its decompressed bytes, and how much of the file on disk has been read (for progress)."""
 
     def __init__(self, path: Path, encoding: str | None = None):
-        """encoding: that of a text file which is not in UTF-8; its bytes are handed over as UTF-8."""
+        """encoding: of a text file that is not UTF-8; its bytes are converted to UTF-8."""
         self.path = path
         check_path(path)
         with explained(path):
@@ -233,15 +235,15 @@ class Opened:
         if self.compression is None:
             self.bytes = io.BufferedReader(cast(io.RawIOBase, self._file), _BLOCK)
         else:
-            self.bytes = io.BufferedReader(_Unpacked(self._file, self.compression, path), _BLOCK)
+            self.bytes = io.BufferedReader(_DecompressedFile(self._file, self.compression, path), _BLOCK)
         if encoding is not None and not head.startswith(PARQUET):
-            self.bytes = io.BufferedReader(_Recoded(self.bytes, encoding, path), _BLOCK)
+            self.bytes = io.BufferedReader(_RecodedFile(self.bytes, encoding, path), _BLOCK)
 
     def position(self) -> int:
-        """Bytes of the file on disk that were read."""
+        """Bytes of the file on disk that have been read."""
         return self.size if self._file.closed else self._file.tell()
 
-    def __enter__(self) -> "Opened":
+    def __enter__(self) -> "InputFile":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -257,16 +259,14 @@ def check_path(path: Path) -> None:
 
 
 def check_text(path: Path, head: bytes) -> None:
-    """Refuses a file whose beginning is no text, and says what it is."""
+    """Raise DataError for a file that does not begin with text, and say what it is."""
     for magic, name in _BINARY.items():
         if head.startswith(magic):
-            raise DataError(
-                f"{path}: binary file at offset 0, this looks like {name}: text, jsonl or parquet is needed"
-            )
+            raise DataError(f"{path}: binary file at offset 0, this looks like {name}: give text, jsonl or parquet")
     nuls = head.count(b"\0")
     if nuls >= 8 and nuls * 1000 > len(head):
         first = head.index(b"\0")
-        raise DataError(f"{path}: binary file, first NUL byte at offset {first}: text, jsonl or parquet is needed")
+        raise DataError(f"{path}: binary file, first NUL byte at offset {first}: give text, jsonl or parquet")
 
 
 def _zstandard() -> Any:

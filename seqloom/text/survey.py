@@ -1,7 +1,7 @@
-"""One look at a corpus before anything is made of it: counts, lengths, bad rows, duplicates, the split and its leaks.
+"""A survey of a corpus before it is prepared: counts, lengths, bad rows, duplicates, the split and its leaks.
 
 Two passes in bounded memory (about 25 bytes a document): the first counts, hashes and indexes the held-out documents, the
-second holds every training document against that index. The outcome is a report for people and a plan for `prepare`.
+second checks every training document against that index. The outcome is a report for people and a plan for `prepare`.
 
 Which documents are held out: those of a file given for it, those whose row says so (`split_field`), or a fraction. A fraction
 is chosen by the hash of the document, so it does not change when documents are reordered or added, and copies stay together;
@@ -25,9 +25,9 @@ from seqloom.text.read import UNREADABLE, Document, Problems, Reader
 from seqloom.text.stream import check_encoding, guess_encoding
 
 SPLITS = ("train", "valid", "test")
-DROPPED = 3  # in a plan: 0, 1, 2 name the split, this says "left out"
-LOSABLE = 0.001  # the share of characters that may be left out because they are no UTF-8
-FEW = 20  # with fewer documents a fraction of them is no sample
+DROPPED = 3  # in a plan: 0, 1, 2 are splits, this is "left out"
+MAX_UNREADABLE = 0.001  # the share of characters that may be left out because they are not UTF-8
+FEW = 20  # with fewer documents a fraction of them is not a sample
 _NAMED = 5
 _ALIASES = {"train": 0, "training": 0, "valid": 1, "validation": 1, "dev": 1, "val": 1, "test": 2}
 
@@ -49,20 +49,20 @@ class Request:
 
     def check(self) -> None:
         if not self.train:
-            raise UsageError("no text file was given")
+            raise UsageError("no text file given")
         if self.encoding is not None:
             check_encoding(self.encoding)
         if self.split_by not in ("auto", "document", "characters"):
             raise UsageError(f"--split-by {self.split_by}: choose auto, document or characters")
         if not 0 < self.leak_share <= 1:
-            raise UsageError(f"--leak-share {self.leak_share}: choose a share above 0 and at most 1")
+            raise UsageError(f"--leak-share {self.leak_share}: choose a fraction above 0 and at most 1")
         for name, value in (("valid", self.valid), ("test", self.test)):
             if isinstance(value, float) and not 0 < value < 1:
                 raise UsageError(f"--{name} {value}: give a file, or a fraction between 0 and 1")
         if sum(self.fractions, 0.0) >= 1:
             raise UsageError("--valid and --test together leave no training text: choose smaller fractions")
         if self.split_field is not None and any(self.fractions):
-            raise UsageError("--split-field and a fraction exclude each other: leave one out")
+            raise UsageError("--split-field cannot be combined with a fraction: leave one of them out")
 
     @property
     def fractions(self) -> tuple[float, float]:
@@ -101,7 +101,7 @@ class Plan:
 class Survey:
     plan: Plan
     report: dict[str, Any]
-    modes: list[str] = field(default_factory=list)  # how the documents of each file are told apart
+    modes: list[str] = field(default_factory=list)  # how each file is split into documents
 
 
 class Corpus:
@@ -173,14 +173,14 @@ def survey(corpus: Corpus) -> Survey:
             if flag == 2:
                 test.add(document.text, number)
     if not tally.words:
-        _nothing(corpus)
+        _raise_no_documents(corpus)
     flags = np.array(tally.flags, np.uint8)
     places = _Places(corpus, tally)
     borders = _borders(request, flags, tally, places)
     if borders is not None:
         free = np.arange(flags.size) < places.free
         flags[free] = 0
-        if indexed_by_fraction:  # those documents are no longer held out as a whole
+        if indexed_by_fraction:  # those documents are no longer held out whole
             index, test = _HeldOut(request.leak_share), _HeldOut(request.leak_share)
             for number, (document, fixed) in enumerate(corpus.documents("reading")):
                 if fixed is not None:
@@ -195,27 +195,27 @@ def survey(corpus: Corpus) -> Survey:
         report["valid_in_test"] = _repeated(corpus, tally, test, flags, places, 1)
         if not (flags == 1).any():
             raise DataError(
-                "no document of the valid split is left: each stands in the test split, too; hold out other text for one of "
-                "them, or use --keep-leaks to keep them"
+                "no document is left in the valid split: all of them are also in the test split; hold out other text for one "
+                "of them, or keep them with --keep-leaks"
             )
     report["leaks"] = _leaks(corpus, tally, index, flags, places, borders)
     if not (flags == 0).any():
         raise DataError(
-            "no training document is left: every one is a copy of held-out text; use --keep-leaks to keep them"
+            "no training document is left: all of them are copies of held-out text; keep them with --keep-leaks"
         )
     return Survey(Plan(flags, borders), report, [reader.mode for reader, _ in corpus.readers])
 
 
 def _unreadable(problems: Problems, characters: int, documents: int) -> dict[str, Any]:
-    """What is lost because it is no UTF-8, and why `prepare` refuses it: None where it is next to nothing."""
+    """What is lost because it is not UTF-8, and why `prepare` rejects the text; None if it is negligible."""
     lost = problems.counts.get(UNREADABLE, 0)
     share = problems.unreadable / max(problems.unreadable + characters, 1)
     refused = None
-    if share > LOSABLE:
+    if share > MAX_UNREADABLE:
         guess = guess_encoding(problems.sample)
         refused = (
-            f"{problems.places[UNREADABLE][0]}: no UTF-8: {lost:,} of {lost + documents:,} documents with {share:.1%} of all "
-            f"characters would be lost: give the encoding of the text (perhaps --encoding {guess}), or convert it"
+            f"{problems.places[UNREADABLE][0]}: not UTF-8: {lost:,} of {lost + documents:,} documents with {share:.1%} of all "
+            f"characters would be lost: give the encoding of the text (maybe --encoding {guess}), or convert it to UTF-8"
         )
     return {"documents": lost, "characters": problems.unreadable, "share": share, "refused": refused}
 
@@ -235,13 +235,13 @@ def _split_of(request: Request, document: Document, fixed: int | None, value: in
     return 1 if point < valid else 2 if point < valid + test else 0
 
 
-def _nothing(corpus: Corpus) -> None:
+def _raise_no_documents(corpus: Corpus) -> None:
     refused = _unreadable(corpus.problems, 0, 0)["refused"]
     if refused is not None:
         raise DataError(refused)
     found = "; ".join(f"{kind} at {corpus.problems.places[kind][0]}" for kind in corpus.problems.counts)
     names = ", ".join(str(path) for path in corpus.request.train[:3])
-    raise DataError(f"{names}: no usable document" + (f" ({found})" if found else "") + ": give a file with text")
+    raise DataError(f"{names}: no usable documents" + (f" ({found})" if found else "") + ": give a file with text")
 
 
 class _Places:
@@ -278,7 +278,7 @@ def _borders(request: Request, flags: npt.NDArray[np.uint8], tally: _Tally, plac
     if request.split_by == "document":
         if short:
             raise DataError(
-                f"--{short[0]} {request.fractions[0 if short[0] == 'valid' else 1]}: not one of {mine.size} documents "
+                f"--{short[0]} {request.fractions[0 if short[0] == 'valid' else 1]}: none of the {mine.size} documents "
                 "was chosen; use a larger fraction or --split-by characters"
             )
         return None
@@ -387,8 +387,8 @@ def _repeated(
             known.add(number)
             if len(found) < 4 * _NAMED:
                 found.append(
-                    f"{document.location}: {leak.own_share:.0%} of it stands in held-out text, "
-                    f"it holds {leak.held_share:.0%} of {places[held.numbers[leak.held_out]]}"
+                    f"{document.location}: {leak.own_share:.0%} of it is in held-out text, "
+                    f"it contains {leak.held_share:.0%} of {places[held.numbers[leak.held_out]]}"
                 )
     if not keep:
         flags[list(known)] = DROPPED

@@ -1,8 +1,8 @@
 """Words with a tag each: CoNLL columns (word first, tag last, a blank line between sentences) or jsonl {"words", "tags"}.
 
-Where tags are not needed (`predict`) columns behind the first are left alone, a row of jsonl may have {"text"} instead of
-{"words"}, and a file may hold plain sentences, one a line: texts are cut by `cut_words`. "id" may stand in every row. What
-cannot be right is an error with its file and line, or, where tags are not needed, a bad row, and the next one is read.
+Where tags are not needed (`predict`), columns after the first are ignored, a row of jsonl may have {"text"} instead of {"words"},
+and a file may have plain sentences, one per line, whose words are found by `word_spans`. Every row may have an "id". A bad row is
+an error with its file and line, or, where tags are not needed, a BadRow.
 """
 
 import itertools
@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple, overload
 
 from seqloom.errors import DataError
 from seqloom.progress import say
-from seqloom.text.labelled import UNFIT, BadRow, Id, fields_of, id_of, read_objects, refused, text_of
+from seqloom.text.labelled import NOT_TEXT, BadRow, Id, fields_of, id_of, read_objects, reject_bad_rows, text_of
 from seqloom.text.pairs import lines_with_errors
-from seqloom.text.read import ending_of, form_of
+from seqloom.text.read import file_extension, file_format
 
-DOCUMENT = "-DOCSTART-"  # a line that is no word in some files
+DOCUMENT = "-DOCSTART-"  # a line that is not a word in some files
 COLUMNS = ("conll", "conllu", "conllx", "bio", "iob", "iob2", "iobes", "tsv")  # what names of files with columns end in
 TAG = re.compile("O|[BIES](-.+)?")
 HEAD = 1000  # lines that decide whether a file is in columns
@@ -32,7 +32,7 @@ class Sentence(NamedTuple):
     place: str  # file:line of its first word
     columns: bool = False  # each word has a line of its own
     id: Id | None = None
-    source: str | None = None  # the text that its words were cut out of, if they were
+    source: str | None = None  # the text whose words were found by `word_spans`, if any
 
     def place_of(self, word: int) -> str:
         """file:line of a word, by its number from 0; in a row of jsonl, which of its words."""
@@ -50,32 +50,32 @@ class Sentence(NamedTuple):
 
     @property
     def spaces(self) -> list[str]:
-        """What stands behind each word, where they are joined."""
-        parted = ["" if unspaced(a) and unspaced(b) else " " for a, b in itertools.pairwise(self.words)]
-        return [*parted, ""]
+        """The space after each word in `text`."""
+        between = ["" if is_unspaced(a) and is_unspaced(b) else " " for a, b in itertools.pairwise(self.words)]
+        return [*between, ""]
 
     @property
-    def spots(self) -> list[tuple[int, int]]:
+    def word_offsets(self) -> list[tuple[int, int]]:
         """Where each word begins and ends in the text, in characters."""
         if self.source is not None:
-            return cut_words(self.source)
+            return word_spans(self.source)
         sizes = [len(word) + len(space) for word, space in zip(self.words, self.spaces, strict=True)]
         starts = itertools.accumulate(sizes, initial=0)
         return [(start, start + len(word)) for start, word in zip(starts, self.words, strict=False)]
 
 
-def unspaced(word: str) -> bool:
+def is_unspaced(word: str) -> bool:
     """A character of a script without blanks between words: Chinese, Japanese."""
     return len(word) == 1 and ("\u3000" <= word <= "\u9fff" or "\uff00" <= word <= "\uffef" or word in "“”‘’…—·")
 
 
-def cut_words(text: str) -> list[tuple[int, int]]:
+def word_spans(text: str) -> list[tuple[int, int]]:
     """Where the words of a plain text begin and end: runs of letters, marks and digits; any other character that is no blank is
     a word of its own, and so is one of a script without blanks between words."""
     found: list[tuple[int, int]] = []
     before = False  # whether the last character was one of a run
     for i, character in enumerate(text):
-        runs = character in JOINERS or (unicodedata.category(character)[0] in "LMN" and not unspaced(character))
+        runs = character in JOINERS or (unicodedata.category(character)[0] in "LMN" and not is_unspaced(character))
         if runs and before:
             found[-1] = (found[-1][0], i + 1)
         elif not character.isspace():
@@ -91,38 +91,37 @@ def read_tagged(paths: Sequence[Path], need_tags: Literal[True]) -> Iterator[Sen
 @overload
 def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | BadRow]: ...
 def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
-    """The sentences of all files in their order. Without need_tags: tags are not looked at, and bad rows are given as such."""
+    """The sentences of all files in their order. Without need_tags, tags are ignored and bad rows are returned as BadRow."""
     if not need_tags:
-        return each_sentence(paths, False)
-    rows = (row for row in each_sentence(paths) if isinstance(row, BadRow) or row.words)
-    return refused(rows, paths, "sentence")
+        return iter_sentences(paths, False)
+    rows = (row for row in iter_sentences(paths) if isinstance(row, BadRow) or row.words)
+    return reject_bad_rows(rows, paths, "sentence")
 
 
-def each_sentence(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
-    """Every sentence, bad rows as such, whether tags are needed or not. With tags a sentence may have no words: nothing is
-    learnt from it."""
+def iter_sentences(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
+    """Every sentence, bad rows as BadRow. With tags, a sentence may have no words."""
     seen: dict[str, str] = {}
     for path in paths:
         for found in _rows(path, need_tags):
             if isinstance(found, Sentence) and found.id is not None:
                 first = seen.setdefault(str(found.id), found.place)
                 if first != found.place:
-                    found = BadRow(found.place, f"the id {found.id!r} is that of {first}, too: ids are given once")
+                    found = BadRow(found.place, f"the id {found.id!r} is also used at {first}: ids must be unique")
             yield found
 
 
 def _rows(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
-    if form_of(path) == "jsonl":
+    if file_format(path) == "jsonl":
         return _objects(path, need_tags)
-    if not need_tags and ending_of(path) not in COLUMNS:
+    if not need_tags and file_extension(path) not in COLUMNS:
         head = (line for line, _ in itertools.islice(lines_with_errors(path), HEAD))
-        if not in_columns(head):
-            say(f"{path}: read as plain sentences, one a line (words with columns have one word a line)")
+        if not has_columns(head):
+            say(f"{path}: read as plain sentences, one per line (files with columns have one word per line)")
             return _sentences(path)
     return _columns(path, need_tags)
 
 
-def in_columns(lines: Iterable[str]) -> bool:
+def has_columns(lines: Iterable[str]) -> bool:
     """Whether lines are words with columns behind them, rather than plain sentences: each is a single word, or has tabs, or ends
     in a tag; or all have as many columns, in groups between blank lines."""
     rows = [line.strip() for line in lines]
@@ -161,9 +160,11 @@ def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
         if wrong is None and need_tags:
             width = width or len(parts)
             if len(parts) < 2:
-                wrong = "one column: a line has a word first and its tag last"
+                wrong = "one column: a line needs a word first and its tag last"
             elif len(parts) != width:
-                wrong = f"{len(parts)} columns, the first word of the sentence has {width}: a word or a tag is missing"
+                wrong = (
+                    f"{len(parts)} columns, but the first word of the sentence has {width}: a word or a tag is missing"
+                )
         if wrong is not None:
             bad = bad or BadRow(f"{path}:{number}", wrong)
             continue
@@ -180,7 +181,7 @@ def _objects(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
 
 
 def sentence_of(row: Mapping[str, Any], place: str) -> Sentence:
-    """One row without tags, wherever it is from; DataError with its place where it is none."""
+    """One row without tags from any source; DataError with its place if it is bad."""
     try:
         return _sentence(row, place, need_tags=False)
     except ValueError as wrong:
@@ -192,11 +193,11 @@ def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
         if row.get("text") is None:
             raise ValueError('neither "words" nor "text"')
         text = text_of(row, "text")
-        return Sentence([text[a:b] for a, b in cut_words(text)], [], place, id=id_of(row), source=text)
+        return Sentence([text[a:b] for a, b in word_spans(text)], [], place, id=id_of(row), source=text)
     words = _strings(row, "words")
     tags = _strings(row, "tags") if need_tags else []
     if need_tags and len(words) != len(tags):
-        raise ValueError(f"{len(words)} words and {len(tags)} tags")
+        raise ValueError(f"{len(words)} words but {len(tags)} tags")
     if not words and not need_tags:
         raise ValueError('"words" is empty')
     return Sentence(words, tags, place, id=id_of(row))
@@ -205,27 +206,27 @@ def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
 def _strings(row: Mapping[str, Any], name: str) -> list[str]:
     value = row.get(name)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise ValueError(f'"{name}" is no list of strings')
+        raise ValueError(f'"{name}" is not a list of strings')
     for i, each in enumerate(value, 1):
         if not each:
             raise ValueError(f'number {i} of "{name}" is empty')
-        if UNFIT.search(each):
-            raise ValueError(f'half of a character, or a NUL, in number {i} of "{name}": this is no text')
+        if NOT_TEXT.search(each):
+            raise ValueError(f'number {i} of "{name}" contains a NUL or an unpaired surrogate, which is not valid text')
     return value
 
 
-def parted(tag: str) -> tuple[str, str]:
-    """Its mark and its kind: B and PER of B-PER. The first hyphen parts them: creative-work is one kind."""
+def split_tag(tag: str) -> tuple[str, str]:
+    """A tag's mark and kind: B and PER of B-PER. It is split at the first hyphen: creative-work is one kind."""
     mark, _, kind = tag.partition("-")
     return mark, kind
 
 
-def continued(tags: Sequence[str]) -> list[bool]:
-    """Which words go on with the entity of the word before them. IOB1, IOB2 and IOBES are read alike: an entity goes on where a
+def continues_entity(tags: Sequence[str]) -> list[bool]:
+    """Which words continue the entity of the word before them. IOB1, IOB2 and IOBES are read alike: an entity continues where a
     tag is inside or at the end (I, E) and the one before it is of the same kind and did not end (O, E, S)."""
     found, before = [], "O"
     for tag in tags:
-        (mark, kind), (last, other) = parted(tag), parted(before)
+        (mark, kind), (last, other) = split_tag(tag), split_tag(before)
         found.append(mark in ("I", "E") and kind == other and last in ("B", "I"))
         before = tag
     return found

@@ -4,7 +4,7 @@ Natural text repeats its words, so a table from a word (with the blanks before i
 running the tokenizer over everything. The ids are the same because text is cut only where no tokenizer of ours looks
 across: before a plain blank that follows a non-blank character.
 
-Work is bounded whatever a text holds. Runs of letters and digits, or of punctuation, are encoded in pieces of at most RUN
+Work is bounded for any text. Runs of letters and digits, or of punctuation, are encoded in pieces of at most RUN
 characters, and without a blank for LONGEST characters a text is cut there, wherever that is. Vocabularies are learnt from runs of
 at most WORD characters: the trainers' work grows with the square of a word.
 """
@@ -24,10 +24,10 @@ _BLANK = r" \t\n\r"
 # white space to a Unicode regular expression, yet not a place to cut: some normalisers remove or keep it differently
 _RARE = r"\x0b\x0c\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _CHUNK = re.compile(rf"[{_BLANK}]*[^{_BLANK}]+(?:(?<=[{_RARE}])[{_BLANK}]+[^{_BLANK}]*)*|[{_BLANK}]+")
-# a tokenizer that parts words from punctuation may be cut there too: word, "word and word," then share an entry
+# a tokenizer that separates words from punctuation can be split there, too: word, "word and word," then share an entry
 _FINE = re.compile(rf"[{_BLANK}]*(?:[A-Za-z]+(?=[,.;:!?)\"])|[\"(]+(?=[A-Za-z]))|" + _CHUNK.pattern)
 
-LONGEST = 1 << 20  # characters; text without any blank is cut here, whatever stands there
+LONGEST = 1 << 20  # characters; text without any space is split here, even inside a word
 RUN = 1 << 15  # characters of a run of letters and digits, or of punctuation, that are encoded at once
 WORD = 256  # characters of such a run that a vocabulary is learnt from
 _RUN = re.compile(r"\w++|[^\w\s]++")
@@ -98,10 +98,10 @@ class ChunkTable:
         flat = np.fromiter(chain.from_iterable(rows), np.uint32, int(lengths.sum()))
         ends = np.cumsum(lengths)
         if first + count > self._starts.size:
-            self._starts, self._lengths = grown(self._starts, first + count), grown(self._lengths, first + count)
-            self._unknown = grown(self._unknown, first + count)
+            self._starts, self._lengths = grow(self._starts, first + count), grow(self._lengths, first + count)
+            self._unknown = grow(self._unknown, first + count)
         if self._used + flat.size > self._flat.size:
-            self._flat = grown(self._flat, self._used + flat.size)
+            self._flat = grow(self._flat, self._used + flat.size)
         self._flat[self._used : self._used + flat.size] = flat
         self._starts[first : first + count] = self._used + ends - lengths
         self._lengths[first : first + count] = lengths
@@ -112,11 +112,11 @@ class ChunkTable:
         self._characters += sum(map(len, missing))
 
     def cut(self, text: str) -> list[str]:
-        """Pieces that can be encoded each for itself."""
+        """Pieces that can be encoded separately."""
         return chunks(text, self._fine)
 
     def encode(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
-        """For each text its ids, and those of its chunks that hold an unknown token."""
+        """The ids of each text, and those of its chunks that contain an unknown token."""
         with self._lock:
             if len(self._index) > _MAX_ENTRIES or self._characters > _MAX_CHARACTERS:
                 self._clear()
@@ -131,18 +131,18 @@ class ChunkTable:
             ends = np.cumsum(lengths)
             at = np.repeat(starts - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
             flat = self._flat[at]
-            strange = self._unknown[numbers]
+            unknown = self._unknown[numbers]
         stops = np.cumsum([0, *map(len, cut)])
         borders = np.concatenate([[0], ends])[stops]
         ids = [flat[a:b] for a, b in pairwise(borders.tolist())]
         if self._unknown_id is None:
             return ids, [[] for _ in texts]
         return ids, [
-            [parts[i] for i in (np.flatnonzero(strange[a:b]) + a).tolist()] for a, b in pairwise(stops.tolist())
+            [parts[i] for i in (np.flatnonzero(unknown[a:b]) + a).tolist()] for a, b in pairwise(stops.tolist())
         ]
 
 
-def grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+def grow(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     larger = np.zeros(max(size, 2 * array.size), array.dtype)
     larger[: array.size] = array
     return larger

@@ -13,13 +13,15 @@ Every kind ends with `<|endoftext|>`, the border of documents, and, but for word
 left-to-right models can share one prepared corpus. vocab_size counts them all. Learning twice from the same text gives the same
 tokenizer, except for unigram, whose trainer sums in random order: keep its file.
 
-Words of more than WORD characters are learnt from in pieces of that length, LONG_WORDS characters of them altogether; no entry of
-a vocabulary of words is longer.
+Words of more than WORD characters are split into pieces of that length, and at most LONG_WORDS characters of them are used; no
+entry of a vocabulary of words is longer.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,16 @@ _COUNTED_AT_ONCE = 1 << 20
 LONG_WORDS = 1 << 17  # characters of pieces with words longer than WORD that are learnt from
 
 
+@dataclass(frozen=True)
+class TokenizerOptions:
+    """Which tokenizer a task's text is read with: a given file, or one that is learnt."""
+
+    tokenizer: str = "bpe"
+    vocab_size: int | None = None
+    lowercase: bool = False
+    from_tokenizer: str | Path | None = None
+
+
 def learn(
     kind: str, texts: Iterable[str], *, vocab_size: int | None, min_count: int | None, lowercase: bool, words: str
 ) -> Tokenizer:
@@ -56,8 +68,8 @@ def learn(
 
 
 def check_options(kind: str, vocab_size: int | None, min_count: int | None, words: str = "punctuation") -> None:
-    """Everything about the options that can be known before any text is read. Sizes are called vocab_size in messages: they
-    may be given as an option, or as a key of a plan."""
+    """Raise UsageError for options that are wrong whatever the text is. Messages say vocab_size, because it may be an option or a
+    key of a plan."""
     if kind not in KINDS:
         raise UsageError(unknown_name("tokenizer", kind, kind, list(KINDS)))
     if words not in ("punctuation", "space"):
@@ -145,7 +157,7 @@ def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
     if not counts:
         raise DataError(_NO_TEXT)
     for name in (UNKNOWN, END, MASK):
-        counts.pop(name, None)  # a word that looks like a special token stays an unknown word
+        counts.pop(name, None)  # a word that looks like a special token is an unknown word
     room = None if vocab_size is None else vocab_size - 3
     vocabulary = {UNKNOWN: 0} | {word: i + 1 for i, word in enumerate(_most_frequent(counts, min_count, room))}
     return _assemble(
@@ -160,34 +172,9 @@ def _learn_word(texts: Iterable[str], vocab_size: int | None, min_count: int, lo
 def _learn_pieces(
     kind: str, texts: Iterable[str], vocab_size: int | None, min_count: int, lowercase: bool
 ) -> Tokenizer:
-    from tokenizers import Tokenizer as Rust
-    from tokenizers import models, normalizers, pre_tokenizers, trainers
-
     size = vocab_size or DEFAULT_SIZE
-    alphabet = sorted(byte_alphabet())
-    quiet: Any = {"show_progress": False}
-    own = 1 if kind == "wordpiece" else 2  # special tokens that are added behind the learnt ones
-    normaliser: Any = normalizers.Lowercase() if lowercase else None
-    trainer: Any
-    if kind == "bpe":
-        rust = Rust(models.BPE())
-        trainer = trainers.BpeTrainer(
-            vocab_size=size - own, min_frequency=min_count, initial_alphabet=alphabet, special_tokens=[], **quiet
-        )
-    elif kind == "unigram":
-        rust = Rust(models.Unigram())
-        trainer = trainers.UnigramTrainer(vocab_size=size - own, initial_alphabet=alphabet, special_tokens=[], **quiet)
-    else:
-        rust = Rust(models.WordPiece(unk_token="[UNK]"))
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=size - own, min_frequency=min_count, special_tokens=list(WORDPIECE_SPECIALS), **quiet
-        )
-        normaliser = normalizers.BertNormalizer(lowercase=lowercase)
-    if normaliser is not None:
-        rust.normalizer = normaliser
-    rust.pre_tokenizer = (
-        pre_tokenizers.BertPreTokenizer() if kind == "wordpiece" else pre_tokenizers.ByteLevel(add_prefix_space=False)
-    )
+    own = 1 if kind == "wordpiece" else 2  # special tokens that are added after the learnt ones
+    rust, trainer = _piece_trainer(kind, size - own, min_count, lowercase)
     if kind == "wordpiece":
         texts = list(texts)
         first, inside = _alphabet(rust, texts)
@@ -198,7 +185,7 @@ def _learn_pieces(
         trainer.special_tokens = [*WORDPIECE_SPECIALS, *(f"##{c}" for c in inside)]
     seen, room = 0, LONG_WORDS
 
-    def feed() -> Iterator[str]:
+    def training_pieces() -> Iterator[str]:
         nonlocal seen, room
         for text in texts:
             seen += len(text)
@@ -209,23 +196,52 @@ def _learn_pieces(
                     room -= len(piece)
                     yield from with_words_cut(piece[:LONG_WORDS], WORD)
 
-    rust.train_from_iterator(feed(), trainer)
+    rust.train_from_iterator(training_pieces(), trainer)
     if not seen:
         raise DataError(_NO_TEXT)
     data = json.loads(rust.to_str())
     model = data["model"]
     count = len(model["vocab"]) + own
-    if count > size:
-        raise UsageError(f"vocab_size {size}: this text needs at least {count}: give {count} or more")
-    if count < size and vocab_size is not None:
-        raise UsageError(f"vocab_size {size}: the data supports only {count}: give {count} or less, or leave it out")
-    if count < size:
-        say(f"the {kind} vocabulary has {count:,} entries, not {size:,}: the text is too small for more")
+    _check_size(kind, count, size, vocab_size is not None)
     if kind != "wordpiece":
         return _byte_level(model, lowercase)
     specials = [(name, i) for i, name in enumerate(WORDPIECE_SPECIALS)] + _at_end(count - own, END)
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": False}
     return _assemble(model, data["pre_tokenizer"], decoder, data["normalizer"], specials)
+
+
+def _piece_trainer(kind: str, size: int, min_count: int, lowercase: bool) -> tuple[Any, Any]:
+    """An empty tokenizer of the Rust library, and its trainer."""
+    from tokenizers import Tokenizer as Rust
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    quiet: Any = {"show_progress": False}
+    if kind == "wordpiece":
+        rust = Rust(models.WordPiece(unk_token="[UNK]"))
+        rust.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+        rust.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        specials = list(WORDPIECE_SPECIALS)
+        return rust, trainers.WordPieceTrainer(
+            vocab_size=size, min_frequency=min_count, special_tokens=specials, **quiet
+        )
+    rust = Rust(models.BPE() if kind == "bpe" else models.Unigram())
+    if lowercase:
+        rust.normalizer = normalizers.Lowercase()
+    rust.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    options: Any = {"vocab_size": size, "initial_alphabet": sorted(byte_alphabet()), "special_tokens": [], **quiet}
+    if kind == "bpe":
+        return rust, trainers.BpeTrainer(min_frequency=min_count, **options)
+    return rust, trainers.UnigramTrainer(**options)
+
+
+def _check_size(kind: str, count: int, size: int, chosen: bool) -> None:
+    """count: entries that were learnt; size: entries that were wanted, by the user if chosen."""
+    if count > size:
+        raise UsageError(f"vocab_size {size}: this text needs at least {count}: give {count} or more")
+    if count < size and chosen:
+        raise UsageError(f"vocab_size {size}: the data supports only {count}: give {count} or less, or leave it out")
+    if count < size:
+        say(f"the {kind} vocabulary has {count:,} entries, not {size:,}: the text is too small for more")
 
 
 def _alphabet(rust: Any, texts: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -260,7 +276,7 @@ def _most_frequent(counts: Counter[str], min_count: int, room: int | None) -> li
 def _lower() -> Any:
     from tokenizers import normalizers
 
-    return normalizers.Lowercase().normalize_str  # the very function that the tokenizer will apply
+    return normalizers.Lowercase().normalize_str  # the same function that the tokenizer will apply
 
 
 def storage_type(vocab_size: int) -> np.dtype[Any]:

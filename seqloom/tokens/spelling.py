@@ -1,7 +1,7 @@
-"""Words as rows of characters, for models that read them letter by letter.
+"""Words as sequences of characters, for models that read them letter by letter.
 
-A character is a byte of the word in UTF-8: there are no unknown ones. Every word stands between two marks; a special token
-has a first mark of its own, so that no text is spelt like it.
+A character is a byte of the word in UTF-8, so that none is unknown. Every word is enclosed in two marks; special tokens have a
+first mark of their own, so that no word in a text has the same spelling.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ Characters = npt.NDArray[np.int16]
 
 
 def spell(words: Iterable[bytes], longest: int, begin: int = BEGIN) -> Characters:
-    """(words, longest); of longer ones the first bytes."""
+    """(words, longest) the characters of words; longer words are truncated."""
     rows = [word[: longest - 2] for word in words]
     table = np.full((len(rows), longest), PAD, np.int16)
     for row, word in zip(table, rows, strict=True):
@@ -34,12 +34,12 @@ VALUES = {name: value for value, name in enumerate(byte_alphabet())}
 
 
 def as_bytes(token: str) -> bytes:
-    """An entry that is written in the alphabet of bytes; some vocabularies have others among them."""
+    """The bytes of an entry written in the byte alphabet; some vocabularies also have other entries."""
     return bytes(VALUES[c] for c in token) if all(c in VALUES for c in token) else token.encode()
 
 
-def spelt(ids: npt.ArrayLike, unknown: Iterable[str], tokenizer: Tokenizer, table: Characters) -> Characters:
-    """(T, C) a text by the table of its vocabulary, and its unknown words, given in their order, by their own letters."""
+def spell_text(ids: npt.ArrayLike, unknown: Iterable[str], tokenizer: Tokenizer, table: Characters) -> Characters:
+    """(T, C) the characters of a text: of known words from the table, of unknown ones, given in order, from their spelling."""
     row = np.asarray(ids)
     characters = table[row]
     words = [tokenizer.lowered(word).encode() for word in unknown]
@@ -48,7 +48,7 @@ def spelt(ids: npt.ArrayLike, unknown: Iterable[str], tokenizer: Tokenizer, tabl
 
 
 def spelling_table(tokenizer: Tokenizer, longest: int) -> Characters:
-    """(V, longest): every entry of the vocabulary, as it stands in a text."""
+    """(V, longest) the characters of every entry of the vocabulary."""
     tokens = [tokenizer.entry(number) or "" for number in range(tokenizer.vocab_size)]
     table = spell(map(as_bytes if tokenizer.in_bytes else str.encode, tokens), longest)
     for number in (tokenizer.unk_id, *tokenizer.special_ids.values()):

@@ -1,7 +1,7 @@
 """Text ⇄ ids, on the Rust library `tokenizers`: one tokenizer.json, six kinds, nothing executed on load.
 
-Which kind a file is, and which ids are special, is read off the file itself, so one from elsewhere works too.
-A special token is never produced by text: the string "<|endoftext|>" in a document is encoded like any other string.
+The kind of a file and its special ids follow from the file itself, so a file from another project works, too.
+Text never produces a special token: the string "<|endoftext|>" in a document is encoded like any other string.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 END = "<|endoftext|>"
 MASK = "<mask>"
 UNKNOWN = "<unk>"
-ENDS = (END, "</s>", "<eos>", "[SEP]")  # what other projects call the end of a document, in order of preference
+ENDS = (END, "</s>", "<eos>", "[SEP]")  # other projects' names of the end of a document, in order of preference
 MASKS = (MASK, "[MASK]")
 FIRSTS = ("[CLS]", "<s>")
 SEPARATORS = ("[SEP]", "</s>")
@@ -42,8 +42,8 @@ EACH_CHARACTER = r"[\s\S]"
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """A hostile file can make the Rust library panic: it then prints lines of its own and raises what is no Exception. Here that
-    becomes a ValueError; anything else that is printed meanwhile is printed in the end."""
+    """Turn a panic of the Rust library, which a hostile file can cause, into a ValueError. What the library prints about it is
+    discarded; anything else that is printed meanwhile is printed at the end."""
     sys.stderr.flush()
     before = os.dup(2)
     with tempfile.TemporaryFile() as caught:
@@ -69,9 +69,9 @@ def panics_as_errors() -> Iterator[None]:
 class Tokenizer:
     """One tokenizer; immutable once built, safe to share between threads.
 
-    byte_exact: decode(encode(x)) == x for every text. Otherwise decode(encode(x)) == normalise(x):
-    char turns characters it never saw into `<unk>`; word and wordpiece put one blank between words and the unknown
-    token for unknown words; --lowercase lowers the case first. bpe, unigram and byte work on bytes and lose nothing.
+    byte_exact: decode(encode(x)) == x for every text. Otherwise decode gives back less: char replaces characters that are not in
+    its vocabulary with `<unk>`; word and wordpiece put one space between words and the unknown token for unknown words; lowercase
+    ones lose the case. bpe, unigram and byte work on bytes and lose nothing.
     """
 
     def __init__(self, data: dict[str, Any], where: str = "this tokenizer"):
@@ -90,40 +90,46 @@ class Tokenizer:
             self.kind: Kind = _kind(data)
             vocabulary: dict[str, int] = self._rust.get_vocab(with_added_tokens=True)
         except Exception as error:  # the library raises bare Exception for whatever it finds in the file
-            raise ModelError(f"{where} is no usable tokenizer.json: {error}") from error
+            raise ModelError(f"{where} is not a usable tokenizer.json: {error}") from error
         self.vocab_size: int = max(vocabulary.values(), default=-1) + 1
+        self._set_special_tokens(data, vocabulary)
+        model, normalizer = data["model"], data.get("normalizer") or {}
+        unknown = model.get("unk_token")
+        self.unk_id: int | None = vocabulary.get(unknown) if unknown else model.get("unk_id")
+        self.lowercase = normalizer.get("type") == "Lowercase" or bool(normalizer.get("lowercase"))
+        self.in_bytes: bool = _is_byte_level(data)  # its entries are written in `byte_alphabet`
+        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and self.in_bytes
+        # fast paths
+        cuts = _cuts_at_blanks(data)
+        self._table = ChunkTable(self._encode_new, self.unk_id, _splits_punctuation(data)) if cuts else None
+        by_character = self.kind == "char" and not self.lowercase and self.unk_id is not None
+        self._code_points = _code_points(vocabulary) if by_character else None
+        self._bytes = _byte_ids(vocabulary) if self.kind == "byte" and self.byte_exact else None
+
+    def _set_special_tokens(self, data: dict[str, Any], vocabulary: dict[str, int]) -> None:
         self._specials = {
             entry["content"]: entry["id"] for entry in data.get("added_tokens") or () if entry.get("special")
         }
         wrong = [name for name, number in self._specials.items() if vocabulary.get(name) != number]
         if wrong:
             raise ModelError(
-                f"{where}: the special token {wrong[0]!r} is said to have the number {self._specials[wrong[0]]} and has "
-                f"{vocabulary.get(wrong[0])}: the file is damaged"
+                f"{self.where}: the special token {wrong[0]!r} is listed with the id {self._specials[wrong[0]]}, but has the id "
+                f"{vocabulary.get(wrong[0])} in the vocabulary: the file is damaged"
             )
-        end = next((self._specials[name] for name in ENDS if name in self._specials), None)
+        end = self._first_special(ENDS)
         if end is None:
-            raise ModelError(f"{where} has no token that ends a document (one of {', '.join(ENDS)}, marked special)")
+            raise ModelError(
+                f"{self.where} has no token for the end of a document (one of {', '.join(ENDS)}, marked special)"
+            )
         self.end_id: int = end
-        self.mask_id: int | None = next((self._specials[name] for name in MASKS if name in self._specials), None)
-        # around the passages of models that read in both directions: what a vocabulary has for it, else the end of a document
-        self.first_id: int = next((self._specials[name] for name in FIRSTS if name in self._specials), end)
-        self.separator_id: int = next((self._specials[name] for name in SEPARATORS if name in self._specials), end)
-        model = data["model"]
-        unknown = model.get("unk_token")
-        self.unk_id: int | None = vocabulary.get(unknown) if unknown else model.get("unk_id")
-        self.lowercase = bool((data.get("normalizer") or {}).get("type") == "Lowercase") or bool(
-            (data.get("normalizer") or {}).get("lowercase")
-        )
-        self.in_bytes: bool = _is_byte_level(data)  # its entries are written in `byte_alphabet`
-        self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and self.in_bytes
-        self._table = (
-            ChunkTable(self._encode_new, self.unk_id, _parts_punctuation(data)) if _cuts_at_blanks(data) else None
-        )
-        self._code_points: npt.NDArray[np.uint32] | None = None
-        if self.kind == "char" and not self.lowercase and self.unk_id is not None:
-            self._code_points = _code_points(vocabulary)
-        self._bytes = _byte_ids(vocabulary) if self.kind == "byte" and self.byte_exact else None
+        self.mask_id: int | None = self._first_special(MASKS)
+        # around the passages of bidirectional models; a vocabulary without them uses the end of a document
+        first, separator = self._first_special(FIRSTS), self._first_special(SEPARATORS)
+        self.first_id: int = end if first is None else first
+        self.separator_id: int = end if separator is None else separator
+
+    def _first_special(self, names: Sequence[str]) -> int | None:
+        return next((self._specials[name] for name in names if name in self._specials), None)
 
     # ---- files
 
@@ -134,14 +140,14 @@ class Tokenizer:
             raise ModelError(f"{path}: no such tokenizer file: 'seqloom prepare' writes one as tokenizer.json")
         with explained(path):
             if path.stat().st_size > SIZE_LIMIT:
-                raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB: this is no tokenizer.json")
+                raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB, too large for a tokenizer.json")
             raw = path.read_bytes()
         try:
             data = parse_json(raw)
         except (ValueError, RecursionError) as error:
-            raise ModelError(f"{path} is no valid JSON: {error}") from error
+            raise ModelError(f"{path} is not valid JSON: {error}") from error
         if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-            raise ModelError(f"{path} is no tokenizer.json: it has no 'model'")
+            raise ModelError(f"{path} is not a tokenizer.json: it has no 'model'")
         return cls(data, str(path))
 
     def save(self, path: Path | str) -> None:
@@ -187,7 +193,7 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError):
             for text in texts:
                 if any("\ud800" <= c <= "\udfff" for c in text):
-                    raise DataError(f"{text[:60]!a} holds half a character: this is no text") from None
+                    raise DataError(f"{text[:60]!a} contains an unpaired surrogate, which is not valid text") from None
             raise
 
     def _encode_batch(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:
@@ -198,20 +204,20 @@ class Tokenizer:
         if self._table is None:
             rows = self._encode_new(texts)
             ids = [np.array(row, np.uint32) for row in rows]
-            strange = [[text] if self.unk_id in row else [] for text, row in zip(texts, rows, strict=True)]
+            unknown_parts = [[text] if self.unk_id in row else [] for text, row in zip(texts, rows, strict=True)]
         else:
-            ids, strange = self._table.encode(texts)
-        return ids, [[word for part in parts for word in self._unknown_in(part)] for parts in strange]
+            ids, unknown_parts = self._table.encode(texts)
+        return ids, [[word for part in parts for word in self._unknown_in(part)] for parts in unknown_parts]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids, and the stretch of characters that each stands for; tokens inside one character share its stretch."""
+        """Ids, and the span of characters of each; tokens inside one character share its span."""
         ids: list[int] = []
         offsets: list[tuple[int, int]] = []
         start = 0
         if self.kind in ("char", "byte"):
             parts = [text[i : i + LONGEST] for i in range(0, len(text), LONGEST)]
         else:
-            parts = self.cut(text) if len(text) > RUN else [text]  # as `encode` cuts what is longer
+            parts = self.cut(text) if len(text) > RUN else [text]  # longer texts are split as in `encode`
         for part in parts:
             with self._every_word_known([part]):
                 encoding = self._rust.encode(part, add_special_tokens=False)
@@ -221,7 +227,7 @@ class Tokenizer:
         return ids, offsets
 
     def words_with_offsets(self, texts: Sequence[str]) -> Iterator[list[tuple[int, int, str | None]]]:
-        """For word and wordpiece: where each word stands in its text, and the word as the ids have it (None: unknown)."""
+        """For word and wordpiece: the span of each word in its text, and the word as in the vocabulary (None: unknown)."""
         with self._every_word_known(texts):
             encodings = self._rust.encode_batch(list(texts), add_special_tokens=False)
         for encoding in encodings:
@@ -239,11 +245,11 @@ class Tokenizer:
 
     @property
     def cuts_at_blanks(self) -> bool:
-        """Whether the text can be encoded in pieces that end before a blank."""
+        """Whether the text can be encoded in pieces that end before a space."""
         return self._table is not None
 
     def cut(self, text: str) -> list[str]:
-        """The text in pieces that can be encoded each for itself."""
+        """The text in pieces that can be encoded separately."""
         return [text] if self._table is None else self._table.cut(text)
 
     def _encode_new(self, texts: Sequence[str]) -> list[list[int]]:
@@ -252,7 +258,7 @@ class Tokenizer:
 
     @contextmanager
     def _every_word_known(self, texts: Sequence[str]) -> Iterator[None]:
-        """A vocabulary without a token for unknown words can do without as long as it meets none."""
+        """Raise DataError if a vocabulary without a token for unknown words meets one."""
         try:
             yield
         except Exception as error:  # the library raises nothing more precise
@@ -262,7 +268,7 @@ class Tokenizer:
             word = next((word for part in parts for word, _ in part if self._is_unknown(word)), str(error))
             raise DataError(
                 f"the text has {word[:50]!r}, which is not in the vocabulary, and this tokenizer has no token for unknown "
-                f"words: take one that has '{UNKNOWN}', or learn one from this text"
+                f"words: use a tokenizer that has '{UNKNOWN}', or learn one from this text"
             ) from error
 
     def _is_unknown(self, word: str) -> bool:
@@ -291,29 +297,17 @@ class Tokenizer:
     # ---- ids to text
 
     def decode(self, ids: Iterable[int], specials: bool = False) -> str:
-        """The text of the ids; end, mask and other special tokens leave nothing unless `specials`."""
+        """The text of the ids; end, mask and other special tokens are left out unless `specials`."""
         hidden = set() if specials else set(self._specials.values()) - {self.unk_id}
         text: str = self._rust.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
         return text
 
-    def normalise(self, text: str) -> str:
-        """What decode(encode(text)) gives back: the declared loss of this tokenizer, worked out without its ids."""
-        rust, text = self._rust, self.lowered(text)
-        if self.kind == "char":
-            return "".join(c if self.id(c) is not None else UNKNOWN for c in text)
-        if self.kind in ("word", "wordpiece"):
-            words = [word for word, _ in rust.pre_tokenizer.pre_tokenize_str(text)]
-            unknown = self.token(self.unk_id) if self.unk_id is not None else ""
-            known = [rust.model.tokenize(word)[0].id != self.unk_id for word in words]
-            return " ".join(word if ok else unknown for word, ok in zip(words, known, strict=True))
-        return text
-
     def lowered(self, text: str) -> str:
-        """What the normaliser (lower case, BERT's cleaning) makes of a text before it is cut into tokens."""
+        """The text after the normaliser (lower case, BERT's cleaning), before it is split into tokens."""
         return self._rust.normalizer.normalize_str(text) if self._rust.normalizer is not None else text
 
     def entry(self, number: int) -> str | None:
-        """What the vocabulary has under a number; None where it has a gap."""
+        """The token with this id; None if the vocabulary has a gap there."""
         token: str | None = self._rust.id_to_token(int(number))
         return token
 
@@ -364,7 +358,7 @@ def _is_byte_level(data: dict[str, Any]) -> bool:
 
 
 def _cuts_at_blanks(data: dict[str, Any]) -> bool:
-    """Whether no token spans a place where a blank follows a non-blank, and nothing else looks across it."""
+    """Whether no token spans a position where a space follows another character, and no rule looks across it."""
     before, normaliser = data.get("pre_tokenizer") or {}, data.get("normalizer") or {}
     if normaliser.get("type") not in (None, "Lowercase", "BertNormalizer"):
         return False
@@ -375,7 +369,7 @@ def _cuts_at_blanks(data: dict[str, Any]) -> bool:
     return before.get("type") in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer")
 
 
-def _parts_punctuation(data: dict[str, Any]) -> bool:
+def _splits_punctuation(data: dict[str, Any]) -> bool:
     return (data.get("pre_tokenizer") or {}).get("type") != "WhitespaceSplit"
 
 
@@ -388,7 +382,7 @@ def _code_points(vocabulary: dict[str, int]) -> npt.NDArray[np.uint32]:
 
 
 def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table), by byte value."""
+    """The printable character for each byte in a byte-level vocabulary (GPT-2's table), by byte value."""
     shown = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [value for value in range(256) if value not in shown]
     names = {value: chr(value) for value in shown} | {value: chr(256 + i) for i, value in enumerate(hidden)}
@@ -400,9 +394,3 @@ def _byte_ids(vocabulary: dict[str, int]) -> npt.NDArray[np.uint32] | None:
     if any(number is None for number in numbers):
         return None
     return np.array(numbers, np.uint32)
-
-
-def use_threads(count: int) -> None:
-    """How many threads the Rust side may use; it reads this once, at its first parallel call."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if count > 1 else "false"
-    os.environ.setdefault("RAYON_NUM_THREADS", str(max(count, 1)))

@@ -1,9 +1,9 @@
 """What an unknown word costs: its bytes under a byte 5-gram learnt from the words that became unknown in training.
 
-A vocabulary with `<unk>` hides the text behind it; bits per byte is only comparable when that text is paid for. The model is
+A vocabulary with `<unk>` hides the text of unknown words; bits per byte is only comparable if that text is counted. The model is
 interpolated with Witten–Bell weights down to a uniform distribution over 256 bytes and the end, so every string has a cost and
-the costs are those of a distribution over strings. Behind the first LONGEST bytes of a word all bytes and its end are equally
-likely: the work is bounded, whatever is taken for a word. Such words are not learnt from.
+the costs are those of a distribution over strings. After the first LONGEST bytes of a word all bytes and its end are equally
+likely, so that the work is bounded. Such words are not learnt from.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Where words and sentences begin and end in rows of tokens."""
+"""Where words and sentences begin and end in sequences of tokens."""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,7 @@ WORD_START = "\u2581"  # of unigram entries
 
 
 def texts_of(tokenizer: Tokenizer) -> list[str]:
-    """What each entry is as text, spaces before it included; special tokens and gaps are empty."""
+    """The text of each entry, with the space before it; special tokens and gaps are empty."""
     special = set(tokenizer.special_ids.values())
     found = []
     for number in range(tokenizer.vocab_size):
@@ -24,8 +24,8 @@ def texts_of(tokenizer: Tokenizer) -> list[str]:
 
 
 def continues(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """(V,) whether an entry goes on with the word of the token before it: "##ing" of word pieces, letters without a space before
-    them of byte-level ones. Whole words and single characters never do."""
+    """(V,) whether an entry continues the word of the token before it: "##ing" of word pieces, letters without a space before
+    them in byte-level vocabularies. Whole words and single characters never do."""
     if tokenizer.kind in ("word", "char", "byte"):
         return np.zeros(tokenizer.vocab_size, bool)
     texts = texts_of(tokenizer)
@@ -53,7 +53,7 @@ def kinds(tokenizer: Tokenizer) -> npt.NDArray[np.int64]:
 
 
 class Sentences:
-    """Finds the whole sentences in rows of tokens, by the rules of `text.sentences` over the text that the tokens stand for."""
+    """Finds whole sentences in sequences of tokens, by the rules of `text.sentences` on their text."""
 
     def __init__(self, tokenizer: Tokenizer):
         special = set(tokenizer.special_ids.values())
@@ -68,13 +68,13 @@ class Sentences:
         found = np.array(sentences(text), np.int64).reshape(-1, 2)
         if not len(found):
             return found
-        # characters as bytes: what is no UTF-8 has come in as one low surrogate a byte
+        # from characters to bytes: each byte that is not UTF-8 was decoded as one low surrogate
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         widths = 1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000)
         widths[(codes >= 0xDC80) & (codes <= 0xDCFF)] = 1
         places = np.concatenate(([0], np.cumsum(widths)))[found]
         ends = np.cumsum(self.sizes[ids])
-        # a token that has the end of one sentence and the begin of the next in it parts nothing
+        # a token that contains the end of one sentence and the start of the next does not separate them
         first = np.searchsorted(ends, places[:, 0], side="right")
         last = np.searchsorted(ends, places[:, 1], side="left") + 1
         clean = np.concatenate((first[1:] >= last[:-1], [True]))
@@ -83,7 +83,7 @@ class Sentences:
 
 
 def piece_of(tokenizer: Tokenizer, entry: str) -> bytes:
-    """What an entry is in a text, a blank before it included, where words are told apart by blanks alone."""
+    """The text of an entry in UTF-8, with the space before it where only spaces separate words."""
     if tokenizer.in_bytes:
         return as_bytes(entry)
     if tokenizer.kind in ("char", "byte") or not entry:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqloom.batches import languages as module
-from seqloom.batches.languages import Mixed, MixedPlan, Told, passes, shares
+from seqloom.batches.languages import Mixed, MixedPlan, WithLanguage, passes, shares
 from seqloom.batches.passages import Passages
 from seqloom.batches.plan import Packed
 from tests.corpus import marks_by, numbered_corpus
@@ -26,7 +26,7 @@ def build(kind, smoothing, splits=None, short=(0, 0.9), epochs=1.0, told=False, 
         Passages(split, marks, "single", 96, 24, short, epochs * each)
         for split, each in zip(splits, often, strict=True)
     ]
-    return Mixed([Told(each, i) for i, each in enumerate(cut)] if told else cut, often)
+    return Mixed([WithLanguage(each, i) for i, each in enumerate(cut)] if told else cut, often)
 
 
 def tokens_of(batch):
@@ -117,8 +117,10 @@ def test_a_language_is_read_on_where_the_epoch_before_has_left_it():
 
 
 def test_a_language_that_begins_anew_is_noticed(monkeypatch):
-    between = module.between
-    monkeypatch.setattr(module, "between", lambda each, seed, begin, end: between(each, seed, 0.0, end - begin))
+    batches_between = module.batches_between
+    monkeypatch.setattr(
+        module, "batches_between", lambda each, seed, begin, end: batches_between(each, seed, 0.0, end - begin)
+    )
     with pytest.raises(AssertionError):
         reads_on()
 

@@ -63,9 +63,9 @@ def test_every_pair_comes_once(shapes):
 
 
 def test_planted_shift_between_the_sides_is_noticed(monkeypatch):
-    true = module.gathered
+    true = module.take_rows
     monkeypatch.setattr(
-        module, "gathered", lambda s, index: true(s, np.roll(index, 1) if s.ids.max() > 1000 else index)
+        module, "take_rows", lambda s, index: true(s, np.roll(index, 1) if s.ids.max() > 1000 else index)
     )
     with pytest.raises(AssertionError):
         holds_all_pairs("free")
@@ -143,7 +143,7 @@ def test_empty_and_long_pairs_are_left_out_and_said(capsys):
     assert len(found) == 2 and found.num_tokens == 2 + 9 + 2
     said = capsys.readouterr().err
     assert "2 pairs with an empty side left out (first: f:1, f:4)" in said and "1 pairs with 10 tokens" in said
-    with pytest.raises(DataError, match="no pair is left"):
+    with pytest.raises(DataError, match="no pairs are left"):
         encode_pairs([TextPair("", "", "f:1")], tokenizer, 10, "train")
 
 

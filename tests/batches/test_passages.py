@@ -5,7 +5,7 @@ import pytest
 
 from seqloom.batch import IGNORE
 from seqloom.batches import passages as module
-from seqloom.batches.passages import FOLLOWS, OTHER, Passages, partners
+from seqloom.batches.passages import FOLLOWS, OTHER, Passages, find_partners
 from seqloom.errors import DataError, UsageError
 from tests.corpus import MemorySplit, marks_by, numbered_corpus, sentences_by
 
@@ -188,7 +188,7 @@ def test_partners_are_of_other_documents_and_fit():
         rng.shuffle(documents)
         lengths = rng.integers(1, 20, (len(documents), 2))
         surfaces = rng.integers(0, 2, len(documents))
-        found = partners(documents, lengths, surfaces, 30, rng)
+        found = find_partners(documents, lengths, surfaces, 30, rng)
         taken = np.flatnonzero(found >= 0)
         assert np.array_equal(found[found[taken]], taken), "each is the other's"
         assert (documents[taken] != documents[found[taken]]).all()
@@ -240,7 +240,9 @@ def test_the_length_of_a_pair_does_not_tell_whether_it_follows():
 
 
 def test_planted_partners_of_any_length_are_noticed(monkeypatch):
-    monkeypatch.setattr(module, "partners", lambda documents, lengths, *rest: partners(documents, 0 * lengths, *rest))
+    monkeypatch.setattr(
+        module, "find_partners", lambda documents, lengths, *rest: find_partners(documents, 0 * lengths, *rest)
+    )
     with pytest.raises(AssertionError):
         lengths_tell_nothing()
 

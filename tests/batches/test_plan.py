@@ -113,7 +113,7 @@ def test_streams_of_varying_length(seed, documents, longest, streams, length):
 
 def lengths_are_right() -> None:
     """N(70, 5) in 95 of 100 batches, N(35, 5) in the others."""
-    found = np.diff(plans.varied(plans.generator(1, 2), 70, 70 * 20_000))
+    found = np.diff(plans.draw_borders(plans.generator(1, 2), 70, 70 * 20_000))
     found, seldom = found[:-1], found[:-1] < 52
     n = len(found)
     assert abs(seldom.mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / n)
@@ -124,7 +124,7 @@ def lengths_are_right() -> None:
 
 def test_varying_lengths():
     lengths_are_right()
-    assert np.diff(plans.varied(plans.generator(1, 2), 10, 10_000)).min() == plans.SHORTEST
+    assert np.diff(plans.draw_borders(plans.generator(1, 2), 10, 10_000)).min() == plans.SHORTEST
 
 
 @pytest.mark.parametrize(("name", "value"), [("HALVED", 0.1), ("SPREAD", 7.0)])

@@ -169,14 +169,14 @@ def last_token(entries):
 
 @pytest.mark.parametrize("max_len", [32, 64, 128])
 def test_planted_sentences_by_their_last_token_are_noticed(max_len, monkeypatch):
-    monkeypatch.setattr(module, "balanced", keep_all)
+    monkeypatch.setattr(module, "select_balanced", keep_all)
     with pytest.raises(AssertionError, match="told by their surface"):
         tells_nothing("bpe", "order", max_len, last_token)
 
 
 def test_planted_order_of_any_lengths_is_noticed(monkeypatch):
     """The first sentence of these documents is longer than others."""
-    monkeypatch.setattr(module, "balanced", keep_all)
+    monkeypatch.setattr(module, "select_balanced", keep_all)
     with pytest.raises(AssertionError, match="told by their surface"):
         tells_nothing("bpe", "order", 64)
 
@@ -188,6 +188,6 @@ def test_planted_partners_of_any_length_are_noticed(monkeypatch):
         found[order[::2]], found[order[1::2]] = order[1::2], order[::2]
         return found
 
-    monkeypatch.setattr(module, "partners", any_other)
+    monkeypatch.setattr(module, "find_partners", any_other)
     with pytest.raises(AssertionError, match="told by their surface"):
         tells_nothing("bpe", "next", 64)

@@ -74,8 +74,8 @@ def test_counts_and_offsets(folder: Path) -> None:
     assert (split.num_documents, split.num_tokens) == (len(DOCUMENTS), SIZE)
     lengths = [len(text.encode()) + 1 for text in DOCUMENTS]
     assert split.offsets.tolist() == np.cumsum([0, *lengths]).tolist()
-    assert split.document_words.tolist() == [len(text.split()) for text in DOCUMENTS]
-    assert split.document_characters.tolist() == [len(text) for text in DOCUMENTS]
+    assert split.documents["words"].tolist() == [len(text.split()) for text in DOCUMENTS]
+    assert split.documents["characters"].tolist() == [len(text) for text in DOCUMENTS]
     assert split.document_bytes.tolist() == [len(text.encode()) for text in DOCUMENTS]
     assert split.words == sum(len(text.split()) for text in DOCUMENTS)
     for a, b, text in zip(split.offsets, split.offsets[1:], DOCUMENTS, strict=False):
@@ -118,7 +118,7 @@ def test_damage_is_noticed_with_a_remedy(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no such folder.*seqloom prepare"):
         Store.open(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match="preparation was interrupted"):
         Store.open(tmp_path / "empty")
     with pytest.raises(DataError, match=r"no split 'valid' .it has: train, test.*--valid"):
         Store.open(folder).split("valid")
@@ -185,7 +185,7 @@ def test_a_token_outside_the_vocabulary_is_refused(folder: Path, tmp_path: Path)
     ids.tofile(path)
     split = Store.open(tmp_path / "data").split("train")
     assert split.read(0, 10).tolist() == flat()[1:11]
-    with pytest.raises(DataError, match=r"'train' has a token 60,000 that is not in the vocabulary"):
+    with pytest.raises(DataError, match=r"'train' has the token 60,000, outside the vocabulary"):
         split.read(0, split.num_tokens)
 
 

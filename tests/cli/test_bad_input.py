@@ -108,7 +108,7 @@ def test_every_wrong_key_is_named(data: Path, tmp_path: Path, capsys: Capture) -
         ("model.dim=1000000000000", "'model.dim'"),
         ("budget={}", "needs at least one of tokens, words, minutes, epochs, steps"),
         ("budget.steps=0", "'budget.steps' = 0"),
-        ("batches.streams=100000", "lower them"),
+        ("batches.streams=100000", "lower one of them"),
         ("batches.kind=square", "'batches.kind'"),
     ],
 )
@@ -164,7 +164,12 @@ def test_missing_data(tmp_path: Path, capsys: Capture) -> None:
 def test_data_of_an_unfinished_prepare(data: Path, tmp_path: Path, capsys: Capture) -> None:
     shutil.copytree(data, tmp_path / "data")
     (tmp_path / "data/manifest.json").unlink()
-    fails(capsys, 3, ("has no manifest.json", "cut short"), *pretrain(tmp_path / "data", tmp_path / "run"))
+    fails(
+        capsys,
+        3,
+        ("has no manifest.json", "preparation was interrupted"),
+        *pretrain(tmp_path / "data", tmp_path / "run"),
+    )
 
 
 def test_damaged_data(data: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -9,14 +9,14 @@ import torch
 
 import seqloom.cli
 from seqloom import progress
-from seqloom.cli import app, register, run
+from seqloom.cli import GROUPS, app, command_name, register, run
 from seqloom.models import MODELS
 from seqloom.models.index import recipe_names as names
 from seqloom.runs.load import load
 from tests.training.material import prepared
 
 register()
-COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+COMMANDS = [command_name(command) for command in app.registered_commands]
 SHORT = (
     "--set",
     "budget.steps=20",
@@ -61,6 +61,24 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, "-h") == (code, out, err)
 
 
+def test_help_groups_commands_in_the_order_of_work(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, "--help")
+    assert (code, err) == (0, "")
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
+    places = [re.search(rf"─ {group} ─", out) for group in GROUPS]
+    assert all(places) and [found.start() for found in places if found] == sorted(f.start() for f in places if f)
+    rows = re.findall(r"^│ ([a-z]+) +[A-Z]", out, re.M)
+    assert rows == [name for names in GROUPS.values() for name in names]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_texts_are_sentences_that_begin_with_a_verb(command: str) -> None:
+    found = next(each for each in app.registered_commands if command_name(each) == command)
+    first = (found.callback.__doc__ or "").strip().splitlines()[0]
+    assert re.match(r"[A-Z][a-z-]+ ", first) and not re.match(r"(The|A|An|What|Built-in|Versions) ", first), first
+    assert not re.search(r"\b(told|spelt|strange|goes on|as it was|anew)\b", first)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, "--version") == (0, f"seqloom {seqloom.__version__}\n", "")
 
@@ -90,7 +108,8 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
             continue
         recurrent = [] if row["kind"] == "transformer" else ["scheduled-sampling", "regularized"]
         if row["kind"] == "encoder–decoder":
-            assert row["objectives"] == [] and {"translate", "classify", "tag"} <= set(row["tasks"])
+            transfer = ["classify", "regress", "pair", "choose", "tag", "span"]
+            assert (row["objectives"], row["tasks"]) == ([], [*transfer, "translate"])
         elif row["causal"]:
             assert row["objectives"] == ["next-token", *recurrent]
             assert "classify" in row["tasks"] and not {"translate", "entity-lm"} & set(row["tasks"])

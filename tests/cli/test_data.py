@@ -79,7 +79,7 @@ def test_bad_input_is_one_line_with_the_right_code(
     bad.write_bytes(b"")
     fails(capsys, 3, "empty", "prepare", bad, "--out", out)
     bad.write_bytes(b"\n \n")
-    fails(capsys, 3, "no usable document", "prepare", bad, "--out", out)
+    fails(capsys, 3, "no usable documents", "prepare", bad, "--out", out)
     bad.write_bytes(b"\x7fELF" + bytes(1000))
     fails(capsys, 3, "binary file at offset 0", "prepare", bad, "--out", out)
     bad.write_bytes(b"text" + bytes(1000))
@@ -152,10 +152,10 @@ def test_sigterm_stops_with_its_code_and_the_same_command_goes_on(
     right = shards.ShardWriter._write
     monkeypatch.setattr(shards.ShardWriter, "_write", lambda self: (right(self), os.kill(os.getpid(), signal.SIGTERM)))
     arguments = ("prepare", corpus, "--out", tmp_path / "o", "--vocab-size", 280, "--valid", 0.1)
-    fails(capsys, 75, "run the same command again", *arguments)
+    fails(capsys, 75, "rerun the same command to resume", *arguments)
     monkeypatch.setattr(shards.ShardWriter, "_write", right)
     code, _, err = call(capsys, *arguments)
-    assert code == 0 and "going on" in err
+    assert code == 0 and "resuming an unfinished preparation" in err
 
 
 def test_a_folder_in_use(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def test_a_line_that_does_not_fit_is_named(runs, command, tmp_path, capsys):
     long.write_text("the cat\n" * 300 + "the " * 31 + "\n", encoding="utf-8")
     rest = ("--out", tmp_path / "a.npz") if command == "embed" else ()
     code, _, err = call(capsys, command, runs["bert-tiny"], long, *rest)
-    assert code == 3 and "long.txt:301 has 31 tokens and 2 around them, the model reads 32" in err
+    assert code == 3 and "long.txt:301 has 31 tokens and 2 special tokens, but the model reads at most 32" in err
     assert not (tmp_path / "a.npz").exists() and [path.name for path in tmp_path.iterdir()] == ["long.txt"]
 
 
@@ -124,7 +124,7 @@ def test_embed(runs, recipe, tmp_path, capsys):
     code, out, err = call(capsys, "embed", runs[recipe], runs["lines"], "--out", tmp_path / "a.npz")
     loaded = load(runs[recipe])
     assert code == 0 and out == f"{tmp_path / 'a.npz'}: 4 × 20\n"
-    assert "texts without a token: 1, the first at" in err and "lines.txt:2; they have rows of zeros" in err
+    assert "empty texts: 1, the first at" in err and "lines.txt:2: they have rows of zeros" in err
     with np.load(tmp_path / "a.npz") as found:
         assert found.files == ["embeddings"] and np.array_equal(found["embeddings"], loaded.encode(LINES))
         assert not found["embeddings"][1].any()
@@ -175,7 +175,7 @@ def test_embed_of_bad_input(runs, tmp_path, capsys):
     (tmp_path / "empty.txt").write_bytes(b"")
     refused(capsys, 3, "the file is empty", "embed", bert, tmp_path / "empty.txt", "--out", out)
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\xfe\n")
-    refused(capsys, 3, "bad.txt:2: no valid UTF-8", "embed", bert, tmp_path / "bad.txt", "--out", out)
+    refused(capsys, 3, "bad.txt:2: not valid UTF-8", "embed", bert, tmp_path / "bad.txt", "--out", out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.txt", "empty.txt"]
     out.write_bytes(b"mine")
     refused(capsys, 2, "exists already", "embed", bert, runs["lines"], "--out", out)
@@ -211,11 +211,11 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"good": "a", "bad": "b"}\n{"good": "a"}\n')
     refused(capsys, 3, "a.jsonl:2: no object with", "evaluate", bert, *blimp, "--suite-data", tmp_path)
     refused(capsys, 2, "no such file", "evaluate", bert, *blimp, "--suite-data", tmp_path / "none")
-    refused(capsys, 2, "belong together", "evaluate", bert, *blimp)
+    refused(capsys, 2, "need each other", "evaluate", bert, *blimp)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, "--suite-data", tmp_path)
     refused(capsys, 2, "give --data DIR", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--data", tmp_path)
-    refused(capsys, 2, "--pll belongs to --suite", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
-    refused(capsys, 2, "--cache belongs to --data", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
+    refused(capsys, 2, "--pll works with --suite", "evaluate", bert, "--data", tmp_path, "--pll", "plain")
+    refused(capsys, 2, "--cache works with --data", "evaluate", bert, *blimp, "--suite-data", tmp_path, "--cache", 5)
     refused(
         capsys,
         2,
@@ -282,7 +282,7 @@ def test_suites_of_bad_input(runs, tmp_path, capsys):
     (tmp_path / "items.npz").write_bytes(b"mine")
     refused(capsys, 2, "exists already", *asked("lambada", tmp_path / "a.txt", "--items", tmp_path / "items.npz"))
     refused(
-        capsys, 2, "--items belongs to --suite", "evaluate", lstm, "--data", tmp_path, "--items", tmp_path / "b.npz"
+        capsys, 2, "--items works with --suite", "evaluate", lstm, "--data", tmp_path, "--items", tmp_path / "b.npz"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tsv", "a.txt", "items.npz"]
 

@@ -97,7 +97,7 @@ def test_labels_and_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         assert found["confusion"] == {"labels": ["a", "b"], "counts": [[1, 1], [0, 1]]}
     shown = said(capsys, "metric", "classify", folder / "gold.jsonl", folder / "labels.txt").splitlines()
     assert [line.split() for line in shown[-3:]] == [
-        ["is", "/", "was", "called", "a", "b"],
+        ["gold", "/", "predicted", "a", "b"],
         ["a", "1", "1"],
         ["b", "0", "1"],
     ]
@@ -116,13 +116,13 @@ def test_answers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "task", "gold", "predicted", "options"),
     [
-        ("--strict belongs to tag, not to classify", "classify", "gold.jsonl", "labels.txt", ["--strict"]),
+        ("--strict works with tag, not with classify", "classify", "gold.jsonl", "labels.txt", ["--strict"]),
         ("--strict: it is about entities", "tag", "pos.conll", "pos.conll", ["--strict"]),
-        ("--threshold belongs to span, not to tag", "tag", "gold.conll", "pred.conll", ["--threshold", 0]),
+        ("--threshold works with span, not with tag", "tag", "gold.conll", "pred.conll", ["--threshold", 0]),
         ("--threshold nan: give a number", "span", "squad.json", "answers.jsonl", ["--threshold", "nan"]),
         ("answers.json does not say how likely", "span", "squad.json", "answers.json", ["--threshold", 0.5]),
-        ("--tokenize belongs to translate", "regress", "numbers.tsv", "numbers.tsv", ["--tokenize", "char"]),
-        ("--lowercase belongs to translate", "classify", "gold.jsonl", "labels.txt", ["--lowercase"]),
+        ("--tokenize works with translate", "regress", "numbers.tsv", "numbers.tsv", ["--tokenize", "char"]),
+        ("--lowercase works with translate", "classify", "gold.jsonl", "labels.txt", ["--lowercase"]),
     ],
 )
 def test_options_that_would_be_left_aside(
@@ -149,8 +149,8 @@ def test_options_that_would_be_left_aside(
         (3, "2 predictions for 3", "classify", "gold.jsonl", "two.txt"),
         (3, "moved.csv:2: the id '1'", "classify", "gold.jsonl", "moved.csv"),
         (3, "no example to score", "classify", "empty.txt", "empty.txt"),
-        (3, "nan.txt:2: the label 'nan' is no finite number", "regress", "numbers.tsv", "nan.txt"),
-        (3, "labels.txt:1: the label 'a' is no finite number", "regress", "numbers.tsv", "labels.txt"),
+        (3, "nan.txt:2: the label 'nan' is not a finite number", "regress", "numbers.tsv", "nan.txt"),
+        (3, "labels.txt:1: the label 'a' is not a finite number", "regress", "numbers.tsv", "labels.txt"),
         (3, "1 of 2 questions have no prediction, the first is '2'", "span", "squad.json", "missing.json"),
         (3, "predictions are {id: answer}", "span", "squad.json", "list.json"),
         (3, "twice.jsonl:2: the id '1' is given twice", "span", "squad.json", "twice.jsonl"),

@@ -9,7 +9,7 @@ import pytest
 
 import seqloom.cli.tasks
 import seqloom.cli.training
-from seqloom.cli import run, spread
+from seqloom.cli import repeat_option_names, run
 from tests.cli.test_bad_input import fails
 from tests.training.material import pairs, write_pairs
 
@@ -37,7 +37,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_the_report_stands_alone_and_draws_alignments(folder: Path) -> None:
     page = (folder / "run" / "report.html").read_text()
-    assert "where each token looks" in page and "BLEU" in page and "words of the source" in page
+    assert "attention of each token" in page and "BLEU" in page and "words of the source" in page
     assert "http" not in page.replace("http://www.w3.org", "")
 
 
@@ -100,7 +100,7 @@ def test_a_prefix_for_every_line(folder: Path, capsys: pytest.CaptureFixture[str
         (2, "--tokenize", ["metric", "translate", "THREE", "THREE", "--tokenize", "words"]),
         (3, "has 2 lines", ["evaluate", "RUN", "--test", "THREE", "TWO"]),
         *(
-            (2, f"{option} belongs to --data", ["evaluate", "RUN", "--test", "THREE", "THREE", option, value])
+            (2, f"{option} works with --data", ["evaluate", "RUN", "--test", "THREE", "THREE", option, value])
             for option, value in {
                 "--stride": "4",
                 "--cache": "30",
@@ -112,9 +112,9 @@ def test_a_prefix_for_every_line(folder: Path, capsys: pytest.CaptureFixture[str
                 "--batch-tokens": "16384",
             }.items()
         ),
-        (2, "--pll belongs to --suite", ["evaluate", "RUN", "--test", "THREE", "THREE", "--pll", "plain"]),
-        (2, "--beam belongs to --test", ["evaluate", "RUN", "--data", "RUN", "--beam", "4"]),
-        (2, "--stride belongs to windows", ["evaluate", "RUN", "--data", "RUN", "--cache", "30", "--stride", "4"]),
+        (2, "--pll works with --suite", ["evaluate", "RUN", "--test", "THREE", "THREE", "--pll", "plain"]),
+        (2, "--beam works with --test", ["evaluate", "RUN", "--data", "RUN", "--beam", "4"]),
+        (2, "--stride works with windows", ["evaluate", "RUN", "--data", "RUN", "--cache", "30", "--stride", "4"]),
         (5, "NOWHERE", ["translate", "RUN", "NOWHERE"]),
         (3, "line 2 has", ["translate", "RUN", "LONG"]),
     ],
@@ -137,10 +137,10 @@ def test_bad_input(
         (2, "unknown task", ["THREE", "THREE"], ["--task", "transalte"]),
         (2, "unknown recipe", ["THREE", "THREE"], ["RECIPE=transformer-tny"]),
         (2, "is not for the model lstm", ["THREE", "THREE"], ["RECIPE=lstm-tiny"]),
-        (2, "one file alone", ["THREE"], []),
+        (2, "a single file must be .tsv", ["THREE"], []),
         (2, "unknown key 'task.smoothing'", ["THREE", "THREE"], ["--set", "task.smoothing=0.1"]),
         (2, "batches.kind", ["THREE", "THREE"], ["--set", 'batches.kind="packed"']),
-        (3, "no pair is left", ["EMPTY", "EMPTY"], ["--tokenizer", "byte"]),
+        (3, "no pairs are left", ["EMPTY", "EMPTY"], ["--tokenizer", "byte"]),
         (3, "NOWHERE: no such file", ["NOWHERE", "NOWHERE"], []),
     ],
 )
@@ -174,9 +174,9 @@ def test_a_recipe_for_a_task_does_not_pretrain(folder: Path, capsys: pytest.Capt
 
 
 def test_files_of_one_option() -> None:
-    assert spread(["train", "r", "--train", "a", "b", "--valid", "c", "--out", "d"]) == [
+    assert repeat_option_names(["train", "r", "--train", "a", "b", "--valid", "c", "--out", "d"]) == [
         "train", "r", "--train", "a", "--train", "b", "--valid", "c", "--out", "d"
     ]  # fmt: skip
-    assert spread(["train", "--train", "a", "b", "r"]) == ["train", "--train", "a", "--train", "b", "r"]
-    assert spread(["prepare", "t", "--valid", "0.1", "u"]) == ["prepare", "t", "--valid", "0.1", "u"]
+    assert repeat_option_names(["train", "--train", "a", "b", "r"]) == ["train", "--train", "a", "--train", "b", "r"]
+    assert repeat_option_names(["prepare", "t", "--valid", "0.1", "u"]) == ["prepare", "t", "--valid", "0.1", "u"]
     assert seqloom.cli.tasks and seqloom.cli.training  # they register their commands

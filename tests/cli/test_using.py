@@ -141,20 +141,20 @@ def test_score_of_a_file_and_of_standard_input(runs, recipe, tmp_path, capsys, m
 
 @pytest.mark.parametrize("in_memory", [1 << 26, 100])
 def test_a_json_object_is_printed_whole_or_not_at_all(runs, in_memory, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(using, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(using, "MAX_IN_MEMORY", in_memory)
     lines = ["the cat"] * 300  # more than one batch
     (tmp_path / "a.txt").write_text("\n".join(lines))
     code, out, _ = call(capsys, "score", runs["lstm-tiny"], tmp_path / "a.txt", "--json")
     assert code == 0 and [row["text"] for row in json.loads(out)["lines"]] == lines
     (tmp_path / "a.txt").write_bytes("\n".join(lines).encode() + b"\n\xff\n")
     code, out, err = call(capsys, "score", runs["lstm-tiny"], tmp_path / "a.txt", "--json")
-    assert (code, out) == (3, "") and "a.txt:301: no valid UTF-8" in err
+    assert (code, out) == (3, "") and "a.txt:301: not valid UTF-8" in err
 
 
 def test_score_of_bad_input(runs, tmp_path, capsys):
     assert call(capsys, "score", runs["lstm-tiny"], tmp_path / "none.txt")[0] == 5
     (tmp_path / "bad.txt").write_bytes(b"good\n\xff\xfe\n")
     code, _, err = call(capsys, "score", runs["lstm-tiny"], tmp_path / "bad.txt")
-    assert code == 3 and "bad.txt:2: no valid UTF-8" in err
+    assert code == 3 and "bad.txt:2: not valid UTF-8" in err
     (tmp_path / "empty.txt").write_bytes(b"")
     assert call(capsys, "score", runs["lstm-tiny"], tmp_path / "empty.txt")[:2] == (0, "")

@@ -173,7 +173,7 @@ def whole_numbers(found):
             lambda found: found.pop("bert.encoder.layer.1.output.dense.bias"),
             ("bert.encoder.layer.1.output.dense.bias",),
         ),
-        (lambda found: found.update(extra=torch.zeros(3)), ("1 unknown tensors, 'extra'",)),
+        (lambda found: found.update(extra=torch.zeros(3)), ("1 unknown tensors, for example 'extra'",)),
         (lambda found: found.update({"bert.pooler.dense.bias": torch.zeros(31)}), ("[31]", "[32]")),
         (
             lambda found: found.update(
@@ -310,7 +310,7 @@ def test_a_planted_pickle(content, refused, tmp_path):
         ({"a": torch.zeros(1).expand(1 << 36)}, "far more than the file has"),
         ([torch.zeros(3)], "no table"),
         ({3: torch.zeros(3)}, "no table"),
-        ({"a": "text"}, "'a' is no plain tensor"),
+        ({"a": "text"}, "'a' is not a plain tensor"),
     ],
 )
 def test_what_a_pickle_may_hold(found, words, tmp_path):
@@ -383,7 +383,7 @@ def more_words(data):
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), ("tokenizer.json",)),
         (lambda folder: (folder / "tokenizer.json").write_text("{"), ("tokenizer.json", "JSON")),
         (vocabulary(unmarked), ("mask token",)),
-        (vocabulary(endless), ("ends a document",)),
+        (vocabulary(endless), ("end of a document",)),
         (vocabulary(more_words), ("entries", "do not belong together")),
         (vocabulary(lambda data: data["model"].update(type="Evil")), ("tokenizer.json",)),
         (
@@ -449,8 +449,16 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.tie=false"], "'softmax.weight' has no place"),
         ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.bias=true"], "'softmax.bias' has no place"),
         ("gpt-tiny", [*packed, "model.num_heads=4", "model.ffn_dim=20"], "model.ffn_dim = 20"),
-        ("gpt2-tiny", [*packed, "model.num_heads=4", "model.window=8"], "model.window = 8 has no place in a gpt2"),
-        ("gpt2-tiny", [*packed, "model.num_heads=4", "model.head_dim=8"], "model.head_dim = 8 has no place in a gpt2"),
+        (
+            "gpt2-tiny",
+            [*packed, "model.num_heads=4", "model.window=8"],
+            "model.window = 8 cannot be expressed in a gpt2",
+        ),
+        (
+            "gpt2-tiny",
+            [*packed, "model.num_heads=4", "model.head_dim=8"],
+            "model.head_dim = 8 cannot be expressed in a gpt2",
+        ),
     ):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         pretrain(recipe, data, tmp_path / "run", settings=[*small, *settings], device="cpu")

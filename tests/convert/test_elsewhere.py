@@ -382,7 +382,7 @@ def test_a_model_that_reads_from_the_end_is_not_exported(place, tmp_path):
     text.write_text("\n".join(sentences(50)) + "\n")
     prepare([text], tmp_path / "data", tokenizer="word", min_count=1, valid=0.2, keep_leaks=True, backward=True)
     pretrain("gpt2-tiny", tmp_path / "data", tmp_path / "run", settings=[*SMALL, "budget={steps=1}"], device="cpu")
-    with pytest.raises(ModelError, match="from their end"):
+    with pytest.raises(ModelError, match="from right to left"):
         export_folder(tmp_path / "run", tmp_path / "theirs")
 
 

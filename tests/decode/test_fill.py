@@ -171,7 +171,7 @@ def test_what_is_refused():
     for wrong in ({"top": 0}, {"beam": 0}, {"top": 10**6}):
         with pytest.raises(UsageError, match="between 1 and 10,000"):
             run.fill("[MASK]", **wrong)
-    with pytest.raises(DataError, match="the text has 40 tokens and 2 around them, the model reads 40"):
+    with pytest.raises(DataError, match="the text has 40 tokens and 2 special tokens, but the model reads at most 40"):
         run.fill("[MASK]" + " a" * 39)
     with pytest.raises(UsageError, match="seqloom fill memory TEXT"):
         run.generate("a")

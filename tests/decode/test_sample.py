@@ -18,10 +18,10 @@ from seqloom.decode.rules import (
     forbid_repeats,
     keep_top_k,
     keep_top_p,
+    limit_repetition,
     penalise_repetition,
-    restrain,
 )
-from seqloom.decode.sample import pick, sample
+from seqloom.decode.sample import invert_cdf, sample
 from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
 from seqloom.evaluate.score import score
@@ -169,17 +169,17 @@ def chi_square(choose) -> float:
 
 
 def test_draws_follow_the_distribution():
-    assert chi_square(pick) < 22.5  # the 99.9% point
+    assert chi_square(invert_cdf) < 22.5  # the 99.9% point
 
 
 def test_planted_wrong_distribution_is_noticed():
-    assert chi_square(lambda scores, points: pick(scores / 1.1, points)) > 22.5
+    assert chi_square(lambda scores, points: invert_cdf(scores / 1.1, points)) > 22.5
 
 
 def test_the_last_point_never_hits_a_ruled_out_token():
     scores = torch.tensor([[0.0, 1.0, NEVER, NEVER]])
-    assert pick(scores, torch.tensor([1.0 - 1e-16], dtype=torch.float64)).item() == 1
-    assert pick(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
+    assert invert_cdf(scores, torch.tensor([1.0 - 1e-16], dtype=torch.float64)).item() == 1
+    assert invert_cdf(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
 
 
 def seen(*texts):
@@ -221,7 +221,9 @@ def test_no_rule_keeps_a_text_from_ending(rule):
         assert drawn.token == END and found.finished and not found.tokens
     assert ended > 3
     scores = torch.tensor([[1.0, -1.0, 2.0]])
-    penalised = restrain(scores, torch.tensor([[END, 2, NOTHING]]), torch.tensor([2]), SampleConfig(**rule), END)
+    penalised = limit_repetition(
+        scores, torch.tensor([[END, 2, NOTHING]]), torch.tensor([2]), SampleConfig(**rule), END
+    )
     assert penalised[0, END] == 1.0 and penalised[0, 2] < 2.0
 
 

@@ -548,13 +548,13 @@ def test_planted_length_off_by_one(monkeypatch):
 
 
 def test_planted_pool_that_keeps_worse_ones(monkeypatch):
-    merged = Search.merged
+    merge_finished = Search.merge_finished
 
     def first_come(self, before, new, over, made, sizes):
         full = before.scores[..., -1:] > -math.inf
-        return merged(self, before, new, over & ~full, made, sizes)
+        return merge_finished(self, before, new, over & ~full, made, sizes)
 
-    monkeypatch.setattr(Search, "merged", first_come)
+    monkeypatch.setattr(Search, "merge_finished", first_come)
     noticed()
 
 
@@ -573,13 +573,13 @@ def test_planted_end_before_its_time(monkeypatch):
 
 
 def test_planted_sources_that_leave_with_the_wrong_state(monkeypatch):
-    leave = search_module.leave
+    keep_sources = search_module.keep_sources
 
     def wrong(beams, state, index):
-        after, moved = leave(beams, state, index)
+        after, moved = keep_sources(beams, state, index)
         return after, State(moved.own, state.shared[: len(index)])
 
-    monkeypatch.setattr(search_module, "leave", wrong)
+    monkeypatch.setattr(search_module, "keep_sources", wrong)
     noticed()
 
 
@@ -596,8 +596,8 @@ def select_zeros(own):
 
 def test_planted_stop_too_early(monkeypatch):
     """Under a length penalty a running hypothesis can still rise: its sum alone bounds nothing."""
-    settled = Search.settled
+    is_settled = Search.is_settled
     monkeypatch.setattr(
-        Search, "settled", lambda s, sums, scores, room: settled(s, sums, scores, torch.ones_like(room))
+        Search, "is_settled", lambda s, sums, scores, room: is_settled(s, sums, scores, torch.ones_like(room))
     )
     noticed()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.decode.stream import TORN, TextStream
+from seqloom.decode.stream import INCOMPLETE, TextStream
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.training.material import sentences
 
@@ -28,8 +28,8 @@ def streams_well(kind, text, stream=TextStream):
     pieces = pieces_of(tokenizer, ids, stream)
     whole = tokenizer.decode(ids)
     assert "".join(pieces) == whole
-    if TORN not in whole:
-        assert not any(TORN in piece for piece in pieces)
+    if INCOMPLETE not in whole:
+        assert not any(INCOMPLETE in piece for piece in pieces)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -114,7 +114,7 @@ def test_the_encoder_of_a_translator():
     for text, rows in zip(TEXTS, found, strict=True):
         ids = WORD.encode(text)
         np.testing.assert_allclose(rows, states(model.encoder.eval(), [*ids, WORD.end_id])[1][:-1], atol=1e-5)
-    with pytest.raises(DataError, match="text 1 has 16 tokens and 1 around them, the model reads 16"):
+    with pytest.raises(DataError, match="text 1 has 16 tokens and 1 special tokens, but the model reads at most 16"):
         translator(model).encode(["the " * 16])
     recurrent = Bahdanau(Bahdanau.Config(vocab_size=WORD.vocab_size, dim=12))
     with pytest.raises(UsageError, match="the encoder of a transformer"):
@@ -168,7 +168,7 @@ def test_what_is_refused():
         run.encode(["the"], "lst")
     with pytest.raises(UsageError, match=r"unknown pooling 'mea' .did you mean 'mean'"):
         run.encode(["the"], pool="mea")
-    with pytest.raises(DataError, match=r"a.txt:1 has 39 tokens and 2 around them, the model reads 40"):
+    with pytest.raises(DataError, match=r"a.txt:1 has 39 tokens and 2 special tokens, but the model reads at most 40"):
         run.encode(["the " * 39], names=["a.txt:1"])
     assert run_of("lstm", "next-token", WORD).encode(["the " * 500]).shape == (1, 12)  # no limit
     wide = run_of("awd-lstm", "next-token", WORD, embedding_dim=8, num_layers=2)

@@ -105,7 +105,7 @@ def test_rows_without_words_are_named(tmp_path, capsys):
     assert found["splits"]["train"]["problems"] == {"no words: left out": {"count": 1, "places": [f"{path}:2"]}}
     assert found["refused"] is None and len(list(read_tagged([path]))) == 1
     rows(path, row, {"words": [], "tags": ["O"]})
-    assert survey_examples("tag", {"train": [path]})["refused"] == f"{path}:2: 0 words and 1 tags"
+    assert survey_examples("tag", {"train": [path]})["refused"] == f"{path}:2: 0 words but 1 tags"
 
 
 REFUSED = {
@@ -156,7 +156,7 @@ def test_every_task_is_checked(task, tmp_path, capsys):
 
 def test_what_cannot_be_checked(tmp_path, capsys):
     empty = rows(tmp_path / "empty.jsonl")
-    with pytest.raises(DataError, match=r"empty\.jsonl: no example: the files are empty"):
+    with pytest.raises(DataError, match=r"empty\.jsonl: no examples: the files are empty"):
         survey_examples("classify", {"train": [empty]})
     refuses(capsys, 2, "--valid 0.1: give a file", "check", empty, "--task", "classify", "--valid", "0.1")
     refuses(capsys, 2, "--task parse: available: lm", "check", empty, "--task", "parse")

@@ -182,7 +182,7 @@ def test_definitions_are_told_apart():
 def test_a_text_that_does_not_fit():
     run = run_of("bert", "masked", WORD)
     assert len(run.score(["the " * 38])[0].log_probs) == 38
-    with pytest.raises(DataError, match=r"b.txt:8 has 39 tokens and 2 around them, the model reads 40"):
+    with pytest.raises(DataError, match=r"b.txt:8 has 39 tokens and 2 special tokens, but the model reads at most 40"):
         run.score(["the", "the " * 39], names=["b.txt:7", "b.txt:8"])
     with pytest.raises(DataError, match="text 2 has 39 tokens"):
         run.score(["the", "the " * 39])

@@ -6,7 +6,7 @@ import transformers as hf
 
 from seqloom.batch import pack
 from seqloom.convert.family import Family
-from seqloom.convert.names import kept, plan, take
+from seqloom.convert.names import plan, stored_as, take
 from seqloom.convert.values import FAMILIES, read_values
 from seqloom.models import model_class
 from seqloom.weights import unique
@@ -29,16 +29,16 @@ XLM = Family(
      "tie_word_embeddings": True},
     {"asm": False, "causal": False, "is_encoder": True, "gelu_activation": True, "tie_word_embeddings": True},
     {
-        "embedding.token": kept("transformer.embeddings"),
-        "embedding.positions": kept("transformer.position_embeddings"),
-        "embedding.segments": kept("transformer.lang_embeddings"),
-        "embedding.norm": kept("transformer.layer_norm_emb"),
-        "stack.layers.{i}.mixer.qkv": kept(*(f"transformer.attentions.{{i}}.{part}_lin" for part in "qkv")),
-        "stack.layers.{i}.mixer.out": kept("transformer.attentions.{i}.out_lin"),
-        "stack.layers.{i}.mixer_norm": kept("transformer.layer_norm1.{i}"),
-        "stack.layers.{i}.ffn.up": kept("transformer.ffns.{i}.lin1"),
-        "stack.layers.{i}.ffn.down": kept("transformer.ffns.{i}.lin2"),
-        "stack.layers.{i}.ffn_norm": kept("transformer.layer_norm2.{i}"),
+        "embedding.token": stored_as("transformer.embeddings"),
+        "embedding.positions": stored_as("transformer.position_embeddings"),
+        "embedding.segments": stored_as("transformer.lang_embeddings"),
+        "embedding.norm": stored_as("transformer.layer_norm_emb"),
+        "stack.layers.{i}.mixer.qkv": stored_as(*(f"transformer.attentions.{{i}}.{part}_lin" for part in "qkv")),
+        "stack.layers.{i}.mixer.out": stored_as("transformer.attentions.{i}.out_lin"),
+        "stack.layers.{i}.mixer_norm": stored_as("transformer.layer_norm1.{i}"),
+        "stack.layers.{i}.ffn.up": stored_as("transformer.ffns.{i}.lin1"),
+        "stack.layers.{i}.ffn.down": stored_as("transformer.ffns.{i}.lin2"),
+        "stack.layers.{i}.ffn_norm": stored_as("transformer.layer_norm2.{i}"),
     },
     (),
     unread=("position_ids",),

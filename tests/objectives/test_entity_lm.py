@@ -11,7 +11,7 @@ from seqloom.models import model_class
 from seqloom.objectives.entity_lm import EntityLM
 from seqloom.runs.load import load
 from seqloom.runs.training import train
-from seqloom.text.tagged import Sentence, continued, read_tagged
+from seqloom.text.tagged import Sentence, continues_entity, read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.corpus import marks_by
 
@@ -42,8 +42,8 @@ def test_columns_and_rows(tmp_path):
     [
         ("a.conll", "word O\nalone\n", "a.conll:2: one column"),
         ("a.jsonl", '{"words": ["a"], "tags": []}\n', "a.jsonl:1: 1 words and 0 tags"),
-        ("a.jsonl", '{"words": "a", "tags": []}\n', 'a.jsonl:1: "words" is no list'),
-        ("a.jsonl", "{", "a.jsonl:1: no valid JSON"),
+        ("a.jsonl", '{"words": "a", "tags": []}\n', 'a.jsonl:1: "words" is not a list'),
+        ("a.jsonl", "{", "a.jsonl:1: not valid JSON"),
     ],
 )
 def test_what_is_no_tagged_text_is_named_by_its_line(tmp_path, name, text, message):
@@ -63,7 +63,7 @@ def test_what_is_no_tagged_text_is_named_by_its_line(tmp_path, name, text, messa
     ],
 )
 def test_which_words_go_on_with_an_entity(tags, goes_on):
-    assert continued(tags.split()) == [bool(each) for each in goes_on]
+    assert continues_entity(tags.split()) == [bool(each) for each in goes_on]
 
 
 def test_tokens_of_an_entity_belong_together_whatever_cuts_them():

@@ -9,8 +9,8 @@ import torch
 from seqloom.batch import pack
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
+from seqloom.cli import repeat_option_names
 from seqloom.cli import run as command
-from seqloom.cli import spread
 from seqloom.errors import DataError, Interrupted, ModelError, UsageError
 from seqloom.models.index import recipe_names as names
 from seqloom.recipes.library import find_recipe
@@ -276,4 +276,4 @@ def test_published_smoothing():
     ],
 )
 def test_several_folders_on_the_command_line(given, meant):
-    assert spread(given.split()) == meant.split()
+    assert repeat_option_names(given.split()) == meant.split()

@@ -58,7 +58,7 @@ def test_both_lines(place, tmp_path, capsys):
     assert len(set(data_of.values())) == 1  # the same examples
     page = (out / "curve.html").read_text()
     whiskers = sum("low" in size[kind] for size in record["sizes"] for kind in ("pretrained", "scratch"))
-    assert page.count("<polyline") == 2 + 1 + whiskers and "always the most frequent" in page
+    assert page.count("<polyline") == 2 + 1 + whiskers and "majority class" in page
 
 
 def test_it_goes_on(place, tmp_path, capsys):
@@ -115,5 +115,5 @@ def test_a_planted_plain_order_is_noticed(monkeypatch):
 def test_few_examples_are_learnt_from_long_enough():
     recipe = find_recipe("lstm-tiny", None, None, "classify")
     few, many = long_enough(recipe, 10), long_enough(recipe, 32 * 100)
-    assert few.budget.epochs == module.FEWEST and few.train.eval_every == 5 and many == recipe
-    assert long_enough(recipe, 64).budget.epochs == module.FEWEST / 2
+    assert few.budget.epochs == module.MIN_STEPS and few.train.eval_every == 5 and many == recipe
+    assert long_enough(recipe, 64).budget.epochs == module.MIN_STEPS / 2

@@ -83,7 +83,7 @@ def test_wrong_calls(place, tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.json").write_text("{}")
     assert call(place, tmp_path / "run", "--seeds", "2", "--overwrite") == 2
-    assert "is a run itself" in capsys.readouterr().err
+    assert "is a run, which cannot contain several others" in capsys.readouterr().err
     assert call(place, tmp_path / "none", "--seeds", "0") == 2
     wrong = ["--task", "translate", "--train", "a", "b", "--out", str(tmp_path / "new"), "--seeds", "2"]
     assert main(["train", "transformer-tiny", *wrong]) == 2

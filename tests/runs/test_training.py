@@ -256,7 +256,7 @@ def line(capsys):
     (['{"text": "the film", "label": "good"}'] * 3, "all 3 examples are of the class 'good'"),
     (['{"text": "the film"}'], 'bad.jsonl:1: no "label"'),
     (['{"text": "a", "label": "x", "id": 1}', '{"text": "b", "label": "y", "id": 1}'], "bad.jsonl:2: the id 1"),
-    (["no json"], "bad.jsonl:1: no valid JSON"),
+    (["no json"], "bad.jsonl:1: not valid JSON"),
     ([], "no example"),
 ])  # fmt: skip
 def test_bad_training_files_are_refused_before_training(place, tmp_path, capsys, rows, told):

@@ -27,7 +27,7 @@ from seqloom.tasks import tag as module
 from seqloom.tasks.tag import TagWords, as_written, pieces
 from seqloom.text import tagged
 from seqloom.text.labelled import BadRow
-from seqloom.text.tagged import Sentence, cut_words, read_tagged, sentence_of
+from seqloom.text.tagged import Sentence, read_tagged, sentence_of, word_spans
 from seqloom.tokens.tokenizer import KINDS, Tokenizer
 from tests.cli.test_bad_input import fails
 from tests.training.material import sentences
@@ -143,9 +143,9 @@ def test_pieces_are_about_equally_long():
 
 
 def spots_point_at_words(sentence):
-    assert [sentence.text[a:b] for a, b in sentence.spots] == sentence.words
-    ends = [0, *(end for _, end in sentence.spots)]
-    assert all(begin >= end for (begin, _), end in zip(sentence.spots, ends, strict=False))
+    assert [sentence.text[a:b] for a, b in sentence.word_offsets] == sentence.words
+    ends = [0, *(end for _, end in sentence.word_offsets)]
+    assert all(begin >= end for (begin, _), end in zip(sentence.word_offsets, ends, strict=False))
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=8))
@@ -154,7 +154,7 @@ def test_words_stand_where_they_are_said_to(words):
 
 
 def words_are_cut(text):
-    spots = cut_words(text)
+    spots = word_spans(text)
     spots_point_at_words(Sentence([text[a:b] for a, b in spots], [], "here", source=text))
     covered = [i for a, b in spots for i in range(a, b)]
     assert covered == [i for i, character in enumerate(text) if not character.isspace()], "each character in one word"
@@ -166,7 +166,7 @@ def test_cutting_loses_no_character(text):
 
 
 def test_planted_offsets_are_noticed(monkeypatch):
-    monkeypatch.setattr(tagged, "cut_words", lambda text: [(a + 1, b + 1) for a, b in cut_words(text)])
+    monkeypatch.setattr(tagged, "cut_words", lambda text: [(a + 1, b + 1) for a, b in word_spans(text)])
     with pytest.raises(AssertionError):
         words_are_cut("é b")
     monkeypatch.setattr(Sentence, "spaces", property(lambda self: [" "] * len(self.words)))
@@ -185,7 +185,7 @@ def test_planted_offsets_are_noticed(monkeypatch):
     ],
 )
 def test_words_of_plain_text(text, words):
-    assert [text[a:b] for a, b in cut_words(text)] == words
+    assert [text[a:b] for a, b in word_spans(text)] == words
 
 
 # ---- answers
@@ -451,10 +451,10 @@ GOOD = "mr O\nanna B-PER\n\nsees O\n"
     [
         (GOOD, "mr O\nanna B-LOC\n", "valid.conll:2: the tag 'B-LOC' is not in the training files (O, B-PER, I-PER)"),
         ("mr O\nanna O\n", GOOD, "train.conll:1: every word has the tag 'O': there is nothing to tell"),
-        ("mr X O\nanna O\n", GOOD, "train.conll:2: 2 columns, the first word of the sentence has 3"),
+        ("mr X O\nanna O\n", GOOD, "train.conll:2: 2 columns, but the first word of the sentence has 3"),
         ("mr O\nanna\n", GOOD, "train.conll:2: one column"),
-        ("", GOOD, "train.conll: no sentence: the files are empty"),
-        (GOOD, "", "valid.conll: no sentence: the files are empty"),
+        ("", GOOD, "train.conll: no sentences: the files are empty"),
+        (GOOD, "", "valid.conll: no sentences: the files are empty"),
         ("mr O\nanna NN\nx B-PER\n", GOOD, "train.conll:2: the tag 'NN' is neither O nor of the form B-kind"),
     ],
 )
@@ -552,5 +552,5 @@ def test_a_tag_that_the_scheme_has_may_come_later():
 def test_ids_are_given_once(tmp_path):
     row = '{"id": 7, "words": ["a"], "tags": ["O"]}\n'
     (tmp_path / "a.jsonl").write_text(row + "\n" + row)
-    with pytest.raises(DataError, match=r"a.jsonl:3: the id 7 is that of .*a.jsonl:1"):
+    with pytest.raises(DataError, match=r"a.jsonl:3: the id 7 is also used at .*a.jsonl:1"):
         list(read_tagged([tmp_path / "a.jsonl"]))

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Rust
 from tokenizers import models, pre_tokenizers
 
 from seqloom.batch import IGNORE
-from seqloom.batches.labelled import Examples, Frame, LabelledBatches, Row, batch_of, framed, shortened
+from seqloom.batches.labelled import Examples, Frame, LabelledBatches, Row, add_special_tokens, batch_of, truncate
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.labelled import predict_examples
 from seqloom.tasks.span import best_spans
@@ -41,10 +41,10 @@ def total(made, rows, max_len=None):
 def test_how_texts_are_put_into_a_sequence():
     a, b = np.array([7, 8]), np.array([9])
     both = Frame((1,), (2,), (3,), True, 10)
-    ids, segments, source, starts = framed((a, b), both)
+    ids, segments, source, starts = add_special_tokens((a, b), both)
     assert ids.tolist() == [1, 7, 8, 2, 9, 3] and starts == [1, 4]
     assert segments.tolist() == [0, 0, 0, 0, 1, 1] and source.tolist() == [-1, 0, 0, -1, 1, -1]
-    alone = framed((a,), both._replace(segments=False))
+    alone = add_special_tokens((a,), both._replace(segments=False))
     assert alone[0].tolist() == [1, 7, 8, 3] and alone[1] is None
 
 
@@ -60,7 +60,7 @@ def test_each_kind_of_model_has_its_frame(model, between, after):
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(0, 60))
 def test_the_longest_text_gives_way(sizes, room):
     texts = [np.arange(size) for size in sizes]
-    cut = [len(text) for text in shortened(texts, room)]
+    cut = [len(text) for text in truncate(texts, room)]
     assert sum(cut) == min(sum(sizes), room)
     assert all(new <= size for new, size in zip(cut, sizes, strict=True))
     longest = max(cut)
@@ -73,7 +73,7 @@ def test_two_texts_are_cut_as_elsewhere(first, second, room):
     rust.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     rust.enable_truncation(room)
     expected = rust.encode("a " * first, "b " * second).ids
-    cut = shortened([np.zeros(first, int), np.ones(second, int)], room)
+    cut = truncate([np.zeros(first, int), np.ones(second, int)], room)
     assert np.concatenate(cut).tolist() == expected
 
 

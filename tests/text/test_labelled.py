@@ -66,24 +66,24 @@ FINE = {"text": "a", "label": "x"}
     ("task", "row", "message"),
     [
         ("classify", {"label": "x"}, 'no "text"'),
-        ("classify", {"text": ["a"], "label": "x"}, '"text" is no string'),
+        ("classify", {"text": ["a"], "label": "x"}, '"text" is not a string'),
         ("classify", {"text": " \n", "label": "x"}, '"text" is empty'),
         ("classify", {"text": "a\0", "label": "x"}, "NUL"),
-        ("classify", {"text": "\ud800", "label": "x"}, "half of a character"),
+        ("classify", {"text": "\ud800", "label": "x"}, "unpaired surrogate"),
         ("classify", {"text": "a"}, 'no "label"'),
         ("classify", {"text": "a", "label": " "}, 'no "label"'),
         ("classify", {"text": "a", "label": None}, 'no "label"'),
-        ("classify", {"text": "a", "label": float("nan")}, "nan is no name of a class"),
+        ("classify", {"text": "a", "label": float("nan")}, "nan is not the name of a class"),
         ("classify", {"text": "a", "label": 0.5}, "task regress"),
         ("classify", {"text": "a", "text2": "b", "label": "x"}, "the task pair"),
         ("classify", {"text": "a", "label": "x", "id": [1]}, '"id" is neither'),
         ("pair", FINE, 'no "text2"'),
-        ("regress", {"text": "a", "label": float("nan")}, "no finite number"),
-        ("regress", {"text": "a", "label": "inf"}, "no finite number"),
-        ("regress", {"text": "a", "label": "much"}, "'much' is no finite number"),
-        ("regress", {"text": "a", "label": True}, "no finite number"),
-        ("regress", {"text": "a", "label": 10**400}, "no finite number"),
-        ("choose", FINE, '"choices" is no list'),
+        ("regress", {"text": "a", "label": float("nan")}, "not a finite number"),
+        ("regress", {"text": "a", "label": "inf"}, "not a finite number"),
+        ("regress", {"text": "a", "label": "much"}, "'much' is not a finite number"),
+        ("regress", {"text": "a", "label": True}, "not a finite number"),
+        ("regress", {"text": "a", "label": 10**400}, "not a finite number"),
+        ("choose", FINE, '"choices" is not a list'),
         ("choose", {"text": "a", "choices": ["b"], "label": 0}, "two or more"),
         ("choose", {"text": "a", "choices": ["b", 1], "label": 0}, "one of the choices"),
         ("choose", {"text": "a", "choices": ["b", "c"], "label": 2}, "not among the 2 choices"),
@@ -103,24 +103,24 @@ def test_a_bad_row_is_named_by_its_line(tmp_path, task, row, message):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.jsonl", rows(FINE) + "{\n", r"a\.jsonl:2: no valid JSON"),
-        ("a.jsonl", rows(FINE) + "[]\n", r"a\.jsonl:2: no JSON object"),
-        ("a.jsonl", b'{"text": "\xff", "label": 1}', r"a\.jsonl:1: no valid UTF-8"),
+        ("a.jsonl", rows(FINE) + "{\n", r"a\.jsonl:2: not valid JSON"),
+        ("a.jsonl", rows(FINE) + "[]\n", r"a\.jsonl:2: not a JSON object"),
+        ("a.jsonl", b'{"text": "\xff", "label": 1}', r"a\.jsonl:1: not valid UTF-8"),
         (
             "a.jsonl",
             rows(FINE | {"id": "1"}, FINE, FINE | {"id": 1}),
-            r"a\.jsonl:3: the id 1 is that of .*a\.jsonl:1",
+            r"a\.jsonl:3: the id 1 is also used at .*a\.jsonl:1",
         ),
         ("a.jsonl", "\n", "no example"),
-        ("a.csv", "text,labels\na,x\n", r'a\.csv:1: no column "label"'),
-        ("a.csv", "text,label,text\na,x,b\n", r'a\.csv:1: no column "text", or several'),
-        ("a.csv", "text,label\na,b,c\n", r"a\.csv:2: 3 columns, the first line names 2"),
-        ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', r"a\.csv:3: no valid CSV"),
-        ("a.csv", b'text,label\n"a\n\xff",x\n', r"a\.csv:3: no valid UTF-8"),
-        ("a.tsv", b"text\tlabel\n\xff\tx\n", r"a\.tsv:2: no valid UTF-8"),
-        ("a.csv", b"\xfftext,label\n", r"a\.csv:1: no valid UTF-8"),
+        ("a.csv", "text,labels\na,x\n", r'a\.csv:1: the header needs one column "label" and has 0'),
+        ("a.csv", "text,label,text\na,x,b\n", r'a\.csv:1: the header needs one column "text" and has 2'),
+        ("a.csv", "text,label\na,b,c\n", r"a\.csv:2: 3 columns, but the header has 2"),
+        ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', r"a\.csv:3: not valid CSV"),
+        ("a.csv", b'text,label\n"a\n\xff",x\n', r"a\.csv:3: not valid UTF-8"),
+        ("a.tsv", b"text\tlabel\n\xff\tx\n", r"a\.tsv:2: not valid UTF-8"),
+        ("a.csv", b"\xfftext,label\n", r"a\.csv:1: not valid UTF-8"),
         ("a.csv", "text,label\na,\n", r'a\.csv:2: no "label"'),
-        ("a.txt", "a\n", r"a\.txt: no \.jsonl, \.csv or \.tsv"),
+        ("a.txt", "a\n", r"a\.txt: not a \.jsonl, \.csv or \.tsv"),
         ("a.jsonl", b"PK\x03\x04 and so on", "a zip archive"),
     ],
 )
@@ -144,14 +144,14 @@ def test_without_labels_a_bad_row_does_not_stop_the_others(tmp_path):
     assert [each.texts if isinstance(each, Example) else each.place[-1] for each in found] == [("a",), *"2345", ("b",)]
     assert all(each.label is None for each in found if isinstance(each, Example))
     reasons = [each.reason for each in found if isinstance(each, BadRow)]
-    assert [reason.split()[0] for reason in reasons] == ["no", "no", '"text"', "the"]
+    assert [reason.split()[0] for reason in reasons] == ["not", "not", '"text"', "the"]
     assert not any("a.jsonl" in reason for reason in reasons[:3]), "the place is not said twice"
     table = b'text,id\na,1\n"b\n\xff",2\nc\n"d""",4\n"e"f,5\ng,6\n'
     found = list(read_labelled([write(tmp_path, "a.csv", table)], "classify", need_labels=False))
     assert [each.texts[0] if isinstance(each, Example) else int(each.place[-1]) for each in found] == [
         "a", 4, 5, 'd"', 7, "g",
     ]  # fmt: skip
-    with pytest.raises(DataError, match='no column "text"'):
+    with pytest.raises(DataError, match='the header needs one column "text"'):
         list(read_labelled([write(tmp_path, "b.csv", "words\na\n")], "classify", need_labels=False))
 
 

@@ -7,7 +7,7 @@ import lzma
 import pytest
 
 from seqloom.errors import DataError, UsageError
-from seqloom.text.pairs import read_pairs, repeated, survey_pairs
+from seqloom.text.pairs import read_pairs, repeated_sources, survey_pairs
 from seqloom.text.tagged import read_tagged
 
 
@@ -54,12 +54,12 @@ def test_files_of_unequal_length_are_refused_with_both_counts(tmp_path, short):
     [
         ("p.tsv", "a\tb\nc\n", DataError, "p.tsv:2: 1 columns"),
         ("p.tsv", "a\tb\tc\n", DataError, "p.tsv:1: 3 columns"),
-        ("p.jsonl", '{"source": "a"}\n', DataError, 'p.jsonl:1: no object with the strings "source"'),
+        ("p.jsonl", '{"source": "a"}\n', DataError, 'p.jsonl:1: not an object with the strings "source"'),
         ("p.jsonl", '{"source": "a", "target": 3}\n', DataError, "p.jsonl:1"),
-        ("p.jsonl", "{\n", DataError, "p.jsonl:1: no valid JSON"),
+        ("p.jsonl", "{\n", DataError, "p.jsonl:1: not valid JSON"),
         ("p.txt", "a\n", UsageError, "two aligned files"),
-        ("p.tsv", b"a\t\xff\n", DataError, "p.tsv:1: no valid UTF-8"),
-        ("p.tsv", b"a\t\0\n", DataError, "p.tsv:1: a NUL byte"),
+        ("p.tsv", b"a\t\xff\n", DataError, "p.tsv:1: not valid UTF-8"),
+        ("p.tsv", b"a\t\0\n", DataError, "p.tsv:1: the line has a NUL byte"),
     ],
 )
 def test_what_is_no_pair_is_named_by_its_line(tmp_path, name, data, error, message):
@@ -91,16 +91,16 @@ def test_what_is_odd_is_counted_and_named(tmp_path):
 def test_held_out_sources_in_the_training_text_are_found(tmp_path):
     train = write(tmp_path, "t.tsv", "a\tx\nb\ty\n\tz\n")
     valid = write(tmp_path, "v.tsv", "c\tx\nb\tother\n\tz\n")
-    assert repeated(read_pairs([valid]), read_pairs([train])) == [f"{valid}:2"]
+    assert repeated_sources(read_pairs([valid]), read_pairs([train])) == [f"{valid}:2"]
 
 
 def test_half_a_character_is_no_text(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"source": "a", "target": "b"}\n{"source": "a", "target": "\\ud800"}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:2: no valid JSON \(half of a character"):
+    with pytest.raises(DataError, match=r"a\.jsonl:2: not valid JSON \(half of a character"):
         list(read_pairs([path]))
     path.write_text('{"words": ["a", "\\udfff"], "tags": ["O", "O"]}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:1: no valid JSON \(half of a character"):
+    with pytest.raises(DataError, match=r"a\.jsonl:1: not valid JSON \(half of a character"):
         list(read_tagged([path]))
     path.write_text('{"source": "\\ud83d\\ude42", "target": "b"}\n')  # two halves are a whole
     assert next(iter(read_pairs([path]))).source == "🙂"

@@ -3,7 +3,9 @@
 import gzip
 import json
 import lzma
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,12 @@ from hypothesis import strategies as st
 from seqloom.errors import DataError, FileError, UsageError
 from seqloom.text import read as read_module
 from seqloom.text import stream
-from seqloom.text.read import Problems, Reader, read, told_apart
+from seqloom.text.read import Document, Problems, Reader, detect_documents
+
+
+def read(paths: Iterable[Path], *options: Any, **more: Any) -> Iterator[Document]:
+    for path in paths:
+        yield from Reader(path, *options, **more)
 
 
 def texts(path: Path, documents: str = "auto", problems: Problems | None = None) -> list[str]:
@@ -61,9 +68,9 @@ def test_a_bomb_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_lines_or_paragraphs_are_told_apart(tmp_path: Path) -> None:
-    assert told_apart(b"a\nb\nc\n\n\n") == "line"
-    assert told_apart(b"a\nb\n\nc\nd\n") == "blank"
-    assert told_apart(b"a\n" * 500 + b"\n" + b"b\n" * 500) == "line"
+    assert detect_documents(b"a\nb\nc\n\n\n") == "line"
+    assert detect_documents(b"a\nb\n\nc\nd\n") == "blank"
+    assert detect_documents(b"a\n" * 500 + b"\n" + b"b\n" * 500) == "line"
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfa\r\nb\r\n\r\n \r\nc")
     assert texts(path) == ["a\nb", "c"]
@@ -143,7 +150,7 @@ def test_parquet(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="damaged parquet"):
         texts(path)
     path.write_bytes(b"text")
-    with pytest.raises(DataError, match="no parquet file"):
+    with pytest.raises(DataError, match="not a parquet file"):
         texts(path)
 
 

@@ -36,17 +36,20 @@ def test_questions_of_both_versions(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"answers": [{"text": "Köln", "answer_start": 15}]}, "'Köln' is not at character 15, where 'öln.' stands"),
+        (
+            {"answers": [{"text": "Köln", "answer_start": 15}]},
+            "'Köln' is not at character 15: the paragraph has 'öln.' there",
+        ),
         ({"answers": [{"text": "Köln", "answer_start": 17}]}, "is not at character 17"),  # bytes, not characters
-        ({"answers": [{"text": "n.", "answer_start": -2}]}, "is no place in the paragraph: -2"),
-        ({"answers": [{"text": "Köln"}]}, "is no place in the paragraph: None"),
+        ({"answers": [{"text": "n.", "answer_start": -2}]}, "is not a position in the paragraph: -2"),
+        ({"answers": [{"text": "Köln"}]}, "is not a position in the paragraph: None"),
         ({"answers": [{"text": "", "answer_start": 3}]}, '"text" is empty'),
         ({"answers": []}, "0 answers, and is_impossible is false"),
         ({"is_impossible": True}, "1 answers, and is_impossible is true"),
         ({"is_impossible": "no"}, "neither true nor false"),
-        ({"answers": {}}, '"answers" is no list'),
+        ({"answers": {}}, '"answers" is not a list'),
         ({"question": None}, 'no "question"'),
-        ({"id": 5}, '"id" is no string'),
+        ({"id": 5}, '"id" is not a string'),
     ],
 )
 def test_a_bad_question_is_named(tmp_path, change, message):
@@ -56,10 +59,10 @@ def test_a_bad_question_is_named(tmp_path, change, message):
 
 
 def test_ids_are_given_once(tmp_path):
-    with pytest.raises(DataError, match=r"question 2 \(q1\): this id is that of .*question 1 \(q1\)"):
+    with pytest.raises(DataError, match=r"question 2 \(q1\): this id is also used at .*question 1 \(q1\)"):
         read(tmp_path, squad(ANSWERED, ANSWERED))
     path = write(tmp_path, "q.json", json.dumps(squad(ANSWERED)))
-    with pytest.raises(DataError, match="this id is that of"):
+    with pytest.raises(DataError, match="this id is also used at"):
         list(read_questions([path, write(tmp_path, "r.json", json.dumps(squad(ANSWERED)))]))
 
 
@@ -76,7 +79,7 @@ def test_ids_are_given_once(tmp_path):
 def test_a_file_in_another_form(tmp_path, value, message):
     with pytest.raises(DataError, match=message):
         read(tmp_path, value)
-    with pytest.raises(DataError, match="no valid JSON"):
+    with pytest.raises(DataError, match="not valid JSON"):
         list(read_questions([write(tmp_path, "q.json", b'{"data": "\xff"}')]))
 
 

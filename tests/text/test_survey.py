@@ -151,14 +151,14 @@ def test_wrong_requests(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", [story(i) for i in range(5)])
     for options, words in (
         ({"valid": 0.5, "test": 0.5}, "leave no training text"),
-        ({"valid": 0.1, "split_field": "split"}, "exclude each other"),
+        ({"valid": 0.1, "split_field": "split"}, "cannot be combined with a fraction"),
         ({"split_by": "x"}, "--split-by x"),
         ({"leak_share": 0.0}, "--leak-share"),
         ({"valid": 1.5}, "--valid 1.5"),
     ):
         with pytest.raises(UsageError, match=words):
             look((path,), **options)
-    with pytest.raises(DataError, match="not one of 5 documents"):
+    with pytest.raises(DataError, match="none of the 5 documents"):
         look((path,), 0.0001, split_by="document")
     copy = write(tmp_path / "c.txt", [story(i) for i in range(5)])
     with pytest.raises(DataError, match="--keep-leaks"):
@@ -166,7 +166,7 @@ def test_wrong_requests(tmp_path: Path) -> None:
     (tmp_path / "e.txt").write_bytes(b"\n \n\xff\n")
     with pytest.raises(
         DataError,
-        match=r"e.txt:3: no UTF-8: 1 of 1 documents with 100.0% of all characters would be lost: .*--encoding cp1252",
+        match=r"e.txt:3: not UTF-8: 1 of 1 documents with 100.0% of all characters would be lost: .*--encoding cp1252",
     ):
         look((tmp_path / "e.txt",))
     rows = write(tmp_path / "r.jsonl", ['{"text": "a", "split": "odd"}'])
@@ -251,7 +251,7 @@ def test_valid_is_held_against_test(tmp_path: Path) -> None:
     assert found.report["splits"] == {"train": 20, "valid": 21, "test": 21}, "as they were given"
     assert [(found.plan.flags == i).sum() for i in range(3)] == [20, 15, 21], "test stays whole"
     assert both["places"][0] == f"{valid}:16: the same words as {test}:1"
-    with pytest.raises(DataError, match="no document of the valid split is left"):
+    with pytest.raises(DataError, match="no document is left in the valid split"):
         look((train,), test, test)
 
 
@@ -264,7 +264,7 @@ def test_text_that_is_no_utf8_is_refused_with_its_loss(tmp_path: Path) -> None:
     path.write_bytes("\n".join(lines).encode("latin-1"))
     report = look((path,)).report["unreadable"]
     assert report["documents"] == 200 and 0.5 < report["share"] < 0.6
-    assert f"{path}:2: no UTF-8: 200 of 400 documents with 5" in report["refused"]
+    assert f"{path}:2: not UTF-8: 200 of 400 documents with 5" in report["refused"]
     assert "--encoding cp1252" in report["refused"]
     with pytest.raises(DataError, match="200 of 400 documents"):
         prepare([path], tmp_path / "out")
@@ -293,7 +293,7 @@ def test_any_encoding_is_read(encoding: str, tmp_path: Path) -> None:
 def test_a_wrong_encoding_is_said(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes("häuser\n".encode("latin-1") * 9)
-    with pytest.raises(DataError, match=r"a.txt: byte 1 is no utf-8"):
+    with pytest.raises(DataError, match=r"a.txt: byte 1 is not valid utf-8"):
         look((path,), encoding="utf-8")
     for name in ("klingon", "rot13", "base64"):
         with pytest.raises(UsageError, match=f"--encoding {name}: unknown"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.tokens import chunks as chunks_module
 from seqloom.tokens.chunks import chunks, pieces
-from seqloom.tokens.tokenizer import END, KINDS, Tokenizer, byte_alphabet
+from seqloom.tokens.tokenizer import END, KINDS, UNKNOWN, Tokenizer, byte_alphabet
 
 WORDS = [
     "the",
@@ -99,9 +99,9 @@ RELAXED = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 def round_trip(t: Tokenizer, text: str) -> None:
-    assert t.decode(t.encode(text)) == t.normalise(text)
+    assert t.decode(t.encode(text)) == lossy(t, text)
     if t.byte_exact:
-        assert t.normalise(text) == text
+        assert lossy(t, text) == text
 
 
 def offsets_fit(t: Tokenizer, text: str) -> None:
@@ -118,6 +118,19 @@ def offsets_fit(t: Tokenizer, text: str) -> None:
     if t.byte_exact and t.kind != "byte":
         covered = {i for start, stop in offsets for i in range(start, stop)}
         assert covered == set(range(len(text)))
+
+
+def lossy(tokenizer: Tokenizer, text: str) -> str:
+    """What decode(encode(text)) gives back: the declared loss of a tokenizer, worked out without its ids."""
+    rust, text = tokenizer._rust, tokenizer.lowered(text)
+    if tokenizer.kind == "char":
+        return "".join(c if tokenizer.id(c) is not None else UNKNOWN for c in text)
+    if tokenizer.kind in ("word", "wordpiece"):
+        words = [word for word, _ in rust.pre_tokenizer.pre_tokenize_str(text)]
+        unknown = tokenizer.token(tokenizer.unk_id) if tokenizer.unk_id is not None else ""
+        known = [rust.model.tokenize(word)[0].id != tokenizer.unk_id for word in words]
+        return " ".join(word if ok else unknown for word, ok in zip(words, known, strict=True))
+    return text
 
 
 @pytest.mark.parametrize(("kind", "lowercase"), CASES)
@@ -324,7 +337,7 @@ def test_a_file_without_an_end_token_is_refused(tmp_path: Path) -> None:
     data = json.loads(tokenizer("bpe").to_json())
     data["added_tokens"] = []
     (tmp_path / "t.json").write_text(json.dumps(data))
-    with pytest.raises(ModelError, match="ends a document"):
+    with pytest.raises(ModelError, match="no token for the end of a document"):
         Tokenizer.load(tmp_path / "t.json")
     with pytest.raises(ModelError, match="no such tokenizer"):
         Tokenizer.load(tmp_path / "missing.json")
@@ -334,5 +347,5 @@ def test_a_special_token_with_two_numbers_is_refused(tmp_path: Path) -> None:
     data = json.loads(tokenizer("wordpiece").to_json())
     data["added_tokens"][0]["id"] = 1 << 31
     (tmp_path / "t.json").write_text(json.dumps(data))
-    with pytest.raises(ModelError, match="is said to have the number 2147483648"):
+    with pytest.raises(ModelError, match="is listed with the id 2147483648"):
         Tokenizer.load(tmp_path / "t.json")

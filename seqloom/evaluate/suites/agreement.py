@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from seqloom.errors import DataError
 from seqloom.evaluate.suites.minimal import files_in, mean, won
 from seqloom.text.pairs import lines
-from seqloom.text.read import ending_of
+from seqloom.text.read import file_extension
 
 COLORLESS = ("pattern", "constr_id", "sent_id", "form", "class", "type", "n_attr", "len_prefix", "sent")
 LINZEN = ("index", "correct", "wrong", "n_attractors", "sentence")
@@ -50,7 +50,7 @@ def read_agreement(path: Path) -> tuple[list[Forms], list[str]]:
     """All items of a table, or of the .tsv files in a folder, and the places of rows that are left out."""
     found: list[Forms] = []
     skipped: list[str] = []
-    for file in files_in(path, ".tsv", lambda file: ending_of(file) == "tsv"):
+    for file in files_in(path, ".tsv", lambda file: file_extension(file) == "tsv"):
         rows = _table(file)
         place, header = next(rows, (f"{file}:1", []))
         if set(header) >= set(COLORLESS):

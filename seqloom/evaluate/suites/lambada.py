@@ -21,7 +21,7 @@ from seqloom.evaluate.continuations import Continued
 from seqloom.evaluate.suites.minimal import mean
 from seqloom.text.labelled import fields_of, read_objects, text_of
 from seqloom.text.pairs import lines
-from seqloom.text.read import form_of
+from seqloom.text.read import file_format
 
 
 class Passage(NamedTuple):
@@ -40,7 +40,7 @@ def read_lambada(path: Path) -> list[Passage]:
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
-    if form_of(path) != "jsonl":
+    if file_format(path) != "jsonl":
         yield from ((f"{path}:{i}", line) for i, line in enumerate(lines(path), 1) if line.strip())
         return
     for place, row in read_objects(path):

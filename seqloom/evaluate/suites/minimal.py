@@ -17,7 +17,7 @@ from seqloom.errors import DataError
 from seqloom.files import parse_json
 from seqloom.progress import Progress
 from seqloom.text.pairs import lines
-from seqloom.text.read import form_of
+from seqloom.text.read import file_format
 
 NAMES = (("sentence_good", "sentence_bad"), ("good", "bad"))  # as published, and as some copies have it
 PHENOMENA = ("linguistics_term", "phenomenon", "term")
@@ -36,7 +36,7 @@ class MinimalPair(NamedTuple):
 
 def read_minimal(path: Path) -> list[MinimalPair]:
     """All pairs of a file, or of the .jsonl files in a folder."""
-    paths = files_in(path, ".jsonl", lambda file: form_of(file) == "jsonl")
+    paths = files_in(path, ".jsonl", lambda file: file_format(file) == "jsonl")
     found = [pair for file in paths for pair in _rows(file)]
     if not found:
         raise DataError(f"{path}: no pair of sentences in it")

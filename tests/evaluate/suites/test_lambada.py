@@ -94,13 +94,13 @@ def test_what_is_refused(tmp_path):
     for name, texts, words in (
         ("a.txt", ["the cat", "cat"], r"a\.txt:2: 'cat' is one word"),
         ("b.jsonl", ["the cat", "   "], r'b\.jsonl:2: "text" is empty'),
-        ("c.jsonl", ["the cat", 5], r'c\.jsonl:2: "text" is no string'),
+        ("c.jsonl", ["the cat", 5], r'c\.jsonl:2: "text" is not a string'),
         ("d.txt", [], "no passage in it"),
     ):
         with pytest.raises(DataError, match=words):
             read_lambada(write(tmp_path / name, texts))
     (tmp_path / "e.jsonl").write_text('{"text": "a b"}\nnonsense\n')
-    with pytest.raises(DataError, match=r"e\.jsonl:2: no valid JSON"):
+    with pytest.raises(DataError, match=r"e\.jsonl:2: not valid JSON"):
         read_lambada(tmp_path / "e.jsonl")
     with pytest.raises(DataError, match="is a folder"):
         read_lambada(tmp_path)

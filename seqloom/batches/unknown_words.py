@@ -1,4 +1,4 @@
-"""The spelling of unknown words in a prepared text: all are one token, but a model may read what they look like.
+"""The spelling of unknown words in a prepared text: all are one token, but some models read their characters.
 
 A shard has a third file, NAME.words.bin: its unknown words in the order of their tokens, UTF-8, a line break after each.
 """
@@ -13,7 +13,7 @@ from seqloom.tokens.spelling import Characters, spell
 
 
 class UnknownWords:
-    """Of one shard. place: where the unknown tokens are in it; each one's row is that of its kind of word."""
+    """The unknown words of one shard. place: the positions of its unknown tokens."""
 
     def __init__(self, path: Path, ids: np.ndarray, unk_id: int, longest: int):
         with explained(path):
@@ -21,7 +21,8 @@ class UnknownWords:
         self.place = np.flatnonzero(ids == unk_id)
         if len(words) != len(self.place):
             raise DataError(
-                f"{path} has {len(words):,} words for {len(self.place):,} unknown tokens: it is damaged, prepare the data again"
+                f"{path} has {len(words):,} words but the shard has {len(self.place):,} unknown tokens: it is damaged, "
+                "prepare the data again"
             )
         kinds: dict[bytes, int] = {}
         self.kind = np.array([kinds.setdefault(word, len(kinds)) for word in words], np.int64)

@@ -173,7 +173,7 @@ def test_bad_words_are_refused(data, tmp_path):
     path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
     with pytest.raises(DataError, match="damaged"):
         Store.open(tmp_path / "data", verify=True)
-    with pytest.raises(DataError, match=r"words for \d+ unknown tokens"):
+    with pytest.raises(DataError, match=r"words but the shard has \d+ unknown tokens"):
         pretrain("big-lstm-tiny", tmp_path / "data", tmp_path / "run", settings=SETTINGS, device="cpu")
     path.unlink()
     with pytest.raises(Exception, match=r"train-00001.words.bin"):
@@ -181,6 +181,6 @@ def test_bad_words_are_refused(data, tmp_path):
 
 
 def test_only_for_words(tmp_path):
-    with pytest.raises(UsageError, match="--keep-spelling is for words"):
+    with pytest.raises(UsageError, match="--keep-spelling works with --tokenizer word only"):
         prepare([make(tmp_path / "a.txt")], tmp_path / "out", keep_spelling=True)
     assert spell([b"x"], 4).shape == (1, 4)

@@ -1,12 +1,11 @@
-"""What a tokenizer does not keep, spaces and case, in bits: the other half of an honest bits-per-byte figure.
+"""The cost in bits of whitespace and case, which some tokenizers lose: bits per byte has to include it.
 
-A word or wordpiece tokenizer forgets what stood between two words, and with --lowercase every tokenizer forgets capitals. A
-reader who knows the words still needs (gap, form) for each to have the text back. A small model learnt on the training text says
-how many bits that is:
-- the gap before a word, given what kinds of word stand left and right of it;
+A word or wordpiece tokenizer loses what is between two words, and with --lowercase every tokenizer loses capitals. To restore the
+text from the words, one needs (gap, form) for each. A small model learnt on the training text says how many bits that takes:
+- the gap before a word, given the kinds of the words to its left and right;
 - the form of a word: as the vocabulary has it, Capitalised, UPPER, or anything else, spelled out; given the word and the kind
   of word before it.
-Both are interpolated (Witten–Bell) down to a byte model over all strings, so they are distributions, and nothing is free.
+Both are interpolated (Witten–Bell) down to a byte model over all strings, so they are distributions, and every text has a cost.
 Unknown words are spelled by `ByteNgram` and have no form to pay for.
 """
 
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.tokens.chunks import chunks, grown
+from seqloom.tokens.chunks import chunks, grow
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 
@@ -32,9 +31,9 @@ _SAME, _CAPITAL, _UPPER, _SPELLED = "=", "C", "U", "*"
 
 
 class Unit(NamedTuple):
-    gap: str  # what stands before it and is not in the ids
-    form: str  # as the text has it
-    word: str | None  # as the ids have it; None: unknown
+    gap: str  # the text before it that is not in the ids
+    form: str  # as in the text
+    word: str | None  # as in the vocabulary; None: unknown
 
 
 class Chunk(NamedTuple):
@@ -47,7 +46,7 @@ class Chunk(NamedTuple):
 State = tuple[str, str]  # between two chunks: the kind of word to the left, the gap not yet paid for
 
 
-class Choice:
+class InterpolatedModel:
     """P(string | contexts from general to special), interpolated, over every string there is."""
 
     def __init__(self, counts: Iterable[tuple[str, str, int]] = ()):
@@ -82,14 +81,14 @@ class Choice:
         return [(context, symbol, n) for context, counts in self.counts.items() for symbol, n in counts.items()]
 
 
-class Surface:
-    """The cost of what one tokenizer loses. `learn` from training texts, then `bits` of any text."""
+class WhitespaceAndCase:
+    """The cost of the whitespace and case that one tokenizer loses. `learn` from training texts, then `bits` of any text."""
 
     def __init__(self, tokenizer: Tokenizer, saved: dict[str, Any] | None = None):
         self.tokenizer = tokenizer
         self.forgets_gaps = tokenizer.kind in ("word", "wordpiece")
         saved = saved or {"gaps": (), "forms": (), "spelled": {}}
-        self.gaps, self.forms = Choice(saved["gaps"]), Choice(saved["forms"])
+        self.gaps, self.forms = InterpolatedModel(saved["gaps"]), InterpolatedModel(saved["forms"])
         self.spelled = ByteNgram(saved["spelled"])
         self.gaps.close()
         self.forms.close()
@@ -107,7 +106,7 @@ class Surface:
         return {"gaps": self.gaps.as_json(), "forms": self.forms.as_json(), "spelled": self.spelled.words}
 
     def _clear(self) -> None:
-        """Forgets the chunks and what stands between them; they are numbered, so that texts are arrays."""
+        """Forget all chunks and states. They are numbered, so that texts are arrays."""
         self._chunks = [Chunk([], "")]  # the first is the end of a text
         self._numbers: dict[str | None, int] = {None: 0}
         self._after = np.zeros(1 << 10, np.int64)  # the state that a chunk leaves
@@ -118,7 +117,7 @@ class Surface:
         self._after[0] = self._state(_START, "")  # behind the end of a text the next one begins
 
     def _chunks_of(self, text: str) -> list[str]:
-        # words stay whole either way; where they are forms of their own, what stands beside them belongs to them
+        # words stay whole either way; where a chunk is one form, punctuation beside a word belongs to it
         return self.tokenizer.cut(text) if self.forgets_gaps else chunks(text)
 
     # ---- texts as places: a chunk and the state before it, of which there are few kinds, each met often
@@ -146,7 +145,7 @@ class Surface:
     def _add(self, texts: list[str]) -> None:
         first = len(self._chunks)
         if first + len(texts) > self._after.size:
-            self._after = grown(self._after, first + len(texts))
+            self._after = grow(self._after, first + len(texts))
         for number, chunk in enumerate(self._split(texts), first):
             self._chunks.append(chunk)
             self._after[number] = self._state(_kind(chunk.units[-1].word), chunk.rest) if chunk.units else _PASSED_ON
@@ -187,7 +186,7 @@ class Surface:
             yield left, Unit(waiting + gap, form, word), right
             left, waiting = right, ""
 
-    def _full(self, places: int) -> bool:
+    def _is_full(self, places: int) -> bool:
         return len(self._chunks) > _CHUNKS or places > _PLACES or self._characters > _CHARACTERS
 
     def units(self, text: str) -> Iterator[Unit]:
@@ -197,7 +196,7 @@ class Surface:
 
     # ---- learn and charge
 
-    def learn(self, texts: Iterable[str]) -> "Surface":
+    def learn(self, texts: Iterable[str]) -> "WhitespaceAndCase":
         spelled: Counter[str] = Counter()
         seen: Counter[int] = Counter()
 
@@ -206,11 +205,11 @@ class Surface:
                 self._count(place, times, spelled)
             seen.clear()
 
-        for some in _gathered(texts):
+        for some in _in_groups(texts):
             kinds, times = np.unique(self._places(some), return_counts=True)
             for place, number in zip(kinds.tolist(), times.tolist(), strict=True):
                 seen[place] += number
-            if self._full(len(seen)):
+            if self._is_full(len(seen)):
                 count()
                 self._clear()
         count()
@@ -238,7 +237,7 @@ class Surface:
         ends = places & _NUMBER == 0
         owner = np.cumsum(ends) - ends
         found: npt.NDArray[np.float64] = np.bincount(owner, costs[kind], len(texts)).astype(np.float64)
-        if self._full(len(self._costs)):
+        if self._is_full(len(self._costs)):
             self._clear()
         return found
 
@@ -262,7 +261,7 @@ class Surface:
         return cost + (self.spelled.bits(form) if pattern == _SPELLED else 0.0)
 
 
-def _gathered(texts: Iterable[str]) -> Iterator[list[str]]:
+def _in_groups(texts: Iterable[str]) -> Iterator[list[str]]:
     some: list[str] = []
     size = 0
     for text in texts:
