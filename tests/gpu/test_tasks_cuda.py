@@ -79,8 +79,8 @@ def test_words_are_tagged_as_on_the_cpu(crf):
     for device in (torch.device("cpu"), CUDA):
         moved, there = made.to(device), to_device(batch, device)
         with torch.inference_mode():
-            told = moved.logits(moved.features(there.batch)[0], there)
-            answers.append([answer["tags"] for answer in moved.answers(told, there, asked, rows)])
+            logits = moved.logits(moved.features(there.batch)[0], there)
+            answers.append([answer["tags"] for answer in moved.predictions(logits, there, asked, rows)])
     assert answers[0] == answers[1]
 
 
