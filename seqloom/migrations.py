@@ -73,8 +73,11 @@ class Format(NamedTuple):
 
 
 def recipe_2(recipe: Record) -> Record:
-    """A recipe of 0.1 as one of 0.2. Renamed keys go here: whatever holds a recipe comes through."""
-    return recipe
+    """A recipe of 0.1 as one of 0.2: what is learnt is a list. Renamed keys go here: whatever holds a recipe comes through."""
+    changed = {key: value for key, value in recipe.items() if key not in ("objective", "task")}
+    for one, several in (("objective", "objectives"), ("task", "tasks")):
+        changed.setdefault(several, [recipe[one]] if recipe.get(one) is not None else [])
+    return changed
 
 
 def run_2(config: Record) -> Record:

@@ -70,4 +70,4 @@ def recipes(
             print(f"{each:20} {sizes}")
         return
     recipe = find_recipe(name)
-    print(to_toml(recipe.model_dump() if toml else recipe.model_dump(exclude_defaults=True)), end="")
+    print(to_toml(recipe.plain(exclude_defaults=not toml)), end="")

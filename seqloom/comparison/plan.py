@@ -87,8 +87,6 @@ class RowConfig(Config):
     grow: str = "dim"
 
 
-
-
 class TaskConfig(Config):
     """A task that trained rows are transferred to. valid: files that choose the best weights; without them the last ones are
     taken."""

@@ -107,4 +107,4 @@ def check_task(task: TaskConfig, row: Recipe, text: Corpus, read: Examples) -> N
         read[key] = LabelledFiles(recipe, files, text.tokenizer).examples["train"]
     with shapes_only():
         whole = cls.survey(read[key]) | recipe.task
-        recipe.model_copy(update={"task": whole}).learner(text.vocab_size)
+        recipe.model_copy(update={"tasks": (whole,)}).learner(text.vocab_size)

@@ -201,7 +201,7 @@ def write_run(
 
 def card(config: dict[str, Any], count: int, tokenizer: Tokenizer) -> str:
     recipe = config["recipe"]
-    learns = recipe["objective"] or recipe["task"]
+    (learns,) = recipe["objectives"] or recipe["tasks"]
     return "\n".join(
         [
             f"# {recipe['name']}",

@@ -1,8 +1,9 @@
 """A recipe: everything that decides a run except the data and the seed. Frozen, closed, and the same in TOML and JSON."""
 
+import json
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from seqloom.batch import EncoderDecoder
 from seqloom.batches.pairs import EncodedPairs, PairBatches
@@ -112,13 +113,28 @@ class ValidConfig(Config):
 
 
 NEXT_TOKEN = {"name": "next-token"}
+LISTS = {"objectives": "objective", "tasks": "task"}  # and how one of them is written
+
+
+def with_lists(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a recipe with its objective or task as a list of one."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        several = next((several for several, one in LISTS.items() if one == key), None)
+        if several is None or (several in values and value is not None):
+            found[key] = value
+        elif value is not None:
+            found[several] = [value]
+    return found
 
 
 class Recipe(Config):
     name: str
     model: dict[str, Any]  # name, and values of that model's Config; vocab_size comes from the tokenizer
-    objective: dict[str, Any] | None = None  # name and values: what is learnt from plain text; next-token unless given
-    task: dict[str, Any] | None = None  # in its place: what is learnt from labelled examples
+    # what is learnt: objectives from plain text, or tasks from labelled examples, each with its name and values. One of them
+    # today, which may be written as `objective` or `task`; none: next-token
+    objectives: tuple[dict[str, Any], ...] = ()
+    tasks: tuple[dict[str, Any], ...] = ()
     batches: BatchesConfig = BatchesConfig()
     train: TrainConfig = TrainConfig()
     budget: BudgetConfig
@@ -127,9 +143,29 @@ class Recipe(Config):
     @model_validator(mode="before")
     @classmethod
     def learns_something(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("objective") is None and values.get("task") is None:
-            return values | {"objective": NEXT_TOKEN}
-        return values
+        if not isinstance(values, dict):
+            return values
+        values = with_lists(values)
+        return values if values.get("objectives") or values.get("tasks") else values | {"objectives": [NEXT_TOKEN]}
+
+    @property
+    def objective(self) -> dict[str, Any] | None:
+        return next(iter(self.objectives), None)
+
+    @property
+    def task(self) -> dict[str, Any] | None:
+        return next(iter(self.tasks), None)
+
+    def plain(self, exclude_defaults: bool = False) -> dict[str, Any]:
+        """As people write it: what is learnt as one section."""
+        values = self.model_dump(exclude_defaults=exclude_defaults)
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            if key in LISTS:
+                found |= {LISTS[key]: value[0]} if value else {}
+            else:
+                found[key] = value
+        return found
 
     @property
     def learns(self) -> str:
@@ -169,12 +205,21 @@ class Recipe(Config):
         return learner(backbone, settings)
 
 
+def completed(values: Any) -> Any:
+    """A stored recipe with the fields that came later, whose defaults mean "as before"; what is no recipe is left as it is."""
+    try:
+        return json.loads(Recipe.model_validate(values).model_dump_json())
+    except ValidationError:
+        return values
+
+
 def without_name(section: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key != "name"}
 
 
 def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     """A recipe from plain values, or one line with everything that is wrong with them."""
+    values = with_lists(values)
     found = problems(Recipe, values)
     sections: tuple[tuple[str, dict[str, str], Any], ...] = (
         ("model", MODELS | OWN, model_class),
@@ -183,6 +228,11 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     )
     for section, known, find in sections:
         part = values.get(section)
+        several = values.get(f"{section}s")
+        if isinstance(several, list | tuple):
+            if len(several) > 1:
+                found.append(f"'{section}s' has {len(several)} entries: a run learns one {section} in this version")
+            part = next(iter(several), None)
         if not isinstance(part, dict):
             continue
         name = part.get("name")

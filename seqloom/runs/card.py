@@ -240,7 +240,7 @@ def made_by(config: RunDescription) -> list[str]:
         "## Recipe",
         "",
         "```toml",
-        to_toml(config.recipe.model_dump()).rstrip(),
+        to_toml(config.recipe.plain()).rstrip(),
         "```",
         "",
         f"seqloom {versions['seqloom']} ({versions['git'] or 'no checkout'}), torch {versions['torch']}, "

@@ -202,7 +202,7 @@ class LabelledFiles(ExampleFiles):
         steps = recipe.steps_an_epoch(len(self.examples["train"]))
         decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched(recipe, "valid" in files)}
         train = recipe.train.model_copy(update=decided)
-        self.recipe = recipe.model_copy(update={"task": task, "train": train})
+        self.recipe = recipe.model_copy(update={"tasks": (task,), "train": train})
         with shapes_only():
             learner = self.recipe.learner(tokenizer.vocab_size)
         told = held_out_frame(learner, tokenizer, recipe)

@@ -26,7 +26,7 @@ from seqloom.files import (
     write_bytes,
     write_json,
 )
-from seqloom.recipes.schema import Recipe
+from seqloom.recipes.schema import Recipe, completed
 from seqloom.runs.card import Card, write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
@@ -96,6 +96,7 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
             f"that it was started with, or start anew with --overwrite"
         )
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
+    before = before | {"recipe": completed(before["recipe"])}
     changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(now[kind]))]
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]

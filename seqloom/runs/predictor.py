@@ -28,7 +28,7 @@ class Predictor(LanguageSupport):
         self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
-        self.task: str = config["recipe"]["task"]["name"]
+        self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
         self.languages = languages_of(recipe, data)

@@ -278,7 +278,7 @@ def recipe_with(
     if task_class(task).reads == "pairs":
         if theirs.task is None or theirs.learns != task:
             raise UsageError(f"{source}: only a run that has learnt {task} goes on with it: 'seqloom train' begins one")
-        return with_settings(theirs.model_dump() | {"name": f"{theirs.name}-{task}"}, settings, source)
+        return with_settings(theirs.plain() | {"name": f"{theirs.name}-{task}"}, settings, source)
     values: dict[str, Any] = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
         "model": theirs.model_dump()["model"],
