@@ -103,7 +103,9 @@ def test_planted_misalignment_is_noticed(bug, monkeypatch):
     kind, words, limit = "bpe", ["the", "cat", "xyz", "sees"], 7
     right = {name: getattr(module, name) for name in ("add_special_tokens", "as_written", "pieces")}
     if bug == "frame":  # words are counted from the first special token on
-        monkeypatch.setattr(module, "add_special_tokens", lambda *given: (*right["add_special_tokens"](*given)[:3], [0]))
+        monkeypatch.setattr(
+            module, "add_special_tokens", lambda *given: (*right["add_special_tokens"](*given)[:3], [0])
+        )
     elif bug == "blank":  # a word follows the one before without a blank
         monkeypatch.setattr(module, "as_written", lambda sentence: sentence.words)
         monkeypatch.setitem(globals(), "as_written", right["as_written"])
