@@ -123,8 +123,8 @@ def test_vectors_of_words(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("the 1 2\ncat 1\n", "v.txt:2: 1 numbers, the first line has 2"),
-        ("the 1 x\n", "v.txt:1: what stands behind the word 'the' are no 2 numbers"),
+        ("the 1 2\ncat 1\n", "v.txt:2: 1 numbers, but the first line has 2"),
+        ("the 1 x\n", "v.txt:1: the word 'the' is not followed by 2 numbers"),
         ("the 1 nan\n", "v.txt:1: a number of the word 'the' is not finite"),
         ("", "v.txt: no vector"),
         ("the\n", "v.txt:1: 0 numbers"),
