@@ -9,7 +9,7 @@ from torch import nn
 
 from seqloom.batch import State, pack
 from seqloom.blocks import recurrent
-from seqloom.blocks.gated import STEPS, steps_of
+from seqloom.blocks.record_gates import STEPS, steps_of
 from seqloom.blocks.recurrent import (
     Bidirectional,
     ElmanCell,

@@ -12,7 +12,7 @@ from seqloom.batches.labelled import Frame, batch_of
 from seqloom.errors import DataError, UsageError
 from seqloom.models.bilstm_cnn import BilstmCnn
 from seqloom.recipes.library import labelled
-from seqloom.runs.start import known_words
+from seqloom.runs.first_weights import known_words
 from seqloom.runs.training import train
 from seqloom.tasks import tag, transfer
 from seqloom.tasks.classify import Classify
