@@ -322,11 +322,11 @@ def misfits(recipe: Recipe) -> list[str]:
     labelled = recipe.batches.kind == "labelled"
     if recipe.train.watch in ("auto", "score") and not labelled:
         found.append(
-            f"'train.watch' = \"{recipe.train.watch}\" is for tasks that tell something about texts, not for {recipe.learns}: "
+            f"'train.watch' = \"{recipe.train.watch}\" is for tasks that predict labels, not for {recipe.learns}: "
             'use "loss"'
         )
     if not recipe.train.eval_every and not labelled:
-        found.append("'train.eval_every' = 0 is for tasks that tell something about texts: give a number of steps")
+        found.append("'train.eval_every' = 0 is for tasks that predict labels: give a number of steps")
     return found
 
 

@@ -125,7 +125,7 @@ class Translator(LanguageSupport):
         if needs_alignment and not all(each.learner.backbone.aligned for each in models):
             what = "--align" if align else "--copy-unknown" if copy_unknown else "--coverage-penalty"
             raise UsageError(
-                f"{what}: {self.config['recipe']['model']['name']} has no attention that tells where it looks"
+                f"{what}: {self.config['recipe']['model']['name']} has no attention to align by: leave it out"
             )
         if copy_unknown and self.tokenizer.unk_id is None:
             raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")

@@ -129,7 +129,7 @@ def test_what_training_refuses_is_refused_behind_the_report(why, form, tmp_path,
     assert code == 3 and len(err.splitlines()) == 1
     with pytest.raises(DataError) as refused:
         LabelledFiles(find_recipe("bert-tiny", None, None, task), given, Tokenizer.train("byte", []))
-    assert err == f"seqloom: error: training would refuse these files: {refused.value}\n"
+    assert err == f"seqloom: error: training would reject these files: {refused.value}\n"
     assert json.loads(out)["refused"] == str(refused.value) if form else out.startswith("train  ")
 
 
@@ -156,7 +156,7 @@ def test_every_task_is_checked(task, tmp_path, capsys):
 
 def test_what_cannot_be_checked(tmp_path, capsys):
     empty = rows(tmp_path / "empty.jsonl")
-    with pytest.raises(DataError, match=r"empty\.jsonl: no examples: the files are empty"):
+    with pytest.raises(DataError, match=r"empty\.jsonl: no example: the files are empty"):
         survey_examples("classify", {"train": [empty]})
     refuses(capsys, 2, "--valid 0.1: give a file", "check", empty, "--task", "classify", "--valid", "0.1")
     refuses(capsys, 2, "--task parse: available: lm", "check", empty, "--task", "parse")
