@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import Ragged
-from seqloom.blocks.recurrent import RecurrentLayer, TorchCell
+from seqloom.blocks.cells import TorchCell
+from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.charts import COLOURS, Curve, chart, escaped, page, plane, table
 from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import NextToken

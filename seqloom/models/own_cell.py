@@ -1,6 +1,6 @@
 """A recurrent language model around a cell of the user's own, from a --plugin file.
 
-A cell is a torch.nn.Module made by `Class(input_dim, dim, **options)` with the four parts of `blocks.recurrent.Cell`:
+A cell is a torch.nn.Module made by `Class(input_dim, dim, **options)` with the four parts of `blocks.cells.Cell`:
 `gates`, `inputs`, `step` and `start`; `init_weights` where it wants other first values than torch's.
 """
 

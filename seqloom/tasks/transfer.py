@@ -29,9 +29,10 @@ from seqloom.batch import (
     with_penalty,
 )
 from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of, truncate
+from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.pooling import LAYERS, ScalarMix, check_layers, choose, pool
-from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
+from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
