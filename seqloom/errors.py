@@ -75,7 +75,9 @@ def explain(error: BaseException) -> tuple[str, int]:
         line = "out of memory: choose a smaller batch (--set batches.budget=…) or a smaller model"
         return line, OutOfMemory.exit_code
     if isinstance(error, UnicodeEncodeError):
-        line = f"{error.object[max(error.start - 20, 0) : error.end + 20]!r} contains an unpaired surrogate: give text in UTF-8"
+        line = (
+            f"{error.object[max(error.start - 20, 0) : error.end + 20]!r} contains a lone surrogate: give text in UTF-8"
+        )
         return one_line(line), DataError.exit_code
     if is_panic(error):
         line = f"the tokenizer fails on this text ({error}): its tokenizer.json is damaged, or not made for it"

@@ -23,7 +23,7 @@ from tests.test_cost import Told, plain_products
 PAIRS = [
     (name, objective)
     for name in MODELS
-    if not getattr(model_class(name), "counted", False)
+    if model_class(name).learns_from != "counts"
     for objective in fitting_objectives(model_class(name))
 ]
 # wide and long enough that what is done once a sequence is as good as nothing
@@ -98,8 +98,8 @@ def test_with_a_vocabulary_of_real_size(name, objective, monkeypatch):
 
 
 def test_planted_second_pass_of_the_generator_is_noticed(monkeypatch):
-    true = ReplacedToken.losses
-    monkeypatch.setattr(ReplacedToken, "losses", lambda self, given: (self.reader(given.batch), true(self, given))[1])
+    true = ReplacedToken.both
+    monkeypatch.setattr(ReplacedToken, "both", lambda self, given: (self.reader(given.batch), true(self, given))[1])
     assert ratio("electra", "replaced-token", monkeypatch) != pytest.approx(1, abs=0.01)
 
 

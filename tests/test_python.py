@@ -90,7 +90,7 @@ def test_rows_that_are_none_are_answered(told):
 @pytest.mark.parametrize("kind", ["score", "fill", "encode"])
 def test_half_a_character_is_refused_in_words(place, kind):
     run = seqloom.load(place / "bert", "cpu")
-    with pytest.raises(DataError, match="half a character"):
+    with pytest.raises(DataError, match="lone surrogate"):
         getattr(run, kind)("the \ud800 [MASK]")
 
 
@@ -100,7 +100,7 @@ def test_weights_that_are_no_numbers_are_not_imported(place, tmp_path):
     tensors = load_file(theirs / "model.safetensors")
     tensors["bert.embeddings.LayerNorm.weight"][3] = torch.nan
     save_file(tensors, theirs / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelError, match=r"no number"):
+    with pytest.raises(ModelError, match=r"contains NaN or infinity"):
         seqloom.load(theirs, "cpu")
     assert command(["import", str(theirs), "--out", str(tmp_path / "run")]) == 4
     assert not (tmp_path / "run").exists()

@@ -10,6 +10,7 @@ from versions, times and what tools/golden_renames.json lists:
 
     "renamed": {"old key": "new key"}    the later commit has the new key, or both with one value (old ones stay for a version)
     "added": {"key": value}              a key that the later commit alone has, with the value that means "as before"
+    "grown": ["key"]                     a list that has more than before, in the same order
     "values": {"old text": "new text"}   a whole value, or the name of a file, that is worded anew
 
 The text is made up here, from a fixed seed, and nothing is read from the project but the installed package, so that one script
@@ -26,8 +27,9 @@ import random
 import subprocess
 import sys
 import tempfile
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ PACKED = ["--set", "batches.budget=128", "--set", "batches.length=32"]
 MOVING = {
     "second", "seconds", "joules", "energy", "co2", "kwh", "memory", "mfu", "folder", "files", "format", "needs", "versions",
     "run", "config.json", "whole", "disk", "python", "torch", "git",
+    "seqloom",
 }  # fmt: skip
 
 NOUNS = ["cat", "dog", "bird", "child", "king", "river", "house", "queen", "friend", "stone"]
@@ -256,8 +259,26 @@ def record_of(name: str, commands: list[list[str]], place: Path) -> dict[str, An
             elif command[0] == "predict":
                 found[title] = [steady(json.loads(line)) for line in printed.splitlines()[:20]]
             else:
-                found[title] = [steady(json.loads(printed))] if "--json" in command else printed
+                found[title] = [steady(json.loads(printed))] if "--json" in command else read_toml(printed)
     return found if name == "commands" else found | folder_record(out)
+
+
+def read_toml(printed: str) -> Any:
+    """A recipe by its keys, so that a new one is known by its default; other text as it is."""
+    try:
+        return steady(tomllib.loads(printed))
+    except tomllib.TOMLDecodeError:
+        return printed
+
+
+def with_lists(config: dict[str, Any]) -> dict[str, Any]:
+    """What a recipe learns as a list, as it is stored since 0.2."""
+    recipe = config["recipe"]
+    for one, several in (("objective", "objectives"), ("task", "tasks")):
+        if one in recipe:
+            value = recipe.pop(one)
+            recipe[several] = [] if value is None else [value]
+    return config
 
 
 def folder_record(out: Path) -> dict[str, Any]:
@@ -267,7 +288,7 @@ def folder_record(out: Path) -> dict[str, Any]:
     found["losses"] = [line["loss"] for line in lines if "loss" in line and "lr" in line]
     found["weights"] = {path.name: tensors(path) for path in sorted(out.glob("*.safetensors"))}
     found["metrics"] = steady(json.loads((out / "metrics.json").read_text()))
-    found["config"] = steady(json.loads((out / "config.json").read_text()))
+    found["config"] = steady(with_lists(json.loads((out / "config.json").read_text())))
     found["folder"] = sorted(
         str(path.relative_to(out)) for path in out.rglob("*") if path.is_file() and "checkpoints" not in path.parts
     )
@@ -317,6 +338,7 @@ class Table:
     renamed: dict[str, str]  # old key: new key; the old one may still be there, with the same value
     added: dict[str, Any]  # new key: its value, which means "as before"
     values: dict[str, str]  # old text: new text, of whole values and of names in lists
+    grown: list[str] = field(default_factory=list)  # keys of lists that have more than before
 
     @classmethod
     def read(cls) -> "Table":
@@ -341,6 +363,8 @@ def differences(a: Any, b: Any, table: Table, where: str = "", near: float = 0.0
             if key not in table.added or table.added[key] != value:
                 found.append(f"{where}/{key}: absent | {str(b[key])[:120]}")
         return found
+    if isinstance(a, list) and isinstance(b, list) and where.rpartition("/")[2] in table.grown:
+        b = [part for part in b if part in a]
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         pairs = enumerate(zip(a, b, strict=True))
         return [line for i, (x, y) in pairs for line in differences(x, y, table, f"{where}/{i}", near, more)]

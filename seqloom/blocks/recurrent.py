@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from seqloom.batch import Context, Edit, Output, Ragged, State
 from seqloom.blocks.cells import Cell, CellState, TorchCell
-from seqloom.blocks.gated import STEPS, GatedScan, Values
 from seqloom.blocks.grid import from_grid, lengths, to_grid
+from seqloom.blocks.record_gates import STEPS, GatedScan, Values
 from seqloom.blocks.stack import Stack
 from seqloom.blocks.uncompiled import uncompiled
 

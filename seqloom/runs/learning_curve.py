@@ -18,10 +18,10 @@ from seqloom.metrics.intervals import Interval, student
 from seqloom.plugins import Plugin
 from seqloom.recipes.schema import BudgetConfig, Recipe
 from seqloom.runs.examples import LabelledFiles
+from seqloom.runs.first_weights import transfer_from
 from seqloom.runs.load import Trained
 from seqloom.runs.options import RunOptions
 from seqloom.runs.seeds import NOTHING, holding_runs
-from seqloom.runs.start import transfer_from
 from seqloom.runs.training import Files, check_transfer, files_of, opened, recipe_after, train_run
 from seqloom.tasks import task_class
 

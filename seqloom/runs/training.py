@@ -24,13 +24,13 @@ from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
+from seqloom.runs.first_weights import Start, continue_from, transfer_from, vectors_from
 from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, spent
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
 from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.predictor import Predictor
-from seqloom.runs.start import Start, continue_from, transfer_from, vectors_from
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class

@@ -26,7 +26,7 @@ from seqloom.text.read import file_extension, file_format
 
 TASKS = ("classify", "regress", "pair", "choose")
 
-NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # a NUL and an unpaired surrogate: JSON can write both
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # a NUL and a lone surrogate: JSON can write both
 
 
 Id = str | int  # unchanged, so that predictions can be joined to rows; 1 and "1" are equal
@@ -142,7 +142,7 @@ def text_of(row: Mapping[str, Any], name: str) -> str:
     if not value.strip():
         raise ValueError(f'"{name}" is empty')
     if NOT_TEXT.search(value):
-        raise ValueError(f'"{name}" contains a NUL or an unpaired surrogate, which is not valid text')
+        raise ValueError(f'"{name}" contains a NUL or a lone surrogate, which is not valid text')
     return value
 
 
@@ -291,7 +291,7 @@ def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
         return _choice(value, choices)
     if isinstance(value, str):
         if NOT_TEXT.search(value):
-            raise ValueError('"label" contains a NUL or an unpaired surrogate, which is not valid text')
+            raise ValueError('"label" contains a NUL or a lone surrogate, which is not valid text')
         return value
     if isinstance(value, bool | int):
         return json.dumps(value)

@@ -211,7 +211,7 @@ def _strings(row: Mapping[str, Any], name: str) -> list[str]:
         if not each:
             raise ValueError(f'number {i} of "{name}" is empty')
         if NOT_TEXT.search(each):
-            raise ValueError(f'number {i} of "{name}" contains a NUL or an unpaired surrogate, which is not valid text')
+            raise ValueError(f'number {i} of "{name}" contains a NUL or a lone surrogate, which is not valid text')
     return value
 
 

@@ -193,7 +193,7 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError):
             for text in texts:
                 if any("\ud800" <= c <= "\udfff" for c in text):
-                    raise DataError(f"{text[:60]!a} contains an unpaired surrogate, which is not valid text") from None
+                    raise DataError(f"{text[:60]!a} contains a lone surrogate, which is not valid text") from None
             raise
 
     def _encode_batch(self, texts: Sequence[str]) -> tuple[list[Ids], list[list[str]]]:

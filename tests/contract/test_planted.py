@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.batch import Excerpt, Loss, ragged
-from seqloom.blocks import gated, grid, kernels, recurrent, softmax
+from seqloom.blocks import grid, kernels, recurrent, softmax
+from seqloom.blocks import record_gates as gated
 from seqloom.blocks.cells import ElmanCell, TorchCell
 from seqloom.models import jordan, nnlm
 from seqloom.models.ngram import Ngram

@@ -132,8 +132,12 @@ def keep_the_state(fresh, carried, joints):
 
 
 PLANTED = {
-    "a document that begins with a batch gets the state of the one before": (next_token, "join", keep_the_state),
-    "nothing is carried": (next_token, "join", lambda fresh, carried, joints: fresh),
+    "a document that begins with a batch gets the state of the one before": (
+        next_token,
+        "join_streams",
+        keep_the_state,
+    ),
+    "nothing is carried": (next_token, "join_streams", lambda fresh, carried, joints: fresh),
     "the first document's state is carried": (
         next_token.LeftToRight,
         "state_after",
@@ -141,7 +145,7 @@ PLANTED = {
     ),
     "rows are not parted": (
         StreamPlan,
-        "_parted",
+        "_by_document",
         lambda self, pieces, counts, length: row_by_row(excerpt(self.split, pieces, length), self.streams, length),
     ),
 }

@@ -63,7 +63,7 @@ def configured(**changes):
         ("bert", {"model_type": ["bert"]}, ("model_type ['bert']",)),
         ("bert", {"model_type": "../bert"}, ("model_type '../bert'",)),
         ("bert", {"model_type": "absent"}, ("model_type None",)),
-        ("bert", {"hidden_size": "absent"}, ("lacks hidden_size",)),
+        ("bert", {"hidden_size": "absent"}, ("does not have hidden_size",)),
         ("bert", {"hidden_size": "32"}, ("hidden_size = '32'",)),
         ("bert", {"hidden_size": True}, ("hidden_size",)),
         ("bert", {"hidden_size": -4}, ("hidden_size = -4",)),
@@ -89,7 +89,7 @@ def configured(**changes):
         ("albert", {"num_hidden_groups": 2}, ("num_hidden_groups = 2",)),
         ("albert", {"num_hidden_layers": 1 << 20}, ("layers",)),
         ("ernie", {"use_task_id": True}, ("use_task_id = True",)),
-        ("roberta", {"pad_token_id": 9}, ("pad_token_id = 9", "no special token")),
+        ("roberta", {"pad_token_id": 9}, ("pad_token_id = 9", "not a special token")),
         ("roberta", {"pad_token_id": None}, ("pad_token_id = None",)),
         ("roberta", {"max_position_embeddings": 2}, ("max_len",)),
         ("roberta", {"hidden_act": "relu"}, ("hidden_act 'relu'",)),
@@ -308,8 +308,8 @@ def test_a_planted_pickle(content, refused, tmp_path):
     ("found", "words"),
     [
         ({"a": torch.zeros(1).expand(1 << 36)}, "far more than the file has"),
-        ([torch.zeros(3)], "no table"),
-        ({3: torch.zeros(3)}, "no table"),
+        ([torch.zeros(3)], "does not contain a table"),
+        ({3: torch.zeros(3)}, "does not contain a table"),
         ({"a": "text"}, "'a' is not a plain tensor"),
     ],
 )
@@ -446,8 +446,8 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
     packed = ["batches.budget=256", "batches.length=32"]
     for recipe, settings, words in (
         ("lstm-tiny", streams, "the model lstm cannot be exported"),
-        ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.tie=false"], "'softmax.weight' has no place"),
-        ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.bias=true"], "'softmax.bias' has no place"),
+        ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.tie=false"], "have no tensor for 'softmax.weight'"),
+        ("gpt2-tiny", [*packed, "model.num_heads=4", "objective.bias=true"], "have no tensor for 'softmax.bias'"),
         ("gpt-tiny", [*packed, "model.num_heads=4", "model.ffn_dim=20"], "model.ffn_dim = 20"),
         (
             "gpt2-tiny",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqloom.batch import pack
 from seqloom.blocks.pooling import choose
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate import encode as encoding
@@ -116,9 +117,11 @@ def test_the_encoder_of_a_translator():
         np.testing.assert_allclose(rows, states(model.encoder.eval(), [*ids, WORD.end_id])[1][:-1], atol=1e-5)
     with pytest.raises(DataError, match="text 1 has 16 tokens and 1 special tokens, but the model reads at most 16"):
         translator(model).encode(["the " * 16])
-    recurrent = Bahdanau(Bahdanau.Config(vocab_size=WORD.vocab_size, dim=12))
-    with pytest.raises(UsageError, match="the encoder of a transformer"):
-        translator(recurrent).encode(TEXTS)
+    recurrent = Bahdanau(Bahdanau.Config(vocab_size=WORD.vocab_size, dim=12)).eval()
+    found = translator(recurrent).encode(TEXTS, "last", "none")
+    for text, rows in zip(TEXTS, found, strict=True):
+        context = recurrent.encode(pack([[*WORD.encode(text), WORD.end_id]]))
+        np.testing.assert_allclose(rows, context.hidden.detach().numpy()[:-1], atol=1e-5)
 
 
 # ---- bugs that must be noticed

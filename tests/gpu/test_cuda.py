@@ -247,7 +247,7 @@ def test_recorded_beams_equal_those_of_the_cpu(name):
     config = BeamConfig(beam=4, n_best=3, max_new=80, no_repeat=3, min_new=2, length_penalty=0.6, groups=2)
     results = []
     for device in ("cpu", "cuda"):
-        if name in ("gpt2", "lstm"):
+        if name in ("gpt2", "gpt2-window", "lstm"):
             learner = sharpened(name).double().to(device)
             stepper, encode = Stepper(learner.backbone, learner.softmax), lambda texts: None
         else:

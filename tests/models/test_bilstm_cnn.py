@@ -12,7 +12,7 @@ from seqloom.batches.labelled import Frame, batch_of
 from seqloom.errors import DataError, UsageError
 from seqloom.models.bilstm_cnn import BilstmCnn
 from seqloom.recipes.library import labelled
-from seqloom.runs.start import known_words
+from seqloom.runs.first_weights import known_words
 from seqloom.runs.training import train
 from seqloom.tasks import tag, transfer
 from seqloom.tasks.classify import Classify
@@ -123,8 +123,8 @@ def test_vectors_of_words(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("the 1 2\ncat 1\n", "v.txt:2: 1 numbers, the first line has 2"),
-        ("the 1 x\n", "v.txt:1: what stands behind the word 'the' are no 2 numbers"),
+        ("the 1 2\ncat 1\n", "v.txt:2: 1 numbers, but the first line has 2"),
+        ("the 1 x\n", "v.txt:1: the word 'the' is not followed by 2 numbers"),
         ("the 1 nan\n", "v.txt:1: a number of the word 'the' is not finite"),
         ("", "v.txt: no vector"),
         ("the\n", "v.txt:1: 0 numbers"),

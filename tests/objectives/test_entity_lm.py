@@ -41,7 +41,7 @@ def test_columns_and_rows(tmp_path):
     ("name", "text", "message"),
     [
         ("a.conll", "word O\nalone\n", "a.conll:2: one column"),
-        ("a.jsonl", '{"words": ["a"], "tags": []}\n', "a.jsonl:1: 1 words and 0 tags"),
+        ("a.jsonl", '{"words": ["a"], "tags": []}\n', "a.jsonl:1: 1 words but 0 tags"),
         ("a.jsonl", '{"words": "a", "tags": []}\n', 'a.jsonl:1: "words" is not a list'),
         ("a.jsonl", "{", "a.jsonl:1: not valid JSON"),
     ],

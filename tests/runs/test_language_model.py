@@ -117,7 +117,7 @@ def test_the_card_tells_the_figures(made: Made, name: str) -> None:
         "| steps | 20 |",
         f"| tokens read | {metrics['tokens']:,} ({metrics['epochs']:.2f} epochs) |",
         f"| words read | {metrics['words']:,} ",
-        f"| best validation loss | {metrics['valid_loss']:.4f} nats a token, at step {metrics['best_step']} |",
+        f"| best validation loss | {metrics['valid_loss']:.4f} nats per token, at step {metrics['best_step']} |",
         f"| training loss | {metrics['train_loss']:.4f} ",
         f"| train | {manifest.splits['train'].documents:,} | {manifest.splits['train'].words:,} | ",
         "data.txt",
@@ -232,7 +232,7 @@ def test_the_data_is_no_place_for_a_run(tmp_path: Path, out: str) -> None:
 
 def test_what_cannot_work_leaves_no_folder(made: Made, tmp_path: Path) -> None:
     for setting in ("batches.streams=100000", "batches.length=100000"):
-        with pytest.raises(UsageError, match="lower them"):
+        with pytest.raises(UsageError, match="lower one of them"):
             train("lstm-tiny", made.data, tmp_path / "run", setting)
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match=r"batches\.budget 5 is smaller"):
@@ -246,7 +246,7 @@ def test_data_with_another_tokenizer_file_is_refused_before_training(made: Made,
     vocabulary = other["model"]["vocab"]
     vocabulary["zebra"] = vocabulary.pop("cat")
     (tmp_path / "data/tokenizer.json").write_text(json.dumps(other))
-    with pytest.raises(ModelError, match="not the tokenizer that made this data"):
+    with pytest.raises(ModelError, match="not the tokenizer that this data was made with"):
         train("lstm-tiny", tmp_path / "data", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -515,10 +515,10 @@ def hostile_configs(config: dict[str, Any]) -> dict[str, str]:
         return copy
 
     for i, name in enumerate(HOSTILE_NAMES):
-        section = (("recipe",), ("recipe", "model"), ("recipe", "objective"), ("recipe", "train", "optim"))[i % 4]
+        section = (("recipe",), ("recipe", "model"), ("recipe", "objectives", 0), ("recipe", "train", "optim"))[i % 4]
         found[f"key {section} {name!r}"] = changed(*section, name, value=HOSTILE_VALUES[i % len(HOSTILE_VALUES)])
         found[f"model {name!r}"] = changed("recipe", "model", "name", value=name)
-        found[f"objective {name!r}"] = changed("recipe", "objective", "name", value=name)
+        found[f"objective {name!r}"] = changed("recipe", "objectives", 0, "name", value=name)
     places = (
         ("format",),
         ("recipe",),

@@ -101,9 +101,11 @@ def test_every_word_has_its_tokens(kind, words, limit):
 @pytest.mark.parametrize("bug", ["frame", "blank", "piece", "nothing"])
 def test_planted_misalignment_is_noticed(bug, monkeypatch):
     kind, words, limit = "bpe", ["the", "cat", "xyz", "sees"], 7
-    right = {name: getattr(module, name) for name in ("framed", "as_written", "pieces")}
+    right = {name: getattr(module, name) for name in ("add_special_tokens", "as_written", "pieces")}
     if bug == "frame":  # words are counted from the first special token on
-        monkeypatch.setattr(module, "framed", lambda *given: (*right["framed"](*given)[:3], [0]))
+        monkeypatch.setattr(
+            module, "add_special_tokens", lambda *given: (*right["add_special_tokens"](*given)[:3], [0])
+        )
     elif bug == "blank":  # a word follows the one before without a blank
         monkeypatch.setattr(module, "as_written", lambda sentence: sentence.words)
         monkeypatch.setitem(globals(), "as_written", right["as_written"])
@@ -166,7 +168,7 @@ def test_cutting_loses_no_character(text):
 
 
 def test_planted_offsets_are_noticed(monkeypatch):
-    monkeypatch.setattr(tagged, "cut_words", lambda text: [(a + 1, b + 1) for a, b in word_spans(text)])
+    monkeypatch.setattr(tagged, "word_spans", lambda text: [(a + 1, b + 1) for a, b in word_spans(text)])
     with pytest.raises(AssertionError):
         words_are_cut("é b")
     monkeypatch.setattr(Sentence, "spaces", property(lambda self: [" "] * len(self.words)))

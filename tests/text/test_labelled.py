@@ -69,7 +69,7 @@ FINE = {"text": "a", "label": "x"}
         ("classify", {"text": ["a"], "label": "x"}, '"text" is not a string'),
         ("classify", {"text": " \n", "label": "x"}, '"text" is empty'),
         ("classify", {"text": "a\0", "label": "x"}, "NUL"),
-        ("classify", {"text": "\ud800", "label": "x"}, "unpaired surrogate"),
+        ("classify", {"text": "\ud800", "label": "x"}, "lone surrogate"),
         ("classify", {"text": "a"}, 'no "label"'),
         ("classify", {"text": "a", "label": " "}, 'no "label"'),
         ("classify", {"text": "a", "label": None}, 'no "label"'),

@@ -11,9 +11,10 @@ from seqloom.errors import DataError, UsageError
 from seqloom.text import leak as leak_module
 from seqloom.text import survey as module
 from seqloom.text.leak import LeakIndex, ngrams, ngrams_of
-from seqloom.text.read import Reader, read
+from seqloom.text.read import Reader
 from seqloom.text.survey import DROPPED, Corpus, Request, Survey, survey
 from tests.corpus import WORDS
+from tests.text.test_read import read
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 

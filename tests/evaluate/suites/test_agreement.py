@@ -226,7 +226,7 @@ def changed(row, **values):
         ([changed(ROWS[0], n_attr="many"), ROWS[1]], 2, '"n_attr"'),
         ([changed(ROWS[0], len_prefix="8"), ROWS[1]], 2, "the sentence 8 words"),
         ([changed(ROWS[0], form="to see"), ROWS[1]], 2, "'to see' is no form"),
-        ([ROWS[0], ROWS[1][:-1]], 3, "8 columns, but the header has 9"),
+        ([ROWS[0], ROWS[1][:-1]], 3, "8 columns, the first line names 9"),
     ],
 )
 def test_bad_rows_are_named(tmp_path, rows, line, words):

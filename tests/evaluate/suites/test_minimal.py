@@ -106,14 +106,14 @@ def test_files_as_published(tmp_path, ending):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("nonsense", "not valid JSON"),
+        ("nonsense", "no valid JSON"),
         ("[1]", 'no object with "sentence_good" and "sentence_bad"'),
         ('{"good": "a"}', 'no object with "sentence_good"'),
         ('{"good": "a", "bad": 5}', '"bad" is no sentence: 5'),
         ('{"good": " ", "bad": "a"}', '"good" is no sentence: " "'),
         ('{"sentence_good": "a", "sentence_bad": "\\ud800"}', "half of a character"),
         ('{"good": null, "bad": "a"}', '"good" is no sentence: null'),
-        ("[" * 100_000, "not valid JSON"),
+        ("[" * 100_000, "no valid JSON"),
     ],
 )
 def test_bad_rows_are_named(tmp_path, line, words):

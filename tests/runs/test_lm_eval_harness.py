@@ -18,8 +18,8 @@ from seqloom.batches.prepare import prepare
 from seqloom.convert.huggingface import export_folder
 from seqloom.errors import ModelError, UsageError
 from seqloom.evaluate import continuations
-from seqloom.runs import harness
-from seqloom.runs.harness import Answers, harness_model, how
+from seqloom.runs import lm_eval_harness as harness
+from seqloom.runs.lm_eval_harness import Answers, harness_model, how
 from seqloom.runs.training import pretrain
 from tests.encoders import run_of, tokenizer_of
 
@@ -148,12 +148,12 @@ import lm_eval, torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
-from seqloom.runs.harness import harness_model
+from seqloom.runs.lm_eval_harness import harness_model
 from seqloom.evaluate.continuations import behind
 from tests.encoders import run_of, tokenizer_of
 import numpy as np
 from seqloom.batch import pack
-from tests.runs.test_harness import local_tasks, windows_by_hand
+from tests.runs.test_lm_eval_harness import local_tasks, windows_by_hand
 from tests.training.material import sentences
 
 run = run_of("gpt2", "next-token", tokenizer_of("bpe"), max_len=12)

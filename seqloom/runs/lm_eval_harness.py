@@ -1,7 +1,7 @@
 """Any run with a left-to-right distribution as a model of EleutherAI's lm-evaluation-harness (Gao et al., 2021).
 
     import lm_eval
-    from seqloom.runs.harness import harness_model
+    from seqloom.runs.lm_eval_harness import harness_model
 
     lm_eval.simple_evaluate(model=harness_model("runs/gpt"), tasks=["my_task"], task_manager=…)
 
