@@ -17,6 +17,7 @@ import torch
 
 from seqloom.batches.prepare import prepare
 from seqloom.blocks import recurrent
+from seqloom.blocks.cells import TorchCell
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.runs.load import load
 from seqloom.runs.training import pretrain, train
@@ -24,7 +25,7 @@ from seqloom.runs.training import pretrain, train
 ASKED = recurrent.kernel_dtype
 
 
-def fp16(cell: recurrent.TorchCell, x: torch.Tensor) -> torch.dtype:
+def fp16(cell: TorchCell, x: torch.Tensor) -> torch.dtype:
     """What autocast has cuDNN compute in."""
     return torch.float32 if cell.unbounded else torch.float16
 

@@ -26,9 +26,9 @@ from torch import nn
 from seqloom.batch import Learner, Sizes
 from seqloom.blocks.alignment import Alignment
 from seqloom.blocks.attention import CrossAttention, SelfAttention
+from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.convolution import Convolutions
-from seqloom.blocks.recurrent import TorchCell
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
 

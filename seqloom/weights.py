@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,49 +79,57 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _check_header(path: Path, prefix: bytes, file: Any, size: int) -> dict[str, tuple[int, ...]]:
-    def damaged(what: str) -> ModelError:
-        shown = what if len(what) < 200 else what[:199] + "…"  # a stranger's file may have much to quote
-        return ModelError(f"{path} is damaged or no safetensors file: {shown}")
-
+    """The names and shapes of a header in which everything fits: names, types, sizes, and the file's length."""
     length = int.from_bytes(prefix, "little")
     if len(prefix) < 8 or length > MAX_HEADER or 8 + length > size:
-        raise damaged(f"its header claims {length:,} bytes, the file has {size:,}")
+        raise _damaged(path, f"its header claims {length:,} bytes, the file has {size:,}")
 
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) != len(pairs):
-            raise damaged("a name occurs twice")
+            raise _damaged(path, "a name occurs twice")
         return dict(pairs)
 
     try:
         header = json.loads(file.read(length), object_pairs_hook=no_duplicates)
         header.pop("__metadata__", None)
-        spans = []
         if len(header) > MAX_TENSORS:
-            raise damaged(f"{len(header):,} tensors, at most {MAX_TENSORS:,} are read")
-        for name, entry in header.items():
-            shape, (begin, end) = entry["shape"], entry["data_offsets"]
-            if len(name) > 512 or not name.isprintable():
-                raise damaged("a tensor has an unprintable or endless name")
-            if entry["dtype"] not in BYTES:
-                raise damaged(f"tensor '{name}' has the unknown type {entry['dtype']!r}")
-            if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
-                raise damaged(f"tensor '{name}' has the shape {shape}")
-            count = 1
-            for n in shape:
-                count *= n
-            if type(begin) is not int or type(end) is not int or end - begin != count * BYTES[entry["dtype"]]:
-                raise damaged(f"the size of tensor '{name}' does not fit its shape {shape}")
-            spans.append((begin, end))
-        reached = 0
-        for begin, end in sorted(spans):
-            if begin != reached:
-                raise damaged("its tensors overlap or leave gaps")
-            reached = end
-        if reached != size - 8 - length:
-            raise damaged(f"its tensors need {reached:,} bytes, the file has {size - 8 - length:,}")
+            raise _damaged(path, f"{len(header):,} tensors, at most {MAX_TENSORS:,} are read")
+        spans = [_check_entry(path, name, entry) for name, entry in header.items()]
+        _check_spans(path, spans, size - 8 - length)
         return {name: tuple(entry["shape"]) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise damaged(f"unreadable header ({type(error).__name__})") from error
+        raise _damaged(path, f"unreadable header ({type(error).__name__})") from error
+
+
+def _damaged(path: Path, what: str) -> ModelError:
+    shown = what if len(what) < 200 else what[:199] + "…"  # a stranger's file may have much to quote
+    return ModelError(f"{path} is damaged or no safetensors file: {shown}")
+
+
+def _check_entry(path: Path, name: str, entry: Any) -> tuple[int, int]:
+    """Where the tensor of an entry begins and ends, if its name, type, shape and size are sound."""
+    shape, (begin, end) = entry["shape"], entry["data_offsets"]
+    if len(name) > 512 or not name.isprintable():
+        raise _damaged(path, "a tensor has an unprintable or endless name")
+    if entry["dtype"] not in BYTES:
+        raise _damaged(path, f"tensor '{name}' has the unknown type {entry['dtype']!r}")
+    if len(shape) > MAX_DIMENSIONS or any(type(n) is not int or n < 0 for n in shape):
+        raise _damaged(path, f"tensor '{name}' has the shape {shape}")
+    size = math.prod(shape) * BYTES[entry["dtype"]]
+    if type(begin) is not int or type(end) is not int or end - begin != size:
+        raise _damaged(path, f"the size of tensor '{name}' does not fit its shape {shape}")
+    return begin, end
+
+
+def _check_spans(path: Path, spans: list[tuple[int, int]], size: int) -> None:
+    """The tensors lie one after another and fill the file."""
+    reached = 0
+    for begin, end in sorted(spans):
+        if begin != reached:
+            raise _damaged(path, "its tensors overlap or leave gaps")
+        reached = end
+    if reached != size:
+        raise _damaged(path, f"its tensors need {reached:,} bytes, the file has {size:,}")
 
 
 def unique(module: nn.Module) -> dict[str, Tensor]:

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from seqloom.batch import Ragged
-from seqloom.blocks.recurrent import RecurrentLayer, TorchCell
+from seqloom.blocks.cells import TorchCell
+from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.charts import COLOURS, Curve, chart, escaped, page, plane, table
 from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import NextToken
@@ -123,8 +124,8 @@ def draw_flow(flows: list[Flow], part: str, clipped: bool = False) -> str:
     return chart("steps before the last word", f"log10 of the gradient's norm by {part}", curves, colour)
 
 
-def report(flows: list[Flow], source: str) -> str:
-    """The whole page."""
+def flow_table(flows: list[Flow]) -> str:
+    """A row for each state of each run: its gradients, nearest and farthest, and what they shrink by."""
     colour, rows = {}, []
     for i, flow in enumerate(flows):
         for name, norms in flow.norms.items():
@@ -137,6 +138,11 @@ def report(flows: list[Flow], source: str) -> str:
             radius = ", ".join(f"{value:.2f}" for value in own) if name.endswith(".h") and own else "–"
             rows.append((label, f"{a:.2e}", f"{b:.2e}", f"{rate:.3f}", f"{flow.shrink:.2f}", radius))
     header = ("run and state", "nearest", "farthest", "factor a step", "factor of clipping", "spectral radii by gate")
+    return table(header, rows, colour)
+
+
+def report(flows: list[Flow], source: str) -> str:
+    """The whole page."""
     steps = max(len(norms) for flow in flows for norms in flow.norms.values()) - 1
     parts = [
         "<h1>Gradients through time</h1>",
@@ -144,7 +150,7 @@ def report(flows: list[Flow], source: str) -> str:
         f"its gradient, the mean over {flows[0].windows} windows of {escaped(source)}. A straight falling line is a "
         "gradient that vanishes by the same factor at every step. Layers differ in their dashes: the lowest is drawn "
         "through. Clipping is that of the run's recipe, for the mean loss of these words.</p>",
-        table(header, rows, colour),
+        flow_table(flows),
     ]
     for part in PARTS:
         if any(name.endswith(f".{part}") for flow in flows for name in flow.norms):

@@ -7,8 +7,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from seqloom.batch import Backbone, Context, Output, Ragged, State
+from seqloom.blocks.cells import CellState, TorchCell
 from seqloom.blocks.grid import lengths, to_grid
-from seqloom.blocks.recurrent import CellState, TorchCell
 from seqloom.blocks.scores import SCORES
 from seqloom.config import Config
 

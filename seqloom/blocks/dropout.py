@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.batch import Ragged
+from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import LstmCell, RecurrentLayer
+from seqloom.blocks.recurrent import RecurrentLayer
 
 
 class LockedDropout(nn.Module):

@@ -117,7 +117,7 @@ def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:
     if layers in chosen:
         widths = [state.shape[1] for state in chosen[layers]]
         if len(set(widths)) > 1:
-            raise UsageError(f"--layers {layers}: the layers are {widths} wide and cannot be put together: name one")
+            raise UsageError(f"--layers {layers}: the layers are {widths} wide and cannot be combined: name one")
         stacked = torch.stack(chosen[layers], 1)
         return stacked if layers == "all" else stacked.mean(1) if layers == "mix" else stacked.sum(1)
     return states[int(layers)]

@@ -46,14 +46,8 @@ def baseline(
     groups: Sequence[str] = GROUPS,
     seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
-    """Scores by split, with the penalty that was chosen; and the answers."""
-    if task not in TASKS:
-        raise UsageError(f"--task {task}: hand-made features are there for {', '.join(TASKS)}")
-    wrong = [group for group in groups if group not in GROUPS]
-    if wrong or not groups:
-        raise UsageError(f"--features {','.join(wrong)}: choose among {', '.join(GROUPS)}")
-    if task != "tag" and tuple(groups) == ("probability",):
-        raise UsageError("--features probability: it is one of words, for the task tag")
+    """Scores by split, with the penalty that was chosen; and the predictions."""
+    check_features(task, groups)
     names = {"train": train, "valid": valid, "test": test}
     cls: Any = task_class(task)
     read = {name: list(cls.read([Path(file) for file in files])) for name, files in names.items() if files}
@@ -73,13 +67,12 @@ def baseline(
         model = regression(loss="log_loss", alpha=penalty, average=True, max_iter=30, random_state=seed).fit(
             rows["train"], labels
         )
-        answers = work.answers(read["valid"], model.predict(rows["valid"]))
-        scores = cls.scores(read["valid"], answers)
+        scores = cls.scores(read["valid"], work.predictions(read["valid"], model.predict(rows["valid"])))
         tried.append((scores[work.main_metric], penalty, model))
         say(f"penalty {penalty:g}: valid {work.main_metric} {scores[work.main_metric]:.4f}")
     _, penalty, model = max(tried, key=lambda each: each[0])
-    told = {name: work.answers(read[name], model.predict(rows[name])) for name in read if name != "train"}
-    scores = {f"{name}_scores": cls.scores(read[name], answers) for name, answers in told.items()}
+    predictions = {name: work.predictions(read[name], model.predict(rows[name])) for name in read if name != "train"}
+    scores = {f"{name}_scores": cls.scores(read[name], predicted) for name, predicted in predictions.items()}
     return {
         "task": task,
         "features": list(groups),
@@ -88,7 +81,18 @@ def baseline(
         "main_metric": work.main_metric,
         "headline": work.main_metric,  # its name before 0.2, kept for one version
         **scores,
-    }, told
+    }, predictions
+
+
+def check_features(task: str, groups: Sequence[str]) -> None:
+    """Raises where there are no such features, or none of the task."""
+    if task not in TASKS:
+        raise UsageError(f"--task {task}: hand-made features are there for {', '.join(TASKS)}")
+    wrong = [group for group in groups if group not in GROUPS]
+    if wrong or not groups:
+        raise UsageError(f"--features {','.join(wrong)}: choose among {', '.join(GROUPS)}")
+    if task != "tag" and tuple(groups) == ("probability",):
+        raise UsageError("--features probability: it is one of words, for the task tag")
 
 
 def machine() -> tuple[Any, Any]:
@@ -130,8 +134,8 @@ class Texts:
     def labels(self, example: Any) -> list[str]:
         return [str(example.label)]
 
-    def answers(self, examples: Sequence[Any], told: Sequence[str]) -> list[dict[str, Any]]:
-        return [{"label": str(label)} for label in told]
+    def predictions(self, examples: Sequence[Any], labels: Sequence[str]) -> list[dict[str, Any]]:
+        return [{"label": str(label)} for label in labels]
 
 
 class Words:
@@ -174,8 +178,8 @@ class Words:
     def labels(self, sentence: Sentence) -> list[str]:
         return list(sentence.tags)
 
-    def answers(self, examples: Sequence[Sentence], told: Sequence[str]) -> list[dict[str, Any]]:
-        rest = iter(np.asarray(told).tolist())
+    def predictions(self, examples: Sequence[Sentence], labels: Sequence[str]) -> list[dict[str, Any]]:
+        rest = iter(np.asarray(labels).tolist())
         found: list[dict[str, Any]] = []
         for each in examples:
             tags = [next(rest) for _ in each.words]

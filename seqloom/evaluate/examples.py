@@ -27,53 +27,70 @@ def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str,
     """Of each split, train first: examples, words, labels with their counts, and problems with the places of the first few;
     `refused`: why training would not take the files, or None. Nothing is changed, and a bad row does not end it."""
     found: dict[str, Any] = {}
-    known: dict[tuple[str, ...], str] = {}  # the texts of the training examples
-    learnt: set[str] = set()
+    train_texts: dict[tuple[str, ...], str] = {}  # of the training examples, and where each stands
+    train_labels: set[str] = set()
     scheme: str | None = None
     bad: BadRow | None = None
     read: dict[str, list[Any]] = {}
     for name, paths in files.items():
-        problems, examples = Problems(), []
-        for row in READERS[task](paths):
-            if isinstance(row, BadRow):
-                problems.add("cannot be read", f"{row.place}: {row.reason}")
-                bad = bad or row
-            elif isinstance(row, Sentence) and not row.words:
-                problems.add("no words: left out", row.place)
-            else:
-                examples.append(row)
-        if not examples:
-            why = next((places[0] for places in problems.places.values()), "the files are empty")
-            raise DataError(f"{', '.join(map(str, paths))}: no example: {why}")
-        read[name] = examples
-        seen: dict[tuple[str, ...], tuple[str, Any]] = {}
-        for example in examples:
-            texts, label = texts_of(example), label_of(example)
-            first, same = seen.setdefault(texts, (example.place, label))
-            if first != example.place:
-                again = "the same again" if same == label else "the same again, with another label"
-                problems.add(again, f"{example.place} as {first}")
-            elif texts in known:
-                problems.add("in the training files, too", f"{example.place} as {known[texts]}")
-        labels, own_scheme = counted(task, examples, problems, scheme)
-        for label in sorted(labels.keys() - learnt) if found and task in ("classify", "pair", "tag") else ():
+        problems = Problems()
+        read[name], first_bad = read_examples(task, paths, problems)
+        bad = bad or first_bad
+        texts = find_repeats(read[name], train_texts, problems)
+        labels, own_scheme = count_labels(task, read[name], problems, scheme)
+        for label in sorted(labels.keys() - train_labels) if found and task in ("classify", "pair", "tag") else ():
             problems.add("a label that the training files have not", label)
         if not found:
-            known, learnt = {texts: first for texts, (first, _) in seen.items()}, set(labels)
-            scheme = own_scheme
-        sizes = np.array([sum(len(text.split()) for text in texts_of(example)) for example in examples])
-        found[name] = {
-            "examples": len(examples),
-            "words": {
-                "total": int(sizes.sum()), "median": float(np.median(sizes)),
-                "mean": float(sizes.mean()), "longest": int(sizes.max()),
-            },
-            "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
-            **({"numbers": spread(examples)} if task == "regress" else {}),
-            **({"scheme": own_scheme} if task == "tag" else {}),
-            "problems": problems.as_json(),
-        }  # fmt: skip
+            train_texts, train_labels, scheme = texts, set(labels), own_scheme
+        found[name] = summarize_split(task, read[name], labels, own_scheme) | {"problems": problems.as_json()}
     return {"task": task, "refused": f"{bad.place}: {bad.reason}" if bad else refusal(task, read), "splits": found}
+
+
+def read_examples(task: str, paths: Sequence[Path], problems: Problems) -> tuple[list[Any], BadRow | None]:
+    """The examples that can be read, and the first row that cannot."""
+    examples, bad = [], None
+    for row in READERS[task](paths):
+        if isinstance(row, BadRow):
+            problems.add("cannot be read", f"{row.place}: {row.reason}")
+            bad = bad or row
+        elif isinstance(row, Sentence) and not row.words:
+            problems.add("no words: left out", row.place)
+        else:
+            examples.append(row)
+    if not examples:
+        why = next((places[0] for places in problems.places.values()), "the files are empty")
+        raise DataError(f"{', '.join(map(str, paths))}: no example: {why}")
+    return examples, bad
+
+
+def find_repeats(
+    examples: Sequence[Any], train_texts: Mapping[tuple[str, ...], str], problems: Problems
+) -> dict[tuple[str, ...], str]:
+    """The place where each text occurs first; later ones, and those of the training files, are problems."""
+    seen: dict[tuple[str, ...], tuple[str, Any]] = {}
+    for example in examples:
+        texts, label = texts_of(example), label_of(example)
+        first, same = seen.setdefault(texts, (example.place, label))
+        if first != example.place:
+            again = "the same again" if same == label else "the same again, with another label"
+            problems.add(again, f"{example.place} as {first}")
+        elif texts in train_texts:
+            problems.add("in the training files, too", f"{example.place} as {train_texts[texts]}")
+    return {texts: first for texts, (first, _) in seen.items()}
+
+
+def summarize_split(task: str, examples: Sequence[Any], labels: Counter[str], scheme: str | None) -> dict[str, Any]:
+    sizes = np.array([sum(len(text.split()) for text in texts_of(example)) for example in examples])
+    return {
+        "examples": len(examples),
+        "words": {
+            "total": int(sizes.sum()), "median": float(np.median(sizes)),
+            "mean": float(sizes.mean()), "longest": int(sizes.max()),
+        },
+        "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
+        **({"numbers": spread(examples)} if task == "regress" else {}),
+        **({"scheme": scheme} if task == "tag" else {}),
+    }  # fmt: skip
 
 
 def refusal(task: str, examples: Mapping[str, Sequence[Any]]) -> str | None:
@@ -100,7 +117,7 @@ def label_of(example: Example | Sentence | Question) -> Any:
     return sorted(example.answers) if isinstance(example, Question) else example.label
 
 
-def counted(
+def count_labels(
     task: str, examples: Sequence[Any], problems: Problems, learnt: str | None = None
 ) -> tuple[Counter[str], str | None]:
     """How often each label occurs: classes; numbers of right choices; kinds of entities, or plain tags; answered or not. Of

@@ -1,7 +1,7 @@
-"""What every single answer of a task is worth: beside what is right, how sure it was, and the figures that scores are made of.
+"""The predictions of a task, item by item: beside its gold label, with its probability, and the numbers that scores are made of.
 
-The scores are those of `metrics`, taken apart by item, so that an interval can be made by drawing items again. An item is an
-example: of tags a whole sentence, for its words are no independent ones.
+The scores are those of `metrics`, split by item, so that a confidence interval can be had by resampling items. An item is an
+example; for tags it is a whole sentence, because its words are not independent.
 """
 
 from collections import Counter
@@ -15,47 +15,47 @@ from seqloom.metrics.labels import correlation, matthews_correlation, ranks
 from seqloom.metrics.spans import exact_match, f1
 from seqloom.tasks.transfer import Transfer
 
-Answers = Sequence[dict[str, Any]]
+Predictions = Sequence[dict[str, Any]]
 
 
 class Item(NamedTuple):
     text: str
-    right: str
-    told: str
-    sure: float  # how likely it took what it told to be; of a number how far it is off
+    gold: str
+    predicted: str
+    confidence: float  # the probability of the prediction; for a number its error
     wrong: bool
 
 
 class Score(NamedTuple):
-    rows: np.ndarray  # (n, …), one an item
-    of: Callable[[np.ndarray], float] | None = None  # of such rows; None: their mean
-    baseline: float | None = None  # of who tells the most frequent always, and looks at nothing
+    rows: np.ndarray  # (n, …), one for each item
+    of: Callable[[np.ndarray], float] | None = None  # the score of such rows; None: their mean
+    baseline: float | None = None  # of always predicting the most frequent label
 
 
-class Judged(NamedTuple):
-    scores: dict[str, Score]  # by their names in `Transfer.scores`
+class ItemScores(NamedTuple):
+    scores: dict[str, Score]  # by the names that `Transfer.scores` gives them
     items: list[Item]
-    measure: str = "probability"  # what `sure` is
+    measure: str = "probability"  # what `confidence` is
 
 
-def judged(learner: Transfer, task: str, examples: Sequence[Any], answers: Answers) -> Judged:
-    """task: its name. One that is not known here is still scored, by its own scores over examples that are drawn again."""
+def score_items(learner: Transfer, task: str, examples: Sequence[Any], predictions: Predictions) -> ItemScores:
+    """Scores the predictions of a task, item by item. A task without a function here is scored by its own."""
     if task in FORMS:
-        return FORMS[task](examples, answers)
+        return FORMS[task](examples, predictions)
     every = np.arange(len(examples))
 
     def score(index: np.ndarray) -> float:
-        return learner.scores([examples[i] for i in index], [answers[i] for i in index])[learner.main_metric]
+        return learner.scores([examples[i] for i in index], [predictions[i] for i in index])[learner.main_metric]
 
-    return Judged({learner.main_metric: Score(every, score)}, [])
+    return ItemScores({learner.main_metric: Score(every, score)}, [])
 
 
 # ---- classes
 
 
-def classes(examples: Sequence[Any], answers: Answers) -> Judged:
-    gold, told = [str(each.label) for each in examples], [each["label"] for each in answers]
-    names, codes = np.unique([*gold, *told], return_inverse=True)
+def classes(examples: Sequence[Any], predictions: Predictions) -> ItemScores:
+    gold, predicted = [str(each.label) for each in examples], [each["label"] for each in predictions]
+    names, codes = np.unique([*gold, *predicted], return_inverse=True)
     rows = codes.reshape(2, -1).T
     constant = np.stack((rows[:, 0], np.full(len(rows), np.bincount(rows[:, 0]).argmax())), 1)
 
@@ -71,14 +71,14 @@ def classes(examples: Sequence[Any], answers: Answers) -> Judged:
         "mcc": Score(rows, matthews, 0.0),
     }
     items = [
-        Item(" ⏎ ".join(each.texts), right, found, answer["probabilities"][found], right != found)
-        for each, right, found, answer in zip(examples, gold, told, answers, strict=True)
+        Item(" ⏎ ".join(each.texts), right, found, prediction["probabilities"][found], right != found)
+        for each, right, found, prediction in zip(examples, gold, predicted, predictions, strict=True)
     ]
-    return Judged(scores, items)
+    return ItemScores(scores, items)
 
 
 def macro_f1(rows: np.ndarray, count: int) -> float:
-    """rows: (n, 2) numbers of classes, the right one and the one that was told. Over the classes that occur."""
+    """rows: (n, 2) numbers of classes, gold and predicted. The mean is over the classes that occur."""
     true, found = (np.bincount(column, minlength=count) for column in rows.T)
     right = np.bincount(rows[rows[:, 0] == rows[:, 1], 0], minlength=count)
     occurs = true + found > 0
@@ -90,21 +90,23 @@ def mcc(rows: np.ndarray, count: int) -> float:
     return matthews_correlation(gold, predicted, int((rows[:, 0] == rows[:, 1]).sum()))
 
 
-def choices(examples: Sequence[Any], answers: Answers) -> Judged:
-    gold, told = np.array([each.label for each in examples]), np.array([each["label"] for each in answers])
+def choices(examples: Sequence[Any], predictions: Predictions) -> ItemScores:
+    gold, predicted = np.array([each.label for each in examples]), np.array([each["label"] for each in predictions])
     items = [
-        Item(e.texts[0], e.texts[1 + a], e.texts[1 + b], answer["probabilities"][b], a != b)
-        for e, a, b, answer in zip(examples, gold.tolist(), told.tolist(), answers, strict=True)
+        Item(e.texts[0], e.texts[1 + a], e.texts[1 + b], prediction["probabilities"][b], a != b)
+        for e, a, b, prediction in zip(examples, gold.tolist(), predicted.tolist(), predictions, strict=True)
     ]
     baseline = float(np.bincount(gold).max() / len(gold))
-    return Judged({"accuracy": Score((gold == told).astype(float), None, baseline)}, items)
+    return ItemScores({"accuracy": Score((gold == predicted).astype(float), None, baseline)}, items)
 
 
-# ---- numbers, stretches of text, tags
+# ---- numbers, spans, tags
 
 
-def numbers(examples: Sequence[Any], answers: Answers) -> Judged:
-    rows = np.array([(each.label, answer["label"]) for each, answer in zip(examples, answers, strict=True)], float)
+def numbers(examples: Sequence[Any], predictions: Predictions) -> ItemScores:
+    rows = np.array(
+        [(each.label, prediction["label"]) for each, prediction in zip(examples, predictions, strict=True)], float
+    )
 
     def pearson(some: np.ndarray) -> float:
         return correlation(some[:, 0], some[:, 1])
@@ -116,59 +118,61 @@ def numbers(examples: Sequence[Any], answers: Answers) -> Judged:
         Item(" ⏎ ".join(each.texts), f"{a:.4g}", f"{b:.4g}", abs(a - b), a != b)
         for each, (a, b) in zip(examples, rows.tolist(), strict=True)
     ]
-    return Judged({"pearson": Score(rows, pearson, 0.0), "spearman": Score(rows, spearman, 0.0)}, items, "error")
+    return ItemScores({"pearson": Score(rows, pearson, 0.0), "spearman": Score(rows, spearman, 0.0)}, items, "error")
 
 
-def spans(examples: Sequence[Any], answers: Answers) -> Judged:
-    """The baseline answers nothing."""
+def spans(examples: Sequence[Any], predictions: Predictions) -> ItemScores:
+    """The baseline predicts that there is no answer."""
     gold = [[text for text, _ in each.answers] for each in examples]
-    told = [answer["answer"] for answer in answers]
+    predicted = [prediction["answer"] for prediction in predictions]
     scores = {
         name: Score(
-            np.array([measure(found, right) for found, right in zip(told, gold, strict=True)]),
+            np.array([measure(found, right) for found, right in zip(predicted, gold, strict=True)]),
             None,
             float(np.mean([measure("", right) for right in gold])),
         )
         for name, measure in (("exact_match", exact_match), ("f1", f1))
     }
     items = []
-    for asked, right, answer, hit in zip(examples, gold, answers, scores["exact_match"].rows, strict=True):
-        sure = answer["n_best"][0]["probability"] if answer["answer"] else answer["no_answer"]
+    for asked, right, prediction, hit in zip(examples, gold, predictions, scores["exact_match"].rows, strict=True):
+        confidence = prediction["n_best"][0]["probability"] if prediction["answer"] else prediction["no_answer"]
         shown = " / ".join(dict.fromkeys(right)) or "(no answer)"
         items.append(
-            Item(f"{asked.question} ⏎ {asked.context}", shown, answer["answer"] or "(no answer)", sure, not hit)
+            Item(
+                f"{asked.question} ⏎ {asked.context}", shown, prediction["answer"] or "(no answer)", confidence, not hit
+            )
         )
-    return Judged(scores, items)
+    return ItemScores(scores, items)
 
 
-def tags(examples: Sequence[Any], answers: Answers) -> Judged:
+def tags(examples: Sequence[Any], predictions: Predictions) -> ItemScores:
     """The baseline gives every word the most frequent tag; of entities it finds none."""
-    gold, told = [each.tags for each in examples], [each["tags"] for each in answers]
+    gold, predicted = [each.tags for each in examples], [each["tags"] for each in predictions]
     common = Counter(tag for each in gold for tag in each).most_common(1)[0][0]
-    pairs = [list(zip(a, b, strict=True)) for a, b in zip(gold, told, strict=True)]
+    pairs = [list(zip(a, b, strict=True)) for a, b in zip(gold, predicted, strict=True)]
     same = np.array([(sum(a == b for a, b in each), len(each)) for each in pairs], float)
     always = sum(tag == common for each in gold for tag in each) / same[:, 1].sum()
     scores = {"accuracy": Score(same, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), always)}
-    if answers and "entities" in answers[0]:
-        sets = [(set(entities(a)), set(entities(b))) for a, b in zip(gold, told, strict=True)]
+    if predictions and "entities" in predictions[0]:
+        sets = [(set(entities(a)), set(entities(b))) for a, b in zip(gold, predicted, strict=True)]
         counts = np.array([(len(a & b), len(a) + len(b)) for a, b in sets], float)
         scores = {"f1": Score(counts, entity_f1, 0.0)} | scores
     items = []
-    for each, pair, answer in zip(examples, pairs, answers, strict=True):
+    for each, pair, prediction in zip(examples, pairs, predictions, strict=True):
         off = [i for i, (a, b) in enumerate(pair) if a != b]
         right, found = (", ".join(f"{each.words[i]}/{pair[i][side]}" for i in off) for side in (0, 1))
         items.append(
-            Item(each.text, right, found, max((answer["probabilities"][i] for i in off), default=0), bool(off))
+            Item(each.text, right, found, max((prediction["probabilities"][i] for i in off), default=0), bool(off))
         )
-    return Judged(scores, items)
+    return ItemScores(scores, items)
 
 
 def entity_f1(rows: np.ndarray) -> float:
-    """rows: (n, 2) entities that are right, and those that are true and those found together."""
+    """rows: (n, 2) numbers of entities: those that are right, and the gold ones plus the predicted ones."""
     right, both = rows.sum(0)
     return float(2 * right / both) if both else 0.0
 
 
-FORMS: dict[str, Callable[[Sequence[Any], Answers], Judged]] = {
+FORMS: dict[str, Callable[[Sequence[Any], Predictions], ItemScores]] = {
     "classify": classes, "pair": classes, "choose": choices, "regress": numbers, "span": spans, "tag": tags,
 }  # fmt: skip

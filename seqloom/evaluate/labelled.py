@@ -1,4 +1,4 @@
-"""What a task tells about texts, and how well: loss, answers and scores over any number of them."""
+"""Predictions of a task for labelled texts, with their loss and scores."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,10 +24,10 @@ def predict_examples(
     title: str = "predict",
     batch_tokens: int = 16384,
 ) -> tuple[list[dict[str, Any]], float]:
-    """An answer for each example in its place, and the mean loss (NaN where no label is known)."""
-    answers: list[dict[str, Any]] = [{}] * len(asked)
+    """The prediction for each example, in their order, and the mean loss (NaN where no label is known)."""
+    predictions: list[dict[str, Any]] = [{}] * len(asked)
     sizes = np.array([sum(len(row.ids) for row in rows) for rows in examples.rows])
-    order = np.argsort(sizes, kind="stable")  # lengths that are alike together
+    order = np.argsort(sizes, kind="stable")  # similar lengths together
     total = count = 0.0
     with Progress(title, total=len(order), unit="examples") as bar:
         for part in portions([sizes[order]], [batch_tokens]) if len(order) else ():
@@ -39,10 +39,10 @@ def predict_examples(
             loss = learner.loss(logits, example)
             total, count = total + float(loss.total), count + float(loss.count)
             found = learner.predictions(logits, example, [asked[i] for i in index], rows)
-            for i, answer in zip(index, found, strict=True):
-                answers[i] = answer
+            for i, prediction in zip(index, found, strict=True):
+                predictions[i] = prediction
             bar.advance(len(index))
-    return answers, total / count if count else float("nan")
+    return predictions, total / count if count else float("nan")
 
 
 def evaluate_examples(
@@ -53,7 +53,7 @@ def evaluate_examples(
     stop: Stop = never,
     title: str = "validate",
 ) -> dict[str, Any]:
-    """Loss and scores; `score` is the one that its task is known by."""
-    answers, loss = predict_examples(learner, examples, asked, device, stop, title)
-    scores = learner.scores(asked, answers)
+    """Loss and scores; `score` is the task's main metric."""
+    predictions, loss = predict_examples(learner, examples, asked, device, stop, title)
+    scores = learner.scores(asked, predictions)
     return {"loss": loss, "score": scores[learner.main_metric], **scores}

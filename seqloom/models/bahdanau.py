@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from seqloom.batch import Context, Lineage, Ragged
 from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
+from seqloom.blocks.cells import CELLS, CellState
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
-from seqloom.blocks.recurrent import CELLS, Bidirectional, CellState, scan
+from seqloom.blocks.recurrent import Bidirectional, scan
 from seqloom.blocks.stack import Stack
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 

@@ -12,10 +12,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from seqloom.batch import Lineage, Vocabulary
+from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import LstmCell, init_lstm
+from seqloom.blocks.recurrent import init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 from seqloom.models.shared_recipes import recurrent_recipe

@@ -15,8 +15,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import HeadStyle, Lineage, Ragged, Vocabulary
+from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
-from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
+from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
 

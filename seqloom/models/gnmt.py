@@ -16,11 +16,12 @@ from torch import Tensor, nn
 
 from seqloom.batch import Context, Lineage, Ragged, State
 from seqloom.blocks.alignment import AlignedCell, AlignedConfig, AlignedDecoder, Alignment, Memory
+from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.connections import Residual
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.layers import Mixed
-from seqloom.blocks.recurrent import Bidirectional, LstmCell, RecurrentLayer, scan
+from seqloom.blocks.recurrent import Bidirectional, RecurrentLayer, scan
 from seqloom.blocks.stack import Stack
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 

@@ -4,7 +4,7 @@ Departures from the paper: attention dropout defaults to 0 (a non-zero value lea
 transfer inputs (start, delimiter, extract) belong to the tasks.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -13,7 +13,7 @@ from seqloom.batch import Lineage
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
-from seqloom.blocks.layers import PostNormLayer
+from seqloom.blocks.layers import PostNormLayer, ResidualLayer
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
@@ -24,6 +24,8 @@ class Gpt(StackedBackbone):
     """Learned positions, post-norm layers, GELU, tied output embedding."""
 
     lineage = Lineage("Radford et al., Improving language understanding by generative pre-training", 2018)
+    layer: ClassVar[type[ResidualLayer]] = PostNormLayer
+    has_final_norm: ClassVar[bool] = False
 
     class Config(BaseConfig):
         vocab_size: int = Field(40478, gt=0)
@@ -51,7 +53,7 @@ class Gpt(StackedBackbone):
 
     def __init__(self, config: Config):
         layers = [
-            PostNormLayer(
+            self.layer(
                 mixer=SelfAttention(
                     config.dim,
                     config.num_heads,
@@ -68,7 +70,8 @@ class Gpt(StackedBackbone):
         ]
         positions = LearnedPositions(config.max_len, config.dim)
         embedding = TokenEmbedding(config.vocab_size, config.dim, config.dropout, positions)
-        super().__init__(embedding, Stack(layers), config.dim)
+        final_norm = nn.LayerNorm(config.dim) if self.has_final_norm else None
+        super().__init__(embedding, Stack(layers, top=final_norm), config.dim)
         self.max_len = config.max_len
 
     def init_weights(self) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 from pydantic import Field
 
 from seqloom.batch import Lineage
+from seqloom.blocks.cells import GruCell
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import GruCell, init_recurrent
+from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 from seqloom.models.shared_recipes import recurrent_recipe

@@ -13,9 +13,10 @@ from pydantic import Field
 from torch import nn
 
 from seqloom.batch import Lineage
+from seqloom.blocks.cells import ElmanCell
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.recurrent import ElmanCell, init_recurrent
+from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 from seqloom.models.shared_recipes import recurrent_recipe

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from seqloom.batch import Context, Lineage, Ragged, State
 from seqloom.blocks.alignment import AlignedConfig, AlignedDecoder, Alignment, Memory, ScoreName
+from seqloom.blocks.cells import CellState, LstmCell
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.grid import from_grid, to_grid
-from seqloom.blocks.recurrent import CellState, LstmCell, scan
+from seqloom.blocks.recurrent import scan
 from seqloom.blocks.stack import Stack
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 

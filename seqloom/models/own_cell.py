@@ -1,6 +1,6 @@
 """A recurrent language model around a cell of the user's own, from a --plugin file.
 
-A cell is a torch.nn.Module made by `Class(input_dim, dim, **options)` with the four parts of `blocks.recurrent.Cell`:
+A cell is a torch.nn.Module made by `Class(input_dim, dim, **options)` with the four parts of `blocks.cells.Cell`:
 `gates`, `inputs`, `step` and `start`; `init_weights` where it wants other first values than torch's.
 """
 
@@ -55,24 +55,39 @@ class OwnCell(StackedBackbone):
         init_recurrent(self)
 
 
-@torch.no_grad()
-def check(cell: Any, input_dim: int, dim: int, plugin: Plugin, n: int = 3) -> None:
-    """Takes one step with n sequences and looks at every shape, so that a mistake is named where it was made."""
+def check(cell: Any, input_dim: int, dim: int, plugin: Plugin) -> None:
+    """Takes one step with the cell and looks at every shape, so that a mistake is named where it was made."""
+    check_parts(cell, plugin)
+    check_shapes(cell, input_dim, dim, plugin)
+
+
+def mistake(cell: Any, part: str, message: str, plugin: Plugin) -> UsageError:
     kind: Any = type(cell)
+    return UsageError(plugin.at(getattr(kind, part, kind.__init__), f"{kind.__name__}.{part} {message}"))
 
-    def wrong(part: str, message: str) -> UsageError:
-        return UsageError(plugin.at(getattr(kind, part, kind.__init__), f"{kind.__name__}.{part} {message}"))
 
-    if not issubclass(kind, nn.Module):
-        raise wrong("__init__", "must make a torch.nn.Module")
+def check_parts(cell: Any, plugin: Plugin) -> None:
+    """The cell is a module with the four parts of a cell."""
+    if not isinstance(cell, nn.Module):
+        raise mistake(cell, "__init__", "must make a torch.nn.Module", plugin)
     names = getattr(cell, "gates", None)
     if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
-        raise wrong("gates", f'must be a tuple with the names of what step returns second, as ("h",), not {names!r}')
+        wanted = 'must be a tuple with the names of what step returns second, as ("h",)'
+        raise mistake(cell, "gates", f"{wanted}, not {names!r}", plugin)
     for part in ("inputs", "step", "start"):
         if not callable(getattr(cell, part, None)):
-            raise wrong(part, "is missing")
+            raise mistake(cell, part, "is missing", plugin)
+
+
+@torch.no_grad()
+def check_shapes(cell: Any, input_dim: int, dim: int, plugin: Plugin, n: int = 3) -> None:
+    """Takes one step with n sequences."""
+
+    def wrong(part: str, message: str) -> UsageError:
+        return mistake(cell, part, message, plugin)
+
     like = next(cell.parameters(), torch.zeros(()))
-    with plugin.explain_errors(kind.step), torch.random.fork_rng(devices=[]):
+    with plugin.explain_errors(type(cell).step), torch.random.fork_rng(devices=[]):
         state = cell.start(n)
         if not is_state(state, n):
             raise wrong("start", f"must return a tuple of tensors ({n}, …) for {n} sequences, not {shapes(state)}")
@@ -87,6 +102,7 @@ def check(cell: Any, input_dim: int, dim: int, plugin: Plugin, n: int = 3) -> No
         after, gates = result
         if not is_state(after, n) or [s.shape for s in after] != [s.shape for s in state]:
             raise wrong("step", f"returned the state {shapes(after)}, given was {shapes(state)}: they must be alike")
+        names = cell.gates
         if not is_state(gates, n) or len(gates) != len(names) or len({gate.shape for gate in gates}) != 1:
             raise wrong("step", f"returned the gates {shapes(gates)} for the names {names}: one tensor each, all alike")
 

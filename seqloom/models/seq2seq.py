@@ -17,10 +17,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Edit, Lineage, Output, Ragged, State
+from seqloom.blocks.cells import CELLS
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
-from seqloom.blocks.recurrent import CELLS, RecurrentLayer, RecurrentStack
+from seqloom.blocks.recurrent import RecurrentLayer, RecurrentStack
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 from seqloom.models.shared_recipes import recurrent_pairs_recipe

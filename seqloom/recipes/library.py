@@ -43,7 +43,7 @@ def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
 
 
 def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
-    """A task that tells something about texts. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
+    """A recipe for a task on texts. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
     it is; "gradual", from the top layer down at rates that fall with depth (ULMFiT, Howard & Ruder, 2018).
 
     Narrow models want higher rates: 5e-5, which BERT's authors recommend, at 768 numbers."""

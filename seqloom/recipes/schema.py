@@ -221,64 +221,79 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     """A recipe from plain values, or one line with everything that is wrong with them."""
     values = with_lists(values)
     found = problems(Recipe, values)
-    sections: tuple[tuple[str, dict[str, str], Any], ...] = (
-        ("model", MODELS | OWN, model_class),
-        ("objective", OBJECTIVES, objective_class),
-        ("task", TASKS, task_class),
-    )
-    for section, known, find in sections:
-        part = values.get(section)
-        several = values.get(f"{section}s")
-        if isinstance(several, list | tuple):
-            if len(several) > 1:
-                found.append(f"'{section}s' has {len(several)} entries: a run learns one {section} in this version")
-            part = next(iter(several), None)
-        if not isinstance(part, dict):
-            continue
-        name = part.get("name")
-        if name is None:
-            found.append(f"'{section}.name' is missing (known: {', '.join(known)})")
-        elif not isinstance(name, str) or name not in known:
-            found.append(unknown_name(section, f"{section}.name = {name}", str(name), list(known)))
-        else:
-            cls: Any = find(name)
-            own = without_name(part)
-            if "vocab_size" in cls.Config.model_fields:
-                own.setdefault("vocab_size", 1)
-            found += problems(cls.Config, own, section)
-            found += [
-                f"'{section}.{key}' is more than {LARGEST:,}, the largest size there is"
-                for key, value in own.items()
-                if isinstance(value, int) and value > LARGEST
-            ]
+    found += section_problems(values, "model", MODELS | OWN, model_class)
+    found += section_problems(values, "objective", OBJECTIVES, objective_class)
+    found += section_problems(values, "task", TASKS, task_class)
     if not found:
         recipe = Recipe.model_validate(values)
-        if recipe.batches.kind == "streams" and not model_class(recipe.model["name"]).carries:
-            found.append(
-                f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
-                f'{recipe.model["name"]} has none: use "packed"'
-            )
-        if recipe.batches.kind == "packed" and recipe.batches.vary:
-            found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
-        if recipe.batches.kind not in ("streams", "packed") and recipe.batches.reset:
-            found.append("'batches.reset' = true is for batches.kind = \"streams\": leave it out")
-        if recipe.batches.kind in ("streams", "pairs") and recipe.batches.smoothing != 1:
-            found.append(f"'batches.smoothing' is not for batches.kind = \"{recipe.batches.kind}\": leave it out")
-        found += misfits(recipe)
-        endless = recipe.budget.model_dump(exclude_none=True).keys() & {"minutes", "steps", "flops"}
-        if recipe.count_based and endless:
-            found.append(
-                f"'budget.{min(endless)}': counting has no steps and takes no operations: give tokens, words or epochs"
-            )
-        limit = getattr(recipe.model_config_of(1), "max_len", None)
-        if limit is not None and recipe.batches.length > limit:
-            found.append(
-                f"'batches.length' = {recipe.batches.length} is longer than the context of the model, "
-                f"'model.max_len' = {limit}: lower the one or raise the other"
-            )
+        found = [*batch_problems(recipe), *misfits(recipe), *limit_problems(recipe)]
     if found:
         raise UsageError(f"{source}: " + "; ".join(found))
     return recipe
+
+
+def section_problems(values: dict[str, Any], section: str, known: dict[str, str], find: Any) -> list[str]:
+    """What is wrong with the section of the model, the objective or the task. known: the names it may have."""
+    found: list[str] = []
+    part = values.get(section)
+    several = values.get(f"{section}s")
+    if isinstance(several, list | tuple):
+        if len(several) > 1:
+            found.append(f"'{section}s' has {len(several)} entries: a run learns one {section} in this version")
+        part = next(iter(several), None)
+    if not isinstance(part, dict):
+        return found
+    name = part.get("name")
+    if name is None:
+        return [*found, f"'{section}.name' is missing (known: {', '.join(known)})"]
+    if not isinstance(name, str) or name not in known:
+        return [*found, unknown_name(section, f"{section}.name = {name}", str(name), list(known))]
+    cls: Any = find(name)
+    own = without_name(part)
+    if "vocab_size" in cls.Config.model_fields:
+        own.setdefault("vocab_size", 1)
+    found += problems(cls.Config, own, section)
+    found += [
+        f"'{section}.{key}' is more than {LARGEST:,}, the largest size there is"
+        for key, value in own.items()
+        if isinstance(value, int) and value > LARGEST
+    ]
+    return found
+
+
+def batch_problems(recipe: Recipe) -> list[str]:
+    """Settings of the batches that do not go with their kind."""
+    batches = recipe.batches
+    found = []
+    if batches.kind == "streams" and not model_class(recipe.model["name"]).carries:
+        found.append(
+            f"'batches.kind' = \"streams\" is for recurrent models, which carry a state from batch to batch; "
+            f'{recipe.model["name"]} has none: use "packed"'
+        )
+    if batches.kind == "packed" and batches.vary:
+        found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
+    if batches.kind not in ("streams", "packed") and batches.reset:
+        found.append("'batches.reset' = true is for batches.kind = \"streams\": leave it out")
+    if batches.kind in ("streams", "pairs") and batches.smoothing != 1:
+        found.append(f"'batches.smoothing' is not for batches.kind = \"{batches.kind}\": leave it out")
+    return found
+
+
+def limit_problems(recipe: Recipe) -> list[str]:
+    """A budget that counting cannot end by, and batches longer than the model's context."""
+    found = []
+    endless = recipe.budget.model_dump(exclude_none=True).keys() & {"minutes", "steps", "flops"}
+    if recipe.count_based and endless:
+        found.append(
+            f"'budget.{min(endless)}': counting has no steps and takes no operations: give tokens, words or epochs"
+        )
+    limit = getattr(recipe.model_config_of(1), "max_len", None)
+    if limit is not None and recipe.batches.length > limit:
+        found.append(
+            f"'batches.length' = {recipe.batches.length} is longer than the context of the model, "
+            f"'model.max_len' = {limit}: lower the one or raise the other"
+        )
+    return found
 
 
 def misfits(recipe: Recipe) -> list[str]:
@@ -307,11 +322,11 @@ def misfits(recipe: Recipe) -> list[str]:
     labelled = recipe.batches.kind == "labelled"
     if recipe.train.watch in ("auto", "score") and not labelled:
         found.append(
-            f"'train.watch' = \"{recipe.train.watch}\" is for tasks that tell something about texts, not for {recipe.learns}: "
+            f"'train.watch' = \"{recipe.train.watch}\" is for tasks that predict labels, not for {recipe.learns}: "
             'use "loss"'
         )
     if not recipe.train.eval_every and not labelled:
-        found.append("'train.eval_every' = 0 is for tasks that tell something about texts: give a number of steps")
+        found.append("'train.eval_every' = 0 is for tasks that predict labels: give a number of steps")
     return found
 
 

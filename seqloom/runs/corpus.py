@@ -1,5 +1,5 @@
-"""What objectives are learnt from: prepared folders, one or a language each, cut into batches, and what is measured on the
-text that they hold out."""
+"""The text of pre-training: one prepared folder, or one for each language, cut into batches; and the evaluation on its
+held-out part."""
 
 import hashlib
 import os
@@ -30,9 +30,9 @@ from seqloom.weights import shapes_only
 
 
 class Corpus:
-    """Folders of one tokenizer by the names of their languages, in the order of these; or one alone, which has no name."""
+    """Prepared folders with one tokenizer, by the names of their languages and in that order; a single one has no name."""
 
-    scored: tuple[str, ...] = ()  # it has no scores but the loss
+    scored: tuple[str, ...] = ()  # there are no scores but the loss
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Corpus:
         plugin: Plugin | None = None,
         resumed: Path | None = None,
     ):
-        """resumed: the folder of a run that is to go on."""
+        """resumed: the folder of a run that is to be resumed."""
         self.recipe, self.stores = recipe, stores
         self.train: list[Split] = [store.split("train") for store in stores.values()]
         for store, train in zip(stores.values(), self.train, strict=True):
@@ -49,7 +49,7 @@ class Corpus:
                 raise DataError(f"{store.folder}: its training split is empty: prepare it from more text")
         sizes = [train.num_tokens for train in self.train]
         self.shares, self.passes = (find(sizes, recipe.batches.smoothing) for find in (shares, passes))
-        # of an epoch, as a budget counts them: passages have special tokens in the place of the one that ends a document
+        # of an epoch, as a budget counts them: passages have special tokens in place of the one that ends a document
         ends = 1 if recipe.batches.kind == "passages" else 0
         self.num_tokens = round(
             sum(
@@ -58,8 +58,8 @@ class Corpus:
             )
         )
         self.names = list(stores) if len(stores) > 1 else []
-        self.told = bool(self.names) and count_languages(recipe) > 0
-        self.first = next(iter(stores.values()))  # speaks for what all have in common
+        self.marks_languages = bool(self.names) and count_languages(recipe) > 0
+        self.first = next(iter(stores.values()))  # for what all have in common
         if any(store.backward != self.first.backward for store in stores.values()):
             raise DataError(
                 "--data: some of the folders were prepared with --backward, others not: one model reads one way"
@@ -103,13 +103,13 @@ class Corpus:
         return cls(recipe, stores, plugin, resumed)
 
     def check_outside(self, folder: Path) -> None:
-        """Refuses to write a run into a folder that holds the data."""
+        """Raises UsageError where a run would be written into a folder that holds the data."""
         for store in self.stores.values():
             if folder.resolve() in (store.folder.resolve(), *store.folder.resolve().parents):
                 raise UsageError(f"--out {folder} holds the data itself: choose another folder for the run")
 
     def check(self) -> None:
-        """Refuses languages that cannot be one run's."""
+        """Raises where the folders cannot be used together in one run."""
         recipe, first = self.recipe, self.first
         if recipe.count_based:
             raise UsageError(
@@ -132,9 +132,9 @@ class Corpus:
                     f"{first.folder} and {other.folder}: only one has the spelling of its unknown words: prepare all of them "
                     f"with --keep-spelling, or none"
                 )
-        if self.told and len(self.names) > count_languages(recipe):
+        if self.marks_languages and len(self.names) > count_languages(recipe):
             raise UsageError(
-                f"{len(self.names)} languages are more than the {count_languages(recipe)} that the model tells apart: "
+                f"{len(self.names)} languages are more than the {count_languages(recipe)} that the model has embeddings for: "
                 f"--set model.num_segments={len(self.names)}"
             )
 
@@ -148,7 +148,7 @@ class Corpus:
 
     @property
     def words(self) -> float:
-        """Of an epoch, as it is read."""
+        """The words that an epoch reads."""
         return sum(often * train.words for often, train in zip(self.passes.tolist(), self.train, strict=True))
 
     @property
@@ -159,8 +159,8 @@ class Corpus:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def count_as(self, path: Path) -> None:
-        """Counts as a run did when it was begun, by its config.json: older ones took the ends of documents for tokens that every
-        objective reads."""
+        """Counts tokens as the run did when it started, by its config.json: older ones counted the ends of documents for every
+        objective."""
         try:
             before = read_config(path)["data"]
             self.num_tokens = before.get("epoch_tokens", sum(train.num_tokens for train in self.train))
@@ -176,7 +176,7 @@ class Corpus:
         return bool(self.held_out)
 
     def batches(self, epochs: float, shapes: str = "free") -> Batches:
-        """epochs: how many the run will have."""
+        """The training batches. epochs: how many the run will have."""
         recipe, found = self.recipe, []
         for number, (store, train) in enumerate(zip(self.stores.values(), self.train, strict=True)):
             if recipe.batches.kind != "passages":
@@ -187,12 +187,12 @@ class Corpus:
                 cut: Any = recipe.batches.build_passages(train, self.tokenizer, form, epochs * often)
             except DataError as error:
                 raise DataError(f"{store.folder}: {error}") from error
-            found.append(WithLanguage(cut, number) if self.told else cut)
+            found.append(WithLanguage(cut, number) if self.marks_languages else cut)
         return Mixed(found, self.passes) if self.names else found[0]
 
     @cached_property
     def held_out(self) -> dict[str, Split]:
-        """The valid splits that there are, by language."""
+        """The valid splits that are not empty, by language."""
         splits = {name: store.split("valid") for name, store in self.stores.items() if "valid" in store.splits}
         found = {name: split for name, split in splits.items() if split.num_documents}
         without = [name for name in self.names if name not in found]
@@ -202,17 +202,17 @@ class Corpus:
 
     @cached_property
     def prepared(self) -> dict[str, Any]:
-        """By language, what all measurements of its held-out text share; filled with the first."""
+        """By language, what all evaluations on its held-out text share; filled by the first one."""
         return {}
 
     def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        """What the held-out text tells; of several languages each one's loss, and their mean."""
+        """Evaluates on the held-out text; for several languages the loss of each, and their mean."""
         evaluator, valid = evaluator_of(learner, device), self.recipe.valid
         limit = max(valid.limit // len(self.held_out), 1) if valid.limit else None
         found: dict[str, dict[str, Any]] = {}
         for name, split in self.held_out.items():
             if name not in self.prepared:
-                language = self.names.index(name) if self.told else None
+                language = self.names.index(name) if self.marks_languages else None
                 self.prepared[name] = evaluator.prepare(held_out_text(self.recipe, split, self.tokenizer, language))
             found[name] = evaluator.measure(self.prepared[name], limit, stop, f"validate {name}".rstrip())
         if not self.names:
@@ -224,12 +224,12 @@ class Corpus:
         raise NotImplementedError  # nothing is `scored`
 
     def source(self) -> dict[str, Any]:
-        """What config.json says of it."""
+        """The entry of config.json about the data."""
         folders = [str(store.folder) for store in self.stores.values()]
-        told = {"folder": ", ".join(folders), "fingerprint": self.fingerprint, "spelling": self.first.has_spelling}
-        told |= {"epoch_tokens": self.num_tokens}
-        told |= {"backward": True} if self.first.backward else {}
-        return told | ({"languages": self.names} if self.names else {})
+        found = {"folder": ", ".join(folders), "fingerprint": self.fingerprint, "spelling": self.first.has_spelling}
+        found |= {"epoch_tokens": self.num_tokens}
+        found |= {"backward": True} if self.first.backward else {}
+        return found | ({"languages": self.names} if self.names else {})
 
     @property
     def summary(self) -> str:
@@ -237,43 +237,43 @@ class Corpus:
         return f"{self.num_tokens:,} training tokens" + (f" ({', '.join(parts)})" if parts else "")
 
     def describe(self) -> dict[str, Any]:
-        """As the manifest of one folder has it; of several the sums, and what each language has and is read."""
-        told = self.first.manifest.model_dump() | {"epoch": {"words": self.words, "tokens": self.num_tokens}}
+        """The manifest of a single folder; for several the sums, and the tokens, share and passes of each language."""
+        found = self.first.manifest.model_dump() | {"epoch": {"words": self.words, "tokens": self.num_tokens}}
         if not self.names:
-            return told
+            return found
         manifests = {name: store.manifest.model_dump() for name, store in self.stores.items()}
         kinds = ("documents", "words", "tokens", "bytes")
         there = {split: [m["splits"][split] for m in manifests.values() if split in m["splits"]] for split in SPLITS}
-        told["splits"] = {
+        found["splits"] = {
             split: {kind: sum(part[kind] for part in parts) for kind in kinds}
             for split, parts in there.items()
             if parts
         }
-        told["sources"] = [source for manifest in manifests.values() for source in manifest["sources"]]
-        told["fingerprint"] = self.fingerprint
-        told["languages"] = [
+        found["sources"] = [source for manifest in manifests.values() for source in manifest["sources"]]
+        found["fingerprint"] = self.fingerprint
+        found["languages"] = [
             {"name": name, "tokens": train.num_tokens, "share": share, "passes": often}
             for name, train, share, often in zip(
                 self.names, self.train, self.shares.tolist(), self.passes.tolist(), strict=True
             )
         ]
-        return told
+        return found
 
 
 def language_name(folder: Path) -> str:
-    """As it is called where it was named; a link has a name of its own."""
+    """The last part of the path as it was given: links are not followed."""
     return Path(os.path.abspath(folder)).name
 
 
 def count_languages(recipe: Recipe) -> int:
-    """How many languages a model can be told; 0: it is told none."""
+    """How many language embeddings a model has; 0: none."""
     return (
         recipe.model_config_of(1).num_segments if model_class(recipe.model["name"]).segment_kind == "languages" else 0
     )
 
 
 def held_out_text(recipe: Recipe, split: Split, tokenizer: Tokenizer, language: int | None) -> HeldOutText:
-    """A split as a recipe reads it. language: its number, for a model that is told it."""
+    """A split as a recipe reads it. language: its number, for a model with language embeddings."""
     batches = recipe.batches.model_copy(update={"short": 0})
 
     def passages(form: str) -> Passages | WithLanguage:
@@ -284,7 +284,7 @@ def held_out_text(recipe: Recipe, split: Split, tokenizer: Tokenizer, language: 
 
 
 def languages_of(recipe: Recipe, data: Any) -> list[str]:
-    """The languages that a model was told in training, in the order of their numbers; data: as its config.json has it."""
+    """The languages of a model's embeddings, in the order of their numbers. data: the entry of its config.json."""
     names = data.get("languages") if isinstance(data, dict) else None
     if not names or not count_languages(recipe):
         return []
@@ -294,13 +294,13 @@ def languages_of(recipe: Recipe, data: Any) -> list[str]:
 
 
 def language_of(names: Sequence[str], folder: str | Path) -> int | None:
-    """The number of a folder's language among those that a model was told in training."""
+    """The number of a folder's language among those of a model's embeddings."""
     if not names:
         return None
     name = language_name(Path(folder))
     if name not in names:
         raise UsageError(
-            f"{folder}: the model was told the languages {', '.join(names)}, by the names of their folders, and "
+            f"{folder}: the model knows the languages {', '.join(names)}, by the names of their folders, and "
             f"{name!r} is none of them: rename the folder"
         )
     return names.index(name)

@@ -63,7 +63,7 @@ def continue_from(start: Path, recipe: Recipe, store: Store, out: Path, plugin: 
 
 
 def transfer_from(before: Trained, weights: bool = True) -> Start:
-    """The backbone of another run; and the language that texts are in, where it was told some. weights: False takes the
+    """The backbone of another run, and the language of the texts, where it has language embeddings. weights: False takes the
     language alone, for the same model from scratch."""
 
     def fill(learner: Any) -> None:

@@ -1,4 +1,4 @@
-"""Models that are told the language of a text (XLM): which they know, and which one texts are in."""
+"""Models with language embeddings (XLM): the languages that they know, and the one that texts are in."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,18 +8,20 @@ from seqloom.errors import UsageError
 
 
 class LanguageSupport:
-    """A part of every trained model."""
+    """The language of a trained model's texts; every trained model has it."""
 
     folder: Path
     learner: Any
-    languages: Sequence[str] = ()  # that it was told in training, in the order of their numbers
-    language: str | None = None  # that texts are in
+    languages: Sequence[str] = ()  # of training, in the order of their numbers
+    language: str | None = None  # of the texts
 
     def set_language(self, language: str) -> Self:
-        """Texts are in this language from now on: for a model that was told languages in training."""
+        """Sets the language of the texts from now on, for a model with language embeddings."""
         if language not in self.languages:
-            told = f"the languages {', '.join(self.languages)}" if self.languages else "no languages"
-            raise UsageError(f"--language {language}: {self.folder} was told {told} in training")
+            hint = (
+                f"knows {', '.join(self.languages)}" if self.languages else "has no language embeddings: leave it out"
+            )
+            raise UsageError(f"--language {language}: {self.folder} {hint}")
         self.language = language
         set_default_language(self.learner, self.language_record)
         return self
@@ -27,13 +29,13 @@ class LanguageSupport:
     def check_language(self) -> None:
         if len(self.languages) > 1 and self.language is None:
             raise UsageError(
-                f"{self.folder} was told the languages {', '.join(self.languages)} in training: say which of them the texts "
-                f"are in, with --language {self.languages[0]}"
+                f"{self.folder} was trained with language embeddings: name the language of the texts, one of "
+                f"{', '.join(self.languages)}, as --language {self.languages[0]}"
             )
 
     @property
     def language_record(self) -> dict[str, Any]:
-        """What a run that begins with this one writes down about its text; nothing of a model that is told no language."""
+        """What the config.json of a run that starts from this one says of languages; empty without language embeddings."""
         return {"languages": list(self.languages), "language": self.language} if self.languages else {}
 
 
@@ -41,11 +43,11 @@ Trained = TypeVar("Trained", bound=LanguageSupport)
 
 
 def in_language(found: Trained, language: str | None) -> Trained:
-    """language: that texts are in; None: as it was."""
+    """Sets the language of a model's texts. None: leaves it as it is."""
     return found if language is None else found.set_language(language)
 
 
-def set_default_language(learner: Any, speech: dict[str, Any]) -> None:
-    """Texts that do not say it themselves are in the language that was told; with no choice, in the first."""
-    if speech.get("language") is not None:
-        learner.backbone.embedding.default_segment = speech["languages"].index(speech["language"])
+def set_default_language(learner: Any, record: dict[str, Any]) -> None:
+    """Sets the language of texts that come without one, where a record names it; else it is the first."""
+    if record.get("language") is not None:
+        learner.backbone.embedding.default_segment = record["languages"].index(record["language"])

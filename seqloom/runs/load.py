@@ -85,13 +85,13 @@ def load_language_model(
     plugin: str | Path | Plugin | None = None,
     language: str | None = None,
 ) -> Run:
-    """A run folder that must hold a language model. language: that its texts are in, where it was told some in training."""
+    """The language model of a run folder. language: of its texts, for a model with language embeddings."""
     found = load(folder, device, plugin)
     if isinstance(found, Translator):
         raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
     if isinstance(found, Predictor):
         raise UsageError(
-            f"{folder} tells something about texts ({found.task}), it is no language model: use 'seqloom predict'"
+            f"{folder} is trained for the task {found.task}, it is no language model: use 'seqloom predict'"
         )
     return in_language(found, language)
 
@@ -105,11 +105,11 @@ def load_translator(folder: str | Path, device: str = "auto") -> Translator:
 
 
 def load_predictor(folder: str | Path, device: str = "auto", language: str | None = None) -> Predictor:
-    """A run folder that must hold a task that tells something about texts. language: that they are in, as above."""
+    """The trained task of a run folder. language: as above."""
     found = load(folder, device)
     if not isinstance(found, Predictor):
         raise UsageError(
-            f"{folder} has learnt no task that tells something about texts: 'seqloom finetune {folder} --task classify …' has it "
+            f"{folder} is not trained for a task that predicts labels: 'seqloom finetune {folder} --task classify …' has it "
             f"learn one"
         )
     return in_language(found, language)

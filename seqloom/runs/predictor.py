@@ -1,4 +1,4 @@
-"""A trained task that tells something about texts: classes, numbers, tags, answers."""
+"""A trained task that predicts labels of texts: classes, numbers, tags, answers."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,10 +20,12 @@ from seqloom.tasks.transfer import Transfer
 from seqloom.text.labelled import BadRow, known_id
 from seqloom.tokens.tokenizer import Tokenizer
 
-AT_ONCE = 2048  # rows that are answered together
+AT_ONCE = 2048  # rows that are predicted together
 
 
 class Predictor(LanguageSupport):
+    """A trained task with its tokenizer, on a device."""
+
     def __init__(
         self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
     ):
@@ -35,13 +37,13 @@ class Predictor(LanguageSupport):
         if self.languages and isinstance(data, dict) and data.get("language") is not None:
             if data["language"] not in self.languages:
                 raise ModelError(f"{folder}: the language in its config.json is damaged")
-            self.set_language(data["language"])  # that it has learnt from, until told another
+            self.set_language(data["language"])  # the one it was trained on, until another is set
 
     def predict(
         self, rows: str | dict[str, Any] | Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()
     ) -> list[dict[str, Any]]:
-        """An answer for each row, as the task's files have them without labels; a string is {"text": …}. A row that is none is
-        answered with its error. others: further runs of the same task, which answer together with this one."""
+        """The prediction for each row. Rows are as in the task's files, without labels; a string is {"text": …}. For a row that
+        cannot be read it is {"error": …}. others: further runs of the same task, for an ensemble with this one."""
         several = [rows] if isinstance(rows, str | dict) else rows
         given = ({"text": row} if isinstance(row, str) else row for row in several)
         wrong = "no row: give a text, or a dict of fields"
@@ -51,7 +53,7 @@ class Predictor(LanguageSupport):
         return list(self.answered(examples, others))
 
     def examples_of(self, rows: Iterable[tuple[str, dict[str, Any] | str]]) -> Iterator[Any]:
-        """What is asked about, out of rows with their places; a row may be what is wrong with it."""
+        """The examples of rows, given with their places. A row that is a string is the error of one that cannot be read."""
         for place, row in rows:
             try:
                 yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
@@ -63,17 +65,17 @@ class Predictor(LanguageSupport):
         yield from self.answered(self.learner.read(paths, need_labels=False), others)
 
     def answered(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
-        """In order; what is no example is answered with its error."""
+        """Predictions in the order of the examples; {"error": …} for a BadRow."""
         rows = iter(examples)
         while some := list(itertools.islice(rows, AT_ONCE)):
-            answers = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
+            predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
             for each in some:
                 named = {} if getattr(each, "id", None) is None else {"id": each.id}
                 wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
-                yield named | (next(answers) if wrong is None else wrong)
+                yield named | (next(predictions) if wrong is None else wrong)
 
     def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
-        """The mean of what several runs tell; one alone is left as it is."""
+        """The predictions of this run, or of its ensemble with others."""
         if not others:
             return self.predict_examples(examples)
         for other in others:
@@ -92,13 +94,13 @@ class Predictor(LanguageSupport):
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
-        """What the backbone makes of each text, as `Run.encode`."""
+        """The hidden states of each text, as `Run.encode` gives them."""
         frame = self.frame
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
 
     def evaluate(self, files: str | Path | Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
-        """Loss and scores on labelled files; of several runs together the scores alone."""
+        """Loss and scores on labelled files; of an ensemble the scores only."""
         several = [files] if isinstance(files, str | Path) else files
         examples = list(self.learner.read([Path(file) for file in several]))
         self.learner.check(examples)
@@ -113,7 +115,7 @@ class Predictor(LanguageSupport):
 
 
 def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:
-    """What is told about may be longer than what was learnt from: as long as the model can read."""
+    """The frame of held-out texts, which may be longer than those of training: as long as the model can read."""
     longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
     return Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
 

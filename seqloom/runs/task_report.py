@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.charts import COLOURS, Curve, bars, chart, escaped, matrix, page, table
-from seqloom.evaluate.items import Item, Judged, Score, judged
+from seqloom.evaluate.items import Item, ItemScores, Score, score_items
 from seqloom.files import write_bytes
 from seqloom.metrics.intervals import Interval, bootstrap
 from seqloom.runs.card import SCORES
@@ -53,7 +53,7 @@ def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> list[str
     examples = list(run.learner.read(list(paths)))
     run.learner.check(examples)
     answers = run.predict_examples(examples)
-    scores, found = run.learner.scores(examples, answers), judged(run.learner, run.task, examples, answers)
+    scores, found = run.learner.scores(examples, answers), score_items(run.learner, run.task, examples, answers)
     header = ["", "score", "95% interval", "baseline", ""]
     rows = [score_row(SCORES.get(key, key), each) for key, each in found.scores.items()]
     parts = [f"<h2>{escaped(split)}: {len(examples):,} examples</h2>", table(header, rows)]
@@ -104,9 +104,9 @@ def per_class(each: Mapping[str, Mapping[str, Any]], kind: str) -> str:
     return f"<h3>By {kind}{shown}</h3>" + table([kind, "precision", "recall", "F1", "count"], rows)
 
 
-def mistakes(found: Judged) -> list[str]:
+def mistakes(found: ItemScores) -> list[str]:
     """The most confident ones."""
-    wrong = sorted((item for item in found.items if item.wrong), key=lambda item: -item.sure)
+    wrong = sorted((item for item in found.items if item.wrong), key=lambda item: -item.confidence)
     if not wrong:
         return ["<p>Mistakes: none</p>"] if found.items else []
     most = "the largest" if found.measure == "error" else "the most confident"
@@ -116,7 +116,7 @@ def mistakes(found: Judged) -> list[str]:
 
 
 def mistake(item: Item, measure: str) -> str:
-    facts = [f"gold: {item.right}", f"predicted: {item.told}", f"{measure}: {item.sure:.4f}"]
+    facts = [f"gold: {item.gold}", f"predicted: {item.predicted}", f"{measure}: {item.confidence:.4f}"]
     return f"<pre>{escaped(shorten(item.text, LONGEST_TEXT))}\n{escaped(chr(10).join(facts))}</pre>"
 
 

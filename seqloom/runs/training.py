@@ -122,7 +122,8 @@ def finetune(
     **keywords: Unpack[RunKeywords],
 ) -> Trained:
     """Trains a task with the backbone of another run, and its tokenizer. how: "finetune" (all weights), "features" (the
-    backbone stays as it is), "gradual" (from the top layer down). language: that the texts are in, where it was told some."""
+    backbone stays as it is), "gradual" (from the top layer down). language: of the texts, for a model with language
+    embeddings."""
     check_transfer(task, how)
     before = opened(start, out, plugin, language)
     options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)

@@ -90,20 +90,11 @@ class Translator(LanguageSupport):
         most = LONGEST if max_new is None else max_new
         config = build(BeamConfig, options | {"max_new": most}, source="translate")
         self.check_others(others)
-        needs_alignment = align or copy_unknown or config.coverage_penalty > 0
         models = [self, *others]
-        if needs_alignment and not all(each.learner.backbone.aligned for each in models):
-            what = "--align" if align else "--copy-unknown" if copy_unknown else "--coverage-penalty"
-            raise UsageError(
-                f"{what}: {self.config['recipe']['model']['name']} has no attention that tells where it looks"
-            )
-        if copy_unknown and self.tokenizer.unk_id is None:
-            raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")
+        needs_alignment = self.check_alignment(models, align, copy_unknown, config.coverage_penalty)
         search = self.search(models, config, needs_alignment, copy_unknown)
         encoded = self.tokenizer.encode_batch(list(texts))
-        begun = (
-            [[] for _ in texts] if prefixes is None else [ids.tolist() for ids in self.tokenizer.encode_batch(prefixes)]
-        )
+        begun = self.encode_prefixes(prefixes, len(texts))
         self.check_lengths(encoded, texts)
         found: list[list[Translation]] = [[] for _ in texts]
         with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
@@ -127,6 +118,24 @@ class Translator(LanguageSupport):
                 )
             if other.start_id != self.start_id:
                 raise UsageError(f"{self.folder} and {other.folder} begin their targets with different tokens")
+
+    def check_alignment(self, models: list["Translator"], align: bool, copy_unknown: bool, penalty: float) -> bool:
+        """Whether the options need an alignment; raises where a model or the tokenizer cannot serve them."""
+        needs_alignment = align or copy_unknown or penalty > 0
+        if needs_alignment and not all(each.learner.backbone.aligned for each in models):
+            what = "--align" if align else "--copy-unknown" if copy_unknown else "--coverage-penalty"
+            raise UsageError(
+                f"{what}: {self.config['recipe']['model']['name']} has no attention to align by: leave it out"
+            )
+        if copy_unknown and self.tokenizer.unk_id is None:
+            raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")
+        return needs_alignment
+
+    def encode_prefixes(self, prefixes: Sequence[str] | None, count: int) -> list[list[int]]:
+        """The tokens that each translation begins with; none without prefixes."""
+        if prefixes is None:
+            return [[] for _ in range(count)]
+        return [ids.tolist() for ids in self.tokenizer.encode_batch(prefixes)]
 
     def check_lengths(self, encoded: Sequence[np.ndarray], texts: Sequence[str]) -> None:
         limit = self.learner.backbone.max_len

@@ -1,4 +1,4 @@
-"""What is learnt from labelled examples. Adding a task is one file here and one line in TASKS."""
+"""The tasks, which learn from labelled examples. Adding a task is one file here and one line in TASKS."""
 
 from typing import TYPE_CHECKING
 
@@ -25,5 +25,5 @@ def task_class(name: str) -> "type[Task]":
 
 
 def fitting_tasks(model: "type[Backbone] | type[EncoderDecoder]") -> list[str]:
-    """What a model can be trained to do."""
+    """The names of the tasks that a model can be trained for."""
     return [name for name in TASKS if task_class(name).fits(model)]

@@ -18,6 +18,8 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Choose(Classify):
+    """Picks one of several continuations."""
+
     files = "choose"
 
     def outputs(self) -> int:
@@ -41,12 +43,11 @@ class Choose(Classify):
     def logits(self, features: Tensor, example: Labelled) -> Tensor:
         """(N,) log-probabilities among the choices of a question."""
         scores = wide(super().logits(features, example)[:, 0])
-        return log_softmax_within(
-            scores, example.groups, len(scores) + 1
-        )  # no more questions than sequences, and filler
+        # no more questions than sequences, and filler
+        return log_softmax_within(scores, example.groups, len(scores) + 1)
 
     def counted(self, example: Labelled) -> Tensor:
-        return example.labels == 1  # of an example's choices one
+        return example.labels == 1  # one of an example's choices
 
     def loss(self, logits: Tensor, example: Labelled) -> Loss:
         right = self.counted(example)
@@ -56,19 +57,20 @@ class Choose(Classify):
         self, logits: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows
     ) -> list[dict[str, Any]]:
         values = iter(logits.exp().tolist())
-        likely = [[next(values) for _ in each] for each in rows]
-        return [chosen(row) for row in likely]
+        probabilities = [[next(values) for _ in each] for each in rows]
+        return [choice_of(row) for row in probabilities]
 
-    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    def ensemble(self, predictions: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         return [
-            chosen(np.mean([each["probabilities"] for each in same], axis=0).tolist())
-            for same in zip(*answers, strict=True)
+            choice_of(np.mean([each["probabilities"] for each in same], axis=0).tolist())
+            for same in zip(*predictions, strict=True)
         ]
 
     @classmethod
-    def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return label_scores([str(example.label) for example in examples], [str(answer["label"]) for answer in answers])
+    def scores(cls, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return label_scores([str(each.label) for each in examples], [str(each["label"]) for each in predictions])
 
 
-def chosen(likely: Sequence[float]) -> dict[str, Any]:
-    return {"label": int(np.argmax(likely)), "probabilities": [round(p, 6) for p in likely]}
+def choice_of(probabilities: Sequence[float]) -> dict[str, Any]:
+    """The most likely choice, as `predict` writes it."""
+    return {"label": int(np.argmax(probabilities)), "probabilities": [round(p, 6) for p in probabilities]}

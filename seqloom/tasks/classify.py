@@ -1,4 +1,4 @@
-"""Which class a text is of: one layer over one vector for the whole text."""
+"""Text classification: one linear layer over one vector for the whole text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +19,8 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Classify(Transfer):
+    """Predicts the class of a text."""
+
     main_metric = "accuracy"
     over_targets = ("summary", "head")  # they run once a text, not over every token
     files: ClassVar[str] = "classify"  # how its files are read
@@ -51,7 +53,7 @@ class Classify(Transfer):
         labels = sorted({str(example.label) for example in examples})
         if len(labels) < 2:
             raise DataError(
-                f"{examples[0].place}: all {len(examples):,} examples are of the class {labels[0]!r}: there is nothing to tell"
+                f"{examples[0].place}: all {len(examples):,} examples are of the class {labels[0]!r}: there is nothing to predict"
             )
         return {"labels": labels}
 
@@ -79,17 +81,18 @@ class Classify(Transfer):
     def predictions(
         self, logits: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows
     ) -> list[dict[str, Any]]:
-        return [self.answer(row) for row in wide(logits).softmax(1)[: len(asked)].tolist()]
+        return [self.prediction_of(row) for row in wide(logits).softmax(1)[: len(asked)].tolist()]
 
-    def answer(self, likely: Sequence[float]) -> dict[str, Any]:
-        best = max(range(len(likely)), key=likely.__getitem__)
-        shares = {label: round(p, 6) for label, p in zip(self.labels, likely, strict=True)}
-        return {"label": self.labels[best], "probabilities": shares}
+    def prediction_of(self, probabilities: Sequence[float]) -> dict[str, Any]:
+        """The most likely class, and the probability of each."""
+        best = max(range(len(probabilities)), key=probabilities.__getitem__)
+        rounded = {label: round(p, 6) for label, p in zip(self.labels, probabilities, strict=True)}
+        return {"label": self.labels[best], "probabilities": rounded}
 
-    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        shares = np.mean([[list(each["probabilities"].values()) for each in some] for some in answers], axis=0)
-        return [self.answer(row) for row in shares.tolist()]
+    def ensemble(self, predictions: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        mean = np.mean([[list(each["probabilities"].values()) for each in run] for run in predictions], axis=0)
+        return [self.prediction_of(row) for row in mean.tolist()]
 
     @classmethod
-    def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return label_scores([str(example.label) for example in examples], [answer["label"] for answer in answers])
+    def scores(cls, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return label_scores([str(each.label) for each in examples], [each["label"] for each in predictions])

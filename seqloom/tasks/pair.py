@@ -1,7 +1,9 @@
-"""What two texts are to each other: entailment, paraphrase. Both are one sequence, and classified as such."""
+"""Classification of two texts: entailment, paraphrase. Both are read as one sequence."""
 
 from seqloom.tasks.classify import Classify
 
 
 class Pair(Classify):
+    """Predicts the class of a pair of texts."""
+
     files = "pair"

@@ -1,4 +1,7 @@
-"""A number for a text, or for two: how good, how alike. Learnt by the squared error of numbers with mean 0 and spread 1."""
+"""Regression: a number for a text, or for two, such as how good or how similar they are.
+
+The loss is the squared error of numbers that are standardised to mean 0 and standard deviation 1.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,15 +21,15 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Regress(Classify):
+    """Predicts a number for a text."""
+
     main_metric = "pearson"
     files = "regress"
 
     class Config(Classify.Config):
-        mean: float = Field(
-            0.0, allow_inf_nan=False, description="of the training numbers, from which they are counted"
-        )
+        mean: float = Field(0.0, allow_inf_nan=False, description="of the training numbers, subtracted from each")
         spread: float = Field(
-            1.0, gt=0, allow_inf_nan=False, description="their standard deviation, in which they are counted"
+            1.0, gt=0, allow_inf_nan=False, description="their standard deviation, by which each is divided"
         )
 
     def __init__(self, backbone: Backbone, config: Config):
@@ -41,7 +44,7 @@ class Regress(Classify):
         numbers = np.array([example.label for example in examples], np.float64)
         if numbers.std() == 0:
             raise DataError(
-                f"{examples[0].place}: all {len(numbers):,} labels are {numbers[0]:g}: there is nothing to tell"
+                f"{examples[0].place}: all {len(numbers):,} labels are {numbers[0]:g}: there is nothing to predict"
             )
         return {"mean": float(numbers.mean()), "spread": float(numbers.std())}
 
@@ -64,11 +67,9 @@ class Regress(Classify):
     ) -> list[dict[str, Any]]:
         return [{"label": value * self.spread + self.mean} for value in wide(logits)[: len(asked), 0].tolist()]
 
-    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        return [{"label": sum(each["label"] for each in same) / len(same)} for same in zip(*answers, strict=True)]
+    def ensemble(self, predictions: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        return [{"label": sum(each["label"] for each in same) / len(same)} for same in zip(*predictions, strict=True)]
 
     @classmethod
-    def scores(cls, examples: Sequence[Example], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return number_scores(
-            [float(example.label or 0) for example in examples], [answer["label"] for answer in answers]
-        )
+    def scores(cls, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return number_scores([float(each.label or 0) for each in examples], [each["label"] for each in predictions])

@@ -1,9 +1,9 @@
-"""Which stretch of a paragraph answers a question, or that none does. Rajpurkar et al., 2016 and 2018 (SQuAD); read as in
-Devlin et al., 2018: two scores for every token, as the first and as the last of the answer.
+"""Extractive question answering: which span of a paragraph answers a question, if any. Rajpurkar et al., 2016 and 2018
+(SQuAD); read as in Devlin et al., 2018: two scores for every token, as the first and as the last of the answer.
 
 A paragraph that is longer than the model reads is read in windows that overlap; the answer is the best of all of them. That
-there is no answer is scored at the token that stands for the whole text; it is logits where it is more likely than `threshold`
-beside the best answers, and never by a model whose training questions were all answered.
+there is no answer is scored at the token that stands for the whole text. It is predicted where its probability, among those of
+the best answers, is above `threshold`, and never by a model whose training questions were all answered.
 """
 
 import math
@@ -29,15 +29,17 @@ AROUND = 80  # characters that are shown on both sides of an answer
 
 
 class PickSpan(Transfer):
+    """Predicts the span that answers a question."""
+
     main_metric = "f1"
 
     class Config(Transfer.Config):
-        stride: int = Field(128, gt=0, description="tokens by which the next window of a long paragraph begins later")
-        longest: int = Field(30, gt=0, description="tokens of an answer")
-        longest_question: int = Field(64, gt=0, description="tokens of a question; the rest is not read")
+        stride: int = Field(128, gt=0, description="tokens between the starts of two windows of a long paragraph")
+        longest: int = Field(30, gt=0, description="the most tokens of an answer")
+        longest_question: int = Field(64, gt=0, description="the most tokens of a question; the rest is not read")
         n_best: int = Field(5, gt=0, le=100)
         unanswered: bool = Field(False, description="whether questions may have no answer; from the training files")
-        threshold: float = Field(0.5, ge=0, le=1, description="how likely no answer must be, so that none is given")
+        threshold: float = Field(0.5, ge=0, le=1, description="the probability of no answer above which none is given")
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)
@@ -88,7 +90,7 @@ class PickSpan(Transfer):
         return found, cut
 
     def windows(self, size: int, question: int, frame: Frame) -> list[slice]:
-        """Stretches of a paragraph that cover all of it."""
+        """Spans of a paragraph that together cover all of it."""
         room = frame.room(2)
         room = size if room is None else max(room - question, 1)
         step = max(min(self.stride, room), 1)
@@ -112,8 +114,8 @@ class PickSpan(Transfer):
         return Row(row, segments, source == 1, label, spots=places)
 
     def logits(self, features: Tensor, example: Labelled) -> Tensor:
-        """(T, 2) log-probabilities of the first and the last token within each sequence; only the paragraph, and the place
-        of no answer, have any."""
+        """(T, 2) log-probabilities of the first and the last token within each sequence; −∞ outside the paragraph, but for the
+        token that stands for no answer."""
         scores = wide(self.head(self.dropout(features)))
         batch = example.batch
         borders = batch.offsets.long()
@@ -134,7 +136,7 @@ class PickSpan(Transfer):
         low, found = next(borders), []
         for each, windows in zip(asked, rows, strict=True):
             best: list[tuple[float, int, int]] = []
-            nothing = math.inf  # of all windows the one that is least sure that there is no answer
+            nothing = math.inf  # the score of no answer, of the window in which it is lowest
             for row in windows:
                 high = next(borders)
                 here = scores[low:high]
@@ -142,12 +144,12 @@ class PickSpan(Transfer):
                 nothing = min(nothing, float(here[-1 if self.backbone.causal else 0].sum()))
                 best += best_spans(here[row.own], row.spots[row.own], self.n_best, self.longest)
                 low = high
-            found.append(self.answer(each, best, nothing))
+            found.append(self.prediction_of(each, best, nothing))
         return found
 
-    def answer(self, asked: Question, found: list[tuple[float, int, int]], nothing: float) -> dict[str, Any]:
-        """The best stretches, each once, without blanks around them; probabilities are among them and no answer, if that may
-        be. score: that of what is answered; context: what stands around it."""
+    def prediction_of(self, asked: Question, found: list[tuple[float, int, int]], nothing: float) -> dict[str, Any]:
+        """The best spans, each once, without blanks around them. Their probabilities, with that of no answer where it is
+        allowed, add up to 1. score: the probability of the answer; context: the text around it."""
         once: dict[tuple[int, int], float] = {}
         for score, begin, end in sorted(found, reverse=True):
             text = asked.context[begin:end]
@@ -163,9 +165,9 @@ class PickSpan(Transfer):
             for ((begin, end), _), p in zip(ranked, likely, strict=False)
         ]
         none = likely[-1] if self.unanswered else float(not listed)
-        silent = not listed or none > self.threshold
+        unanswered = not listed or none > self.threshold
         chosen = {"answer": "", "begin": 0, "end": 0, "score": round(none, 6), "context": ""}
-        if not silent:
+        if not unanswered:
             begin, end = listed[0]["begin"], listed[0]["end"]
             chosen |= {key: listed[0][key] for key in ("answer", "begin", "end")}
             chosen |= {
@@ -175,28 +177,26 @@ class PickSpan(Transfer):
         return chosen | {"no_answer": round(none, 6), "n_best": listed}
 
     @classmethod
-    def scores(cls, examples: Sequence[Question], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Of what was answered; and where questions have no answer, how good the best threshold would have been."""
+    def scores(cls, examples: Sequence[Question], predictions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Scores of the predicted answers and, where some questions have none, those with the best threshold."""
         gold = {example.id: [text for text, _ in example.answers] for example in examples}
-        logits = {example.id: answer["answer"] for example, answer in zip(examples, answers, strict=True)}
-        scores = span_scores(gold, logits)
+        pairs = list(zip(examples, predictions, strict=True))
+        scores = span_scores(gold, {example.id: each["answer"] for example, each in pairs})
         if any(example.impossible for example in examples):
-            first = {
-                e.id: a["n_best"][0]["answer"] if a["n_best"] else "" for e, a in zip(examples, answers, strict=True)
-            }
-            best = best_threshold(gold, first, {e.id: a["no_answer"] for e, a in zip(examples, answers, strict=True)})
+            first = {example.id: each["n_best"][0]["answer"] if each["n_best"] else "" for example, each in pairs}
+            best = best_threshold(gold, first, {example.id: each["no_answer"] for example, each in pairs})
             scores |= {"best_f1": best.score, "best_f1_threshold": best.threshold}
         return scores
 
 
 def best_spans(scores: np.ndarray, spots: np.ndarray, n_best: int, longest: int) -> list[tuple[float, int, int]]:
-    """(score, first and last character) of the best stretches of at most `longest` tokens. scores: (L, 2) of a paragraph's
+    """(score, first and last character) of the best spans of at most `longest` tokens. scores: (L, 2) of a paragraph's
     tokens; spots: (L, 2) where each stands in its text."""
     size = len(scores)
     if not size:
         return []
     width = min(longest, size)
-    # (L, width): a stretch from i to i + j
+    # (L, width): a span from i to i + j
     last = np.arange(size)[:, None] + np.arange(width)
     sums = np.where(last < size, scores[:, :1] + scores[np.minimum(last, size - 1), 1], -math.inf)
     order = np.argsort(-sums, axis=None, kind="stable")[:n_best]

@@ -1,11 +1,12 @@
-"""A tag for every word: entities, chunks, parts of speech. One layer over one vector a word, and a softmax or a CRF.
+"""Sequence labelling: a tag for every word, for entities, chunks or parts of speech. One linear layer over one vector for each
+word, and a softmax or a CRF.
 
 A word is read at its first token (Devlin et al., 2018) or by the mean of all of its tokens. With `crf` the tags of a sentence
-are logits together (Lample et al., 2016; Ma & Hovy, 2016), and moves that their scheme does not allow have no probability.
+are predicted together (Lample et al., 2016; Ma & Hovy, 2016), and transitions that their scheme forbids have probability 0.
 
 Words are encoded one by one, with a blank before those that have one in the text: every token is of one word. A word of which a
-tokenizer leaves nothing (a control character, a strange blank) stands there as the unknown token, or as a separator where the
-vocabulary has none, so that it is logits about like any other. A sentence that is longer than the model reads is cut between
+tokenizer leaves nothing (a control character, a rare kind of blank) is read as the unknown token, or as a separator where the
+vocabulary has none, so that it gets a tag like any other. A sentence that is longer than the model reads is cut between
 words into pieces of about one size, a sequence each; its tags are still those of one sentence, for the CRF too.
 """
 
@@ -42,10 +43,10 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class TagWords(Transfer):
-    """learns: the scheme in which tags are learnt; what is logits is in that of the files again."""
+    """Predicts a tag for every word. learns: the scheme of the tags in training; predictions are in that of the files again."""
 
     over_targets = ("head",)  # it runs over words, not over tokens
-    parted_by = "space"  # words are given
+    parted_by = "space"  # the words are given
 
     class Config(Transfer.Config):
         labels: tuple[str, ...] = Field(
@@ -88,7 +89,7 @@ class TagWords(Transfer):
         scheme = nearest_scheme([each.tags for each in examples], lambda i, j: examples[i].place_of(j))
         labels = sorted({tag for example in examples for tag in example.tags})
         if len(labels) < 2:
-            raise DataError(f"{examples[0].place}: every word has the tag {labels[0]!r}: there is nothing to tell")
+            raise DataError(f"{examples[0].place}: every word has the tag {labels[0]!r}: there is nothing to predict")
         return {"labels": labels, "scheme": scheme}
 
     @classmethod
@@ -106,7 +107,7 @@ class TagWords(Transfer):
                 say(remark)
 
     def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, frame: Frame) -> Encoded:
-        """cut: where a single word has more tokens than the model reads."""
+        """Rows of whole words. Cut are only sentences with a word of more tokens than the model reads."""
         if frame.backward:
             raise UsageError("a model that reads texts from their end cannot tag words: use one that reads forward")
         number = {label: i for i, label in enumerate(self.labels)}
@@ -118,11 +119,11 @@ class TagWords(Transfer):
         for example in examples:
             words = []
             for i in range(at, at + len(example.words)):
-                strange = unknown[i]
+                unknown_parts = unknown[i]
                 if not len(tokens[i]):
                     stand_in = tokenizer.separator_id if tokenizer.unk_id is None else tokenizer.unk_id
-                    tokens[i], strange = np.array([stand_in], tokens[i].dtype), [written[i].removeprefix(" ")]
-                words.append((tokens[i][:room], strange))
+                    tokens[i], unknown_parts = np.array([stand_in], tokens[i].dtype), [written[i].removeprefix(" ")]
+                words.append((tokens[i][:room], unknown_parts))
                 if room is not None and len(tokens[i]) > room and example.place not in cut[-1:]:
                     cut.append(example.place)
             at += len(words)
@@ -141,59 +142,59 @@ class TagWords(Transfer):
         known = example.labels != IGNORE
         if self.crf is None:
             total = F.cross_entropy(wide(logits), example.labels, ignore_index=IGNORE, reduction="sum")
-        else:  # of a sequence all tags are known, or none: those of filler are not
+        else:  # the tags of a sequence are all known or all unknown, as those of filler are
             assert example.words is not None
             words = example.words
-            wanting = logits.new_zeros(words.num_sequences).index_add(0, words.owner, (~known).to(logits.dtype))
-            total = (self.crf(logits, example.labels.clamp(min=0), words) * (wanting == 0)).sum()
+            missing = logits.new_zeros(words.num_sequences).index_add(0, words.owner, (~known).to(logits.dtype))
+            total = (self.crf(logits, example.labels.clamp(min=0), words) * (missing == 0)).sum()
         return Loss(total, known.sum())
 
     def predictions(
         self, logits: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows
     ) -> list[dict[str, Any]]:
-        """Places of entities: `start` and `stop` are words, `begin` and `end` characters of the text; what is behind the last
-        is named, not the last. probabilities: of each word's tag; score: their mean."""
+        """Tags and entities. `start` and `stop` count words, `begin` and `end` characters of the text; both ends are exclusive.
+        probabilities: of each word's tag; score: their mean."""
         if self.crf is None:
-            likely = wide(logits).softmax(1)
-            best = likely.argmax(1)
+            probabilities = wide(logits).softmax(1)
+            best = probabilities.argmax(1)
         else:
             assert example.words is not None
-            best, likely = self.crf.decode(logits, example.words)[0], self.crf.marginals(logits, example.words)
-        chances, numbers = iter(likely.gather(1, best[:, None])[:, 0].tolist()), iter(best.tolist())
+            best, probabilities = self.crf.decode(logits, example.words)[0], self.crf.marginals(logits, example.words)
+        chosen, numbers = iter(probabilities.gather(1, best[:, None])[:, 0].tolist()), iter(best.tolist())
         found = []
         for each in asked:
             tags = [self.labels[next(numbers)] for _ in each.words]
-            likely_tags = [round(next(chances), 6) for _ in each.words]
-            answer = {"words": each.words, "tags": tags, "probabilities": likely_tags}
+            rounded = [round(next(chosen), 6) for _ in each.words]
+            prediction = {"words": each.words, "tags": tags, "probabilities": rounded}
             if self.scheme is not None:
-                answer["tags"] = tags if self.learns == self.scheme else convert(tags, self.scheme)
-                answer["entities"] = self.entities_of(each, tags, likely_tags)
-            found.append(answer)
+                prediction["tags"] = tags if self.learns == self.scheme else convert(tags, self.scheme)
+                prediction["entities"] = self.entities_of(each, tags, rounded)
+            found.append(prediction)
         return found
 
     @staticmethod
-    def entities_of(sentence: Sentence, tags: Sequence[str], likely: Sequence[float]) -> list[dict[str, Any]]:
+    def entities_of(sentence: Sentence, tags: Sequence[str], probabilities: Sequence[float]) -> list[dict[str, Any]]:
         text, spots, found = sentence.text, sentence.word_offsets, []
         for kind, start, stop in entities(tags):
             begin, end = spots[start][0], spots[stop - 1][1]
             found.append(
                 {
                     "kind": kind, "start": start, "stop": stop, "begin": begin, "end": end, "text": text[begin:end],
-                    "score": round(sum(likely[start:stop]) / (stop - start), 6),
+                    "score": round(sum(probabilities[start:stop]) / (stop - start), 6),
                 }
             )  # fmt: skip
         return found
 
     @classmethod
-    def scores(cls, examples: Sequence[Sentence], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        gold, logits = [each.tags for each in examples], [answer["tags"] for answer in answers]
-        if answers and "entities" in answers[0]:
-            return entity_scores(gold, logits)
-        return label_scores([tag for tags in gold for tag in tags], [tag for tags in logits for tag in tags])
+    def scores(cls, examples: Sequence[Sentence], predictions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        gold, predicted = [each.tags for each in examples], [each["tags"] for each in predictions]
+        if predictions and "entities" in predictions[0]:
+            return entity_scores(gold, predicted)
+        return label_scores([tag for tags in gold for tag in tags], [tag for tags in predicted for tag in tags])
 
 
 def known_tags(labels: Sequence[str], scheme: str | None) -> list[str]:
-    """The tags themselves; in a scheme all tags of every kind: a held-out entity may have more words than any training one."""
+    """The tags themselves; with a scheme all tags of every kind: a held-out entity may be longer than any in training."""
     kinds = sorted({split_tag(label)[1] for label in labels if label != "O"})
     return list(labels) if scheme is None else labels_of(kinds, scheme)
 
@@ -206,8 +207,8 @@ def as_written(sentence: Sentence) -> list[str]:
 
 
 def pieces(sizes: Sequence[int], room: int | None) -> list[tuple[int, int]]:
-    """Words of so many tokens, none more than room, in pieces of at most that many: the first of each, and the one behind its
-    last. They are about equally long, so that none is left without company."""
+    """Cuts sentences into pieces of at most `room` tokens: the first word of each, and the word after its last. sizes: the tokens
+    of each word, none more than room. Pieces are about equally long, so that none is a short rest without context."""
     total = sum(sizes)
     if room is None or total <= room:
         return [(0, len(sizes))]
@@ -228,7 +229,7 @@ def row_of(
     frame: Frame,
     blank: list[int],
 ) -> Row:
-    """words: the tokens of each, and what of it is unknown. blank: tokens that stand for one, which no word is read at."""
+    """words: the tokens of each, and its unknown parts. blank: the tokens of a blank, at which no word is read."""
     sizes = np.array([len(ids) for ids, _ in words])
     ids, segments, source, starts = add_special_tokens([np.concatenate([ids for ids, _ in words])], frame)
     stops = starts[0] + np.cumsum(sizes)

@@ -1,10 +1,10 @@
-"""What every task has that tells something about texts: features of a backbone, fine-tuned or frozen, and a layer on top.
+"""What all tasks that predict labels of texts share: features of a backbone, fine-tuned or frozen, and a layer on top.
 
 Features are the hidden states of a layer, or of several (`embed --layers` has the same names); `mix` learns how much each
 layer counts (ELMo, Peters et al., 2018, arXiv 1802.05365). A bidirectional LSTM may read them first, as in TagLM (Peters et
 al., 2017), CoVe (McCann et al., 2017) and ELMo. `frozen` leaves the backbone as it is.
 
-Left-to-right models may go on with their language modelling beside the task: H = F + λ G (Radford et al., 2018).
+Left-to-right models may keep their language-modelling loss as an auxiliary one: H = F + λ G (Radford et al., 2018).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,30 +29,31 @@ from seqloom.batch import (
     with_penalty,
 )
 from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of, truncate
+from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.pooling import LAYERS, ScalarMix, check_layers, choose, pool
-from seqloom.blocks.recurrent import Bidirectional, LstmCell, init_lstm
+from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
 from seqloom.tokens.tokenizer import Tokenizer
 
 Rows = Sequence[Sequence[Row]]
-Encoded = tuple[list[list[Row]], list[str]]  # the rows of each example, and where texts were too long and were cut
+Encoded = tuple[
+    list[list[Row]], list[str]
+]  # the rows of each example, and the places of texts that were too long and were cut
 
 
 class Transfer(Task):
-    """A task is what `read`, `survey`, `encode`, `logits`, `loss`, `predictions` and `scores` say."""
+    """A task that predicts labels. Each defines `read`, `survey`, `encode`, `logits`, `loss`, `predictions`, `scores`."""
 
     reads = "labelled"
-    main_metric: str  # of its scores: the one that decides which weights are the best
-    over_tokens = ("softmax",)  # the next one is predicted at every token, whatever the labels are of
+    main_metric: str  # the one of its scores that decides which weights are the best
+    over_tokens = ("softmax",)  # it predicts the next token at every token, also where a label is of a whole text
     backbone: Backbone
 
     class Config(BaseConfig):
-        layers: str = Field(
-            "last", description="of the backbone: as embed --layers; mix: how much each counts is learnt"
-        )
+        layers: str = Field("last", description="of the backbone, as embed --layers; mix: with learnt weights")
         view: Literal["encoder", "whole"] = Field(
             "encoder",
             description="of a model that translates: its encoder's states, or its decoder's after both have read",
@@ -61,7 +62,7 @@ class Transfer(Task):
         reader: Literal["none", "lstm"] = "none"
         reader_dim: int = Field(256, gt=0, multiple_of=2, description="of both directions together")
         dropout: float = Field(0.1, ge=0, lt=1)
-        lm: float = Field(0.0, ge=0, description="λ of the language-modelling loss beside")
+        lm: float = Field(0.0, ge=0, description="λ, the weight of the auxiliary language-modelling loss")
         lm_tie: bool = True
         lm_bias: bool = False
 
@@ -109,7 +110,7 @@ class Transfer(Task):
             backbone.requires_grad_(False)
 
     def train(self, mode: bool = True) -> "Transfer":
-        """A frozen backbone drops nothing out: its features are always the same."""
+        """A frozen backbone has no dropout: its features are always the same."""
         super().train(mode)
         if self.frozen:
             self.backbone.eval()
@@ -124,7 +125,7 @@ class Transfer(Task):
     # ---- from texts to features
 
     def features(self, batch: Ragged) -> tuple[Tensor, Output]:
-        """(T, width), and what the backbone has given."""
+        """(T, width) features, and the output of the backbone."""
         several = self.layers != "last"
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             output = self.backbone(batch, layers=several)
@@ -134,7 +135,7 @@ class Transfer(Task):
             widths = [state.shape[1] for state in states]
             if len(set(widths)) > 1:
                 raise UsageError(
-                    f'\'task.layers\' = "mix": the layers are {widths} wide and cannot be put together: use "last"'
+                    f'\'task.layers\' = "mix": the layers are {widths} wide and cannot be mixed: use "last"'
                 )
             found = self.mix(states)
         if self.reader is not None:
@@ -155,12 +156,12 @@ class Transfer(Task):
         return Loss(loss.total + modelled, loss.count, {"penalty": penalty})
 
     def counted(self, example: Labelled) -> Tensor:
-        """(N,), or (W,) of words: how much each label counts in the loss."""
+        """(N,), or (W,) of words: the weight of each label in the loss."""
         return example.known
 
     def shares(self, example: Labelled, modelled: Tensor) -> Tensor:
-        """(T,) the labels of an example, shared out evenly among its tokens that are modelled: its mean over tokens stands
-        beside each of its labels, as in the authors' code, and examples add up."""
+        """(T,) weights of the language-modelling loss: the number of an example's labels, divided by that of its modelled tokens.
+        So its mean over tokens is added for each label, as in the authors' code, and examples add up."""
         owner, counted = example.batch.owner, self.counted(example)
         group = example.groups[owner]
         of_label = example.groups if example.places is None else group[example.places[:, 0]]
@@ -169,11 +170,11 @@ class Transfer(Task):
         tokens = nothing.index_add(0, group, modelled.to(nothing.dtype))
         return (labels / tokens.clamp(min=1))[group]
 
-    # ---- what a task says of itself
+    # ---- what each task defines
 
     @staticmethod
     def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        """Examples out of files; BadRow where labels are not needed and a row is none."""
+        """The examples of files. Without need_labels a row that cannot be read becomes a BadRow."""
         raise NotImplementedError
 
     @classmethod
@@ -183,7 +184,7 @@ class Transfer(Task):
 
     @classmethod
     def check_against(cls, examples: Sequence[Any], about: Mapping[str, Any]) -> None:
-        """DataError where held-out examples have what the training ones, whose `survey` is given, have not."""
+        """Raises DataError where examples have labels that the training ones lack. about: the `survey` of those."""
 
     def check(self, examples: Sequence[Any]) -> None:
         self.check_against(examples, self.about)
@@ -192,37 +193,37 @@ class Transfer(Task):
         raise NotImplementedError
 
     def logits(self, features: Tensor, example: Labelled) -> Tensor:
-        """Scores, as the task has them."""
+        """Scores, in the form of the task."""
         raise NotImplementedError
 
     def loss(self, logits: Tensor, example: Labelled) -> Loss:
         raise NotImplementedError
 
     def predictions(self, logits: Tensor, example: Labelled, asked: Sequence[Any], rows: Rows) -> list[dict[str, Any]]:
-        """One for each example that was asked about, as `predict` writes it."""
+        """The prediction for each example, as `predict` writes it. asked: the examples; rows: their rows in the batch."""
         raise NotImplementedError
 
-    def ensemble(self, answers: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """What several runs answer, as one: the mean of their probabilities."""
-        raise UsageError("several runs can answer together in classify, pair, regress and choose alone")
+    def ensemble(self, predictions: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+        """The predictions of several runs combined: the mean of their probabilities."""
+        raise UsageError("several runs can be an ensemble for classify, pair, regress and choose only: name one run")
 
     @classmethod
-    def scores(cls, examples: Sequence[Any], answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def scores(cls, examples: Sequence[Any], predictions: Sequence[dict[str, Any]]) -> dict[str, Any]:
         raise NotImplementedError
 
     @classmethod
     def of_row(cls, row: dict[str, Any], place: str) -> Any:
-        """An example without a label out of one row of jsonl; DataError where it is none."""
+        """The example of one row of jsonl, without its label. Raises DataError where the row is no example."""
         raise NotImplementedError
 
     @staticmethod
     def texts_of(example: Any) -> Sequence[str]:
-        """What a tokenizer learns from."""
+        """The texts from which a tokenizer is trained."""
         return example.texts
 
 
 def label_layer(reads: int, outputs: int) -> nn.Linear:
-    """What is put on top of a backbone, beginning as BERT's matrices do: with little to say."""
+    """The output layer on top of a backbone, initialised as BERT's matrices: with small weights."""
     layer = nn.Linear(reads, outputs)
     nn.init.normal_(layer.weight, std=0.02)
     nn.init.zeros_(layer.bias)
@@ -230,8 +231,8 @@ def label_layer(reads: int, outputs: int) -> nn.Linear:
 
 
 class Summary(nn.Module):
-    """One vector for a whole text: where the model's paper has a layer between its body and the labels, through that. top:
-    whether it reads what that layer is made for, the hidden states themselves."""
+    """One vector for a whole text, through the layer between body and labels where the model's paper has one. top: whether it
+    reads the top hidden states, for which that layer is made."""
 
     def __init__(self, backbone: Backbone, width: int, how: str, top: bool):
         super().__init__()
@@ -245,7 +246,7 @@ class Summary(nn.Module):
         self.width = 3 * width if how == "concat" else width
 
     def forward(self, states: Tensor, example: Labelled) -> Tensor:
-        """(T, D) → (N, width). Special tokens count for `first` and `last` alone, which are such."""
+        """(T, D) → (N, width). Special tokens are pooled by `first` and `last` only, which pick one of them."""
         found = pool(states, example.batch, self.how, None if self.how in ("first", "last") else example.own)
         if self.pooled is not None:
             return self.pooled(found)
@@ -255,7 +256,7 @@ class Summary(nn.Module):
 def encode_texts(
     examples: Sequence[Any], tokenizer: Tokenizer, frame: Frame, combine: Any, labels: Sequence[Any]
 ) -> Encoded:
-    """combine: the texts of each sequence of an example; labels: of each sequence of each example."""
+    """Rows for whole texts. combine: from an example's texts to those of each of its sequences; labels: of each sequence."""
     flat = [text for example in examples for text in example.texts]
     encoded = zip(*tokenizer.encode_batch_with_unknown(flat), strict=True)
     found: list[list[Row]] = []

@@ -1,8 +1,7 @@
-"""Translation: a source is read, its translation written from left to right. Sutskever et al., 2014; Vaswani et al., 2017.
+"""Translation: reads a source and writes its translation from left to right. Sutskever et al., 2014; Vaswani et al., 2017.
 
-Learnt from true targets, with the targets smoothed (Szegedy et al., 2015) and, if asked for, with own words among what is
-read (scheduled sampling, Bengio et al., 2015). The training loss is that of the smoothed targets; every measurement is
-without smoothing.
+Trained by teacher forcing with label smoothing (Szegedy et al., 2015) and, optionally, scheduled sampling (Bengio et al.,
+2015). The training loss is that of the smoothed targets; every evaluation is without smoothing.
 """
 
 import math
@@ -19,6 +18,8 @@ from seqloom.objectives.scheduled import OwnWords, own_words
 
 
 class Translate(Task):
+    """Predicts the target tokens of a pair of texts."""
+
     reads = "pairs"
     pair_evaluator = "seqloom.evaluate.translation:pair_loss"
     backbone: EncoderDecoder
@@ -55,7 +56,7 @@ class Translate(Task):
         return math.log(self.backbone.vocab_size)
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """All words are alike to it."""
+        """It needs nothing of the vocabulary."""
 
     def advance(self, spent: float) -> None:
         self.rate = self.schedule.rate(spent)

@@ -93,13 +93,13 @@ def test_the_command(runs, tmp_path, capsys, monkeypatch):
     text, out = tmp_path / "a.txt", tmp_path / "cells.npz"
     text.write_text("\n".join(LINES) + "\n", encoding="utf-8")
     code, scores, err = call(capsys, "score", runs["lstm"].folder, text, "--cells", out)
-    assert code == 0 and len(scores.splitlines()) == len(LINES) and "cells.npz: the units at" in err
+    assert code == 0 and len(scores.splitlines()) == len(LINES) and "cells.npz: gates and states at" in err
     assert len(np.load(out)["borders"]) == len(LINES) + 1
     assert call(capsys, "score", runs["lstm"].folder, text, "--cells", out)[0] == 2  # nothing is overwritten
     code, _, err = call(capsys, "score", runs["gpt2"].folder, text, "--cells", tmp_path / "b.npz")
     assert code == 2 and "recurrent models" in err
     code, _, err = call(capsys, "score", runs["lstm"].folder, "--cells", tmp_path / "b.npz")
-    assert code == 2 and "name a file" in err
+    assert code == 2 and "give a file" in err
     code, _, err = call(capsys, "score", runs["lstm"].folder, text, "--cells", tmp_path / "none" / "b.npz")
     assert code == 5 and "no such file or folder" in err
     assert not (tmp_path / "b.npz").exists()

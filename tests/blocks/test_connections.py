@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from seqloom.batch import pack
+from seqloom.blocks.cells import GruCell
 from seqloom.blocks.connections import Residual, recurrent_stack
-from seqloom.blocks.recurrent import GruCell, RecurrentLayer
+from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.models import model_class
 
 D = 6

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 
 from seqloom.batch import pack
 from seqloom.blocks import dropout
+from seqloom.blocks.cells import LstmCell, TorchCell
 from seqloom.blocks.dropout import DroppedEmbedding, LockedDropout, WeightDroppedLstm
-from seqloom.blocks.recurrent import LstmCell, RecurrentStack, TorchCell, fused, scan
+from seqloom.blocks.recurrent import RecurrentStack, fused, scan
 from tests.contract.properties import build, close, sequences
 
 SHAPES = {"equal": [[0] * 7] * 5, "ragged": [[0] * 5, [0], [0] * 8, [], [0] * 3]}

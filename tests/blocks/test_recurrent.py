@@ -9,19 +9,9 @@ from torch import nn
 
 from seqloom.batch import State, pack
 from seqloom.blocks import recurrent
+from seqloom.blocks.cells import ElmanCell, GruCell, LstmCell
 from seqloom.blocks.record_gates import STEPS, steps_of
-from seqloom.blocks.recurrent import (
-    Bidirectional,
-    ElmanCell,
-    GruCell,
-    LstmCell,
-    RecurrentLayer,
-    RecurrentStack,
-    fused,
-    gated,
-    mirrored,
-    scan,
-)
+from seqloom.blocks.recurrent import Bidirectional, RecurrentLayer, RecurrentStack, fused, gated, mirrored, scan
 
 IN, D, LAYERS = 12, 16, 3
 KINDS = {

@@ -9,8 +9,9 @@ from torch import Tensor
 from seqloom.batch import Context, pack
 from seqloom.blocks import recurrent
 from seqloom.blocks.alignment import AlignedCell, AlignedConfig, Alignment
+from seqloom.blocks.cells import GruCell, LstmCell
 from seqloom.blocks.connections import recurrent_stack
-from seqloom.blocks.recurrent import GruCell, LstmCell, compiled_step, scan
+from seqloom.blocks.recurrent import compiled_step, scan
 from seqloom.blocks.scores import SCORES
 from seqloom.errors import UsageError
 from seqloom.models.luong import AttentionalCell

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from seqloom.batch import Excerpt, Loss, ragged
 from seqloom.blocks import grid, kernels, recurrent, softmax
 from seqloom.blocks import record_gates as gated
-from seqloom.blocks.recurrent import TorchCell
+from seqloom.blocks.cells import ElmanCell, TorchCell
 from seqloom.models import jordan, nnlm
 from seqloom.models.ngram import Ngram
 from seqloom.objectives.next_token import NextToken
@@ -221,13 +221,13 @@ def test_reference_kernel_that_differs(monkeypatch):
 
 
 def test_loop_that_differs_from_the_kernel(monkeypatch):
-    step = recurrent.ElmanCell.step
+    step = ElmanCell.step
 
     def stronger(cell, x, state):
         (h,), gates = step(cell, x, state)
         return (1.01 * h,), gates
 
-    monkeypatch.setattr(recurrent.ElmanCell, "step", stronger)
+    monkeypatch.setattr(ElmanCell, "step", stronger)
     noticed(p.shown, p.build("rnn"), 0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seqloom.evaluate import items as module
-from seqloom.evaluate.items import judged
+from seqloom.evaluate.items import score_items
 from seqloom.metrics.entities import entity_scores
 from seqloom.metrics.labels import label_scores
 from seqloom.tasks import task_class
@@ -85,7 +85,7 @@ def value(score, rows):
 def check_equal(task):
     asked, answers = material(task, 60)
     learner = learner_of(task)
-    found = judged(learner, task.removesuffix("-plain"), asked, answers)
+    found = score_items(learner, task.removesuffix("-plain"), asked, answers)
     whole = learner.scores(asked, answers)
     assert found.scores
     for name, score in found.scores.items():
@@ -107,7 +107,7 @@ def test_scores_by_item_are_the_tasks_own(task):
 @pytest.mark.parametrize("task", KINDS)
 def test_the_headline_is_among_them(task):
     asked, answers = material(task, 30)
-    found = judged(learner_of(task), task.removesuffix("-plain"), asked, answers)
+    found = score_items(learner_of(task), task.removesuffix("-plain"), asked, answers)
     assert task == "tag-plain" or learner_of(task).main_metric in found.scores
     assert len(found.items) == 30 and any(item.wrong for item in found.items)
 
@@ -116,29 +116,29 @@ def test_baselines():
     asked, answers = material("classify", 50)
     common = max(("bad", "good"), key=[each.label for each in asked].count)
     constant = task_class("classify").scores(asked, [{"label": common}] * 50)
-    scores = judged(task_class("classify"), "classify", asked, answers).scores
+    scores = score_items(task_class("classify"), "classify", asked, answers).scores
     assert scores["accuracy"].baseline == pytest.approx(constant["accuracy"]) == constant["majority"]
     assert scores["f1"].baseline == pytest.approx(constant["f1"]) and scores["mcc"].baseline == constant["mcc"] == 0
     asked, answers = material("span", 40)
     silent = [answer | {"answer": ""} for answer in answers]
-    scores = judged(task_class("span"), "span", asked, answers).scores
+    scores = score_items(task_class("span"), "span", asked, answers).scores
     assert scores["f1"].baseline == pytest.approx(task_class("span").scores(asked, silent)["f1"])
 
 
 def test_an_unknown_task_is_scored_all_the_same():
     asked, answers = material("classify", 20)
-    found = judged(task_class("classify"), "another", asked, answers)
+    found = score_items(task_class("classify"), "another", asked, answers)
     (score,) = found.scores.values()
     assert score.of(score.rows) == task_class("classify").scores(asked, answers)["accuracy"] and not found.items
 
 
 def test_what_was_told_stands_beside_what_is_right():
     asked, answers = material("tag", 20)
-    found = judged(Tagger, "tag", asked, answers)
+    found = score_items(Tagger, "tag", asked, answers)
     for each, answer, item in zip(asked, answers, found.items, strict=True):
         off = [i for i, tag in enumerate(each.tags) if tag != answer["tags"][i]]
-        assert item.wrong == bool(off) and item.told == ", ".join(f"w/{answer['tags'][i]}" for i in off)
-        assert not off or item.sure == max(answer["probabilities"][i] for i in off)
+        assert item.wrong == bool(off) and item.predicted == ", ".join(f"w/{answer['tags'][i]}" for i in off)
+        assert not off or item.confidence == max(answer["probabilities"][i] for i in off)
 
 
 # ---- bugs that one could write

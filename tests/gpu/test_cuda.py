@@ -9,7 +9,8 @@ import torch
 from seqloom.batch import Excerpt, pack, to_device
 from seqloom.batches.plan import Streams
 from seqloom.blocks import kernels
-from seqloom.blocks.recurrent import ElmanCell, GruCell, LstmCell, fused, scan
+from seqloom.blocks.cells import ElmanCell, GruCell, LstmCell
+from seqloom.blocks.recurrent import fused, scan
 from seqloom.training.gradient import Gradient, worth_compiling
 from tests.contract import properties as p
 from tests.corpus import random_corpus

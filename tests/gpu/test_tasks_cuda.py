@@ -75,13 +75,13 @@ def test_words_are_tagged_as_on_the_cpu(crf):
     made = learner("tag", "bert", crf=crf).eval()
     asked = examples("tag", 12)
     rows = made.encode(asked, WORDS, frame(made))[0]
-    batch, answers = batch_of(rows), []
+    batch, predicted = batch_of(rows), []
     for device in (torch.device("cpu"), CUDA):
         moved, there = made.to(device), to_device(batch, device)
         with torch.inference_mode():
             logits = moved.logits(moved.features(there.batch)[0], there)
-            answers.append([answer["tags"] for answer in moved.predictions(logits, there, asked, rows)])
-    assert answers[0] == answers[1]
+            predicted.append([each["tags"] for each in moved.predictions(logits, there, asked, rows)])
+    assert predicted[0] == predicted[1]
 
 
 @pytest.mark.parametrize("recipe", ["lstm-tiny", "bert-tiny", "text-cnn-tiny", "gpt-tiny"])

@@ -152,7 +152,7 @@ def test_texts_are_read_in_the_language_that_they_are_in(made, tmp_path, capsys)
     loaded = load(made, "cpu")
     text = "the cat sees a dog ."
     for ask in (lambda: loaded.score([text]), lambda: loaded.fill("the [MASK] sees"), lambda: loaded.encode([text])):
-        with pytest.raises(UsageError, match="the languages en, xx in training: say which"):
+        with pytest.raises(UsageError, match="name the language of the texts, one of en, xx, as --language en"):
             ask()
     ids = [loaded.tokenizer.first_id, *loaded.tokenizer.encode(text), loaded.tokenizer.separator_id]
     found = {}
@@ -170,7 +170,7 @@ def test_texts_are_read_in_the_language_that_they_are_in(made, tmp_path, capsys)
     assert command(["embed", str(made), str(tmp_path / "lines.txt"), "--out", str(tmp_path / "a.npz")]) == 2
     assert "--language en" in capsys.readouterr().err
     assert command(["fill", str(made), "the [MASK]", "--language", "de"]) == 2
-    assert "was told the languages en, xx" in capsys.readouterr().err
+    assert "knows en, xx" in capsys.readouterr().err
 
 
 def test_a_task_is_learnt_and_told_about_in_a_language(made, tmp_path, capsys):
@@ -181,9 +181,11 @@ def test_a_task_is_learnt_and_told_about_in_a_language(made, tmp_path, capsys):
     call = ["finetune", str(made), "--task", "classify", "--train", str(file), "--valid", str(file)]
     call += ["--set", "budget={steps=3}", "--out"]
     assert command([*call, str(tmp_path / "none")]) == 2
-    assert "say which of them" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    assert (
+        "name the language of the texts, one of en, xx" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    )
     assert command([*call, str(tmp_path / "none"), "--language", "de"]) == 2
-    assert "was told the languages en, xx" in capsys.readouterr().err
+    assert "knows en, xx" in capsys.readouterr().err
     assert command([*call, str(tmp_path / "run"), "--language", "xx"]) == 0
     capsys.readouterr()
     learnt = load_predictor(tmp_path / "run", "cpu")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from seqloom import charts
-from seqloom.evaluate.items import Item, Judged, Score
+from seqloom.evaluate.items import Item, ItemScores, Score
 from seqloom.metrics.intervals import bootstrap
 from seqloom.runs import task_report
 from seqloom.runs.card import SCORES
@@ -130,7 +130,7 @@ def test_chance_is_marked(right, baseline, told):
 
 def test_the_most_confident_mistakes_come_first():
     items = [Item(f"text {i}", "a", "b", i / 100, i % 2 == 0) for i in range(100)]
-    heading, *shown, _end = mistakes(Judged({}, items))
+    heading, *shown, _end = mistakes(ItemScores({}, items))
     assert "25 of 50" in heading and len(shown) == 25
     assert [text.split("\n")[0] for text in shown] == [f"<pre>text {i}" for i in range(98, 48, -2)]
 

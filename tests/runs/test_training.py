@@ -321,7 +321,7 @@ def test_the_run_that_it_begins_with_is_never_overwritten(place, tmp_path, capsy
 
 def test_what_is_no_predictor_is_named(place, capsys):
     assert main(["predict", str(place / "lstm"), str(place / "classify.test.jsonl")]) == 2
-    assert "has learnt no task" in line(capsys)
+    assert "is not trained for a task that predicts labels" in line(capsys)
 
 
 def test_what_a_task_has_learnt_is_no_language_model(place, tmp_path, capsys):

@@ -452,7 +452,7 @@ GOOD = "mr O\nanna B-PER\n\nsees O\n"
     ("train_text", "valid_text", "message"),
     [
         (GOOD, "mr O\nanna B-LOC\n", "valid.conll:2: the tag 'B-LOC' is not in the training files (O, B-PER, I-PER)"),
-        ("mr O\nanna O\n", GOOD, "train.conll:1: every word has the tag 'O': there is nothing to tell"),
+        ("mr O\nanna O\n", GOOD, "train.conll:1: every word has the tag 'O': there is nothing to predict"),
         ("mr X O\nanna O\n", GOOD, "train.conll:2: 2 columns, but the first word of the sentence has 3"),
         ("mr O\nanna\n", GOOD, "train.conll:2: one column"),
         ("", GOOD, "train.conll: no sentences: the files are empty"),
