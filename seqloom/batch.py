@@ -237,6 +237,11 @@ class Output(NamedTuple):
     )
 
 
+def without_state(output: Output) -> Output:
+    """The output of a body that reads whole texts and has no state. Not by `_replace`: torch 2.11 cannot compile that."""
+    return Output(output.hidden, None, output.layers, output.maps, output.cross, output.query, output.penalty)
+
+
 class Edit(NamedTuple):
     """Gates on parts of a model while it computes: 1 leaves a part as it is, 0 takes it away. Gradients flow into them."""
 

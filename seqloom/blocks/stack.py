@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, Edit, HeadStyle, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Edit, HeadStyle, Output, Ragged, State, without_state
 
 
 class Stack(nn.Module):
@@ -115,7 +115,7 @@ class StackedBackbone(Backbone):
     ) -> Output:
         output = self.stack(self.embedding(batch), batch, state, context, layers, maps, edit)
         # what reads whole texts ends with nothing to go on from, whatever its layers remember
-        return output if self.causal else output._replace(state=None)
+        return output if self.causal else without_state(output)
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         return self.stack.start(n, max_len)

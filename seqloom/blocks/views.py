@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from seqloom.batch import Backbone, Context, Edit, EncoderDecoder, HeadStyle, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Edit, EncoderDecoder, HeadStyle, Output, Ragged, State, without_state
 
 View = Literal["encoder", "whole"]
 
@@ -64,7 +64,7 @@ class EncoderView(SourceView):
     ) -> Output:
         if isinstance(self.encoder, Backbone):
             return self.encoder(batch, layers=layers, maps=maps, edit=edit)
-        return self.encoder.states(batch, layers, maps)._replace(state=None)
+        return without_state(self.encoder.states(batch, layers, maps))
 
 
 class WholeView(SourceView):
@@ -93,9 +93,8 @@ class WholeView(SourceView):
         before = torch.arange(len(batch.ids), device=batch.ids.device) - 1
         first = batch.positions == 0
         before = torch.where(first, batch.offsets[1:].long()[batch.owner] - 1, before)
-        return self.model.decoder(
-            batch._replace(ids=batch.ids[before]), context=source, layers=layers, maps=maps
-        )._replace(state=None)
+        shifted = batch._replace(ids=batch.ids[before])
+        return without_state(self.model.decoder(shifted, context=source, layers=layers, maps=maps))
 
 
 VIEWS: dict[str, type[SourceView]] = {"encoder": EncoderView, "whole": WholeView}

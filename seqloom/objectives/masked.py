@@ -222,8 +222,8 @@ class MaskedLM(Objective):
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch)
-        loss = Loss(self.guessed(output.hidden, example), (example.targets != IGNORE).sum())
-        return with_penalty(loss, output)
+        total = self.guessed(output.hidden, example)
+        return with_penalty(Loss(total, (example.targets != IGNORE).sum()), output)
 
     def guessed(self, hidden: Tensor, example: Masked) -> Tensor:
         """The summed loss of the hidden tokens; only they meet the vocabulary."""

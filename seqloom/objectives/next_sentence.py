@@ -35,8 +35,8 @@ class NextSentence(MaskedLM):
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch)
         relation, _ = self.relation_scores(output.hidden, example)
-        loss = Loss(self.guessed(output.hidden, example) + relation, (example.targets != IGNORE).sum())
-        return with_penalty(loss, output)
+        total = self.guessed(output.hidden, example)
+        return with_penalty(Loss(total + relation, (example.targets != IGNORE).sum()), output)
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         hidden = self.backbone(example.batch).hidden
