@@ -55,7 +55,7 @@ def baseline(
     for examples in read.values():
         cls.check_against(examples, about)
     work = Words(read["train"], about, groups) if task == "tag" else Texts(groups)
-    hasher, regression = machine()
+    hasher, regression = import_sklearn()
     rows = {
         name: hasher.transform(row for example in examples for row in work.features(example))
         for name, examples in read.items()
@@ -95,7 +95,7 @@ def check_features(task: str, groups: Sequence[str]) -> None:
         raise UsageError("--features probability: it is one of words, for the task tag")
 
 
-def machine() -> tuple[Any, Any]:
+def import_sklearn() -> tuple[Any, Any]:
     try:
         from sklearn.feature_extraction import FeatureHasher
         from sklearn.linear_model import SGDClassifier

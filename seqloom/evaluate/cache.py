@@ -21,7 +21,7 @@ from seqloom.batch import State, select, to_device
 from seqloom.batches.plan import Corpus, Pieces, excerpt
 from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.perplexity import check_split, measured
+from seqloom.evaluate.perplexity import check_split, loss_metrics
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
@@ -30,7 +30,7 @@ THETAS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 LAMBDAS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 
 
-def cached(
+def evaluate_with_cache(
     learner: LeftToRight,
     device: torch.device,
     valid: Split | None,
@@ -60,7 +60,7 @@ def cached(
         "theta": thetas[0],
         "lambda": shares[0],
         "cache_tuned_on": tuned_on,
-        **measured(nats, asked.num_tokens, asked, True, f"carried + cache of {size}"),
+        **loss_metrics(nats, asked.num_tokens, asked, True, f"carried + cache of {size}"),
     }
 
 
@@ -98,7 +98,7 @@ def total_losses(
             kept = (hidden, words) if old is None else (torch.cat((old[0], hidden)), torch.cat((old[1], words)))
             products, held, same = hidden @ kept[0].T, *columns(kept[1], len(words), size)
             for row, theta in enumerate(thetas):
-                cache = recalled(products * theta, held, same).double()
+                cache = cache_log_probs(products * theta, held, same).double()
                 both = torch.logaddexp(torch.log1p(-weights) + model[:, None], weights.log() + cache[:, None])
                 # nothing is held before the first word: all is the model's
                 total[row] -= torch.where(torch.isnan(cache)[:, None], model[:, None], both).sum(0)
@@ -107,7 +107,7 @@ def total_losses(
     return total
 
 
-def recalled(alike: Tensor, held: Tensor, same: Tensor) -> Tensor:
+def cache_log_probs(alike: Tensor, held: Tensor, same: Tensor) -> Tensor:
     """(count,) log p_cache of each word from how much alike (count, all that are kept) the states are; NaN where none is
     held."""
     alike = alike.where(held, -torch.inf)

@@ -25,13 +25,13 @@ from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
 
-class Continued(NamedTuple):
+class ContinuationScore(NamedTuple):
     log_prob: float  # a natural logarithm, the sum over its tokens
     greedy: bool  # each of its tokens is the likeliest one in its place
     unknown: bool  # one of them is the unknown token: what was asked about cannot be told
 
 
-def behind(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.ndarray:
+def count_after_context(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.ndarray:
     """(N,) how many tokens at the end of each text are not its context's: all from the first one that differs."""
     found = []
     for context, text in zip(contexts, texts, strict=True):
@@ -42,7 +42,7 @@ def behind(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.nd
 
 
 @torch.no_grad()
-def continued(
+def score_continuations(
     learner: LeftToRight,
     ids: Sequence[np.ndarray],
     counts: np.ndarray,

@@ -90,7 +90,7 @@ class Encoder:
             index = order[part]
             batch = to_device(found.batch(index), self.device)
             own = self.own(batch, torch.from_numpy(found.sizes[index]).to(self.device))
-            rows = self.pooled(self.states(batch, layers), batch, own, pool)
+            rows = self.pool(self.states(batch, layers), batch, own, pool)
             where = index
             if pool == "none":
                 sizes = found.sizes[index]
@@ -111,7 +111,7 @@ class Encoder:
         place = batch.positions - len(self.before)
         return (place >= 0) & (place < sizes[batch.owner])
 
-    def pooled(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
+    def pool(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
         if pool == "none":
             return states[own]
         special = pool == "first" and self.backbone.head_style.pooling == "first"

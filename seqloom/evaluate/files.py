@@ -58,12 +58,12 @@ def span_files(gold: Path, predicted: Path, threshold: float | None = None) -> d
 
 
 def label_files(gold: Path, predicted: Path) -> dict[str, Any]:
-    right, found = _matched(gold, predicted)
+    right, found = _read_matching(gold, predicted)
     return label_scores([each.label for each in right], [each.label for each in found])
 
 
 def number_files(gold: Path, predicted: Path) -> dict[str, Any]:
-    sides = _matched(gold, predicted)
+    sides = _read_matching(gold, predicted)
     return number_scores(*([_number(each) for each in side] for side in sides))
 
 
@@ -74,7 +74,7 @@ def _number(label: Label) -> float:
         raise DataError(f"{label.place}: {error}") from None
 
 
-def _matched(gold: Path, predicted: Path) -> tuple[list[Label], list[Label]]:
+def _read_matching(gold: Path, predicted: Path) -> tuple[list[Label], list[Label]]:
     """Row for row; where both have ids they are the same."""
     right, found = read_labels(gold), read_labels(predicted)
     for a, b in zip(right, found, strict=False):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from seqloom.batches.store import Split
-from seqloom.evaluate.perplexity import check_split, half_context, measured, token_losses
+from seqloom.evaluate.perplexity import check_split, half_context, loss_metrics, token_losses
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
@@ -44,9 +44,9 @@ def mix(
     return {
         "lambda": weight,
         "lambda_tuned_on": f"{valid.name}, the very split that is measured" if same else valid.name,
-        **measured(nats, len(first), asked, True, f"{context} + {other_context}"),
+        **loss_metrics(nats, len(first), asked, True, f"{context} + {other_context}"),
         "parts": [
-            {"run": part.name, **measured(float(losses.sum()), len(losses), asked, True, context)}
+            {"run": part.name, **loss_metrics(float(losses.sum()), len(losses), asked, True, context)}
             for part, (losses, context) in zip(parts, found, strict=True)
         ],
     }

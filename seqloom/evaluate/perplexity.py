@@ -59,7 +59,7 @@ def perplexity(
     items: "items", too, where there are bits per byte: the bits and bytes of each document, in the order of the split."""
     if split.num_documents == 0:
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
-    borders = split.offsets if limit is None else clipped(split.offsets, limit)
+    borders = split.offsets if limit is None else clip_borders(split.offsets, limit)
     if carry:
         if not learner.backbone.carries:
             raise UsageError("--carry is for recurrent models: leave it out for this model, which carries no state")
@@ -82,7 +82,7 @@ def perplexity(
     finally:
         learner.train(was_training)
     assert tokens == int(borders[-1])
-    result = measured(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
+    result = loss_metrics(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
     if items and "bits_per_byte" in result:
         more = split.documents["unknown_bits"].astype(float) + split.documents["surface_bits"]
         result["items"] = {"bits": documents / math.log(2) + more, "bytes": split.document_bytes}
@@ -114,7 +114,7 @@ def token_losses(
     backbone = learner.backbone
     if backbone.carries:
         how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
-        return carried(learner, split, borders, device, batch_tokens, warmup), how
+        return carried_losses(learner, split, borders, device, batch_tokens, warmup), how
     longest = backbone.max_len if max_len is None else max_len
     assert longest is not None
     if backbone.max_len is not None and longest > backbone.max_len:
@@ -122,11 +122,11 @@ def token_losses(
     stride = longest if stride is None else stride
     if not 1 <= stride <= longest:
         raise UsageError(f"--stride {stride} must lie between 1 and the context of {longest} tokens")
-    losses = sliding(learner, split, borders, device, batch_tokens, longest, stride)
+    losses = sliding_losses(learner, split, borders, device, batch_tokens, longest, stride)
     return losses, f"sliding, {longest} tokens, stride {stride}"
 
 
-def measured(nats: float, tokens: int, split: Split, whole: bool, context: str) -> dict[str, Any]:
+def loss_metrics(nats: float, tokens: int, split: Split, whole: bool, context: str) -> dict[str, Any]:
     loss = nats / tokens
     result: dict[str, Any] = {
         "loss": loss,
@@ -147,7 +147,7 @@ def measured(nats: float, tokens: int, split: Split, whole: bool, context: str) 
     return result
 
 
-def clipped(offsets: np.ndarray, limit: int) -> np.ndarray:
+def clip_borders(offsets: np.ndarray, limit: int) -> np.ndarray:
     """The borders of the documents within the first `limit` tokens; the last of them is cut."""
     kept = offsets[: np.searchsorted(offsets, limit, side="left") + 1].copy()
     kept[-1] = min(kept[-1], limit)
@@ -170,7 +170,7 @@ def windows(borders: np.ndarray, max_len: int, stride: int) -> tuple[Pieces, np.
 Losses = Iterator[tuple[np.ndarray, torch.Tensor]]  # where tokens stand in the corpus, and −log p of each
 
 
-def sliding(
+def sliding_losses(
     learner: LeftToRight,
     split: Corpus,
     borders: np.ndarray,
@@ -189,7 +189,7 @@ def sliding(
         yield places(part)[chosen], losses[torch.from_numpy(chosen).to(device)]
 
 
-def carried(
+def carried_losses(
     learner: LeftToRight,
     split: Corpus,
     borders: np.ndarray,

@@ -46,7 +46,7 @@ def pseudo(
     for part in portions([texts.lengths[text[order]]], [batch_tokens]):
         copies = order[part]
         first = place[copies] + texts.before
-        found[copies] = guessed(learner, texts, text[copies], first, reach[copies], device)
+        found[copies] = masked_log_probs(learner, texts, text[copies], first, reach[copies], device)
     return by_text(found, texts)
 
 
@@ -68,7 +68,7 @@ def word_rests(inside: np.ndarray, place: np.ndarray) -> np.ndarray:
     return begins[np.searchsorted(begins, here, side="right")] - here
 
 
-def guessed(
+def masked_log_probs(
     learner: MaskedLM,
     texts: SpecialTokenTexts,
     text: np.ndarray,

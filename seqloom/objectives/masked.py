@@ -222,10 +222,10 @@ class MaskedLM(Objective):
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch)
-        loss = Loss(self.guessed(output.hidden, example), (example.targets != IGNORE).sum())
+        loss = Loss(self.mlm_loss(output.hidden, example), (example.targets != IGNORE).sum())
         return with_penalty(loss, output)
 
-    def guessed(self, hidden: Tensor, example: Masked) -> Tensor:
+    def mlm_loss(self, hidden: Tensor, example: Masked) -> Tensor:
         """The summed loss of the hidden tokens; only they meet the vocabulary."""
         return self.softmax(self.guess(hidden[example.where]), example.targets)
 
@@ -235,14 +235,14 @@ class MaskedLM(Objective):
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         """(M,) −log p of every hidden token, and further sums for a measurement; `extra`: what else is learnt by."""
-        return self.measured(self.scores(self.backbone(example.batch).hidden[example.where]), example)
+        return self.measure(self.scores(self.backbone(example.batch).hidden[example.where]), example)
 
     @property
     def measured_targets(self) -> str:
         """Which of the chosen tokens masked perplexity and accuracy count."""
         return "mask tokens" if self.keep + self.random < 1 else "all chosen tokens: none becomes the mask token"
 
-    def measured(self, scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+    def measure(self, scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         """Hidden are the tokens that became the mask token: one that was kept can be read off."""
         losses = nn.functional.cross_entropy(wide(scores), example.targets, ignore_index=IGNORE, reduction="none")
         hidden = example.targets != IGNORE

@@ -20,14 +20,14 @@ class NextSentence(MaskedLM):
         nn.init.normal_(self.relation.weight, std=0.02)
         nn.init.zeros_(self.relation.bias)
 
-    def related(self, hidden: Tensor, example: Masked) -> Tensor:
+    def relation_logits(self, hidden: Tensor, example: Masked) -> Tensor:
         """(N, 2) scores from the first token of each passage; empty sequences have those of a token nearby."""
         first = example.batch.offsets[:-1].long().clamp(max=hidden.shape[0] - 1)
         return self.relation(self.backbone.pooled(hidden[first]))  # type: ignore[operator]
 
     def relation_scores(self, hidden: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
         """The summed loss of the relations, weighed as above, and how many are told right."""
-        scores = wide(self.related(hidden, example))
+        scores = wide(self.relation_logits(hidden, example))
         total = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
         count, passages = (example.targets != IGNORE).sum(), (counts(example.text, example.batch) > 0).sum()
         return total * (count / passages.clamp(min=1)), (scores.argmax(1) == example.labels).sum()
@@ -35,12 +35,12 @@ class NextSentence(MaskedLM):
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch)
         relation, _ = self.relation_scores(output.hidden, example)
-        loss = Loss(self.guessed(output.hidden, example) + relation, (example.targets != IGNORE).sum())
+        loss = Loss(self.mlm_loss(output.hidden, example) + relation, (example.targets != IGNORE).sum())
         return with_penalty(loss, output)
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         hidden = self.backbone(example.batch).hidden
-        losses, sums = self.measured(self.scores(hidden[example.where]), example)
+        losses, sums = self.measure(self.scores(hidden[example.where]), example)
         relation, right = self.relation_scores(hidden, example)
         passages = (example.labels != IGNORE).sum()
         return losses, sums | {"extra": relation, "relation_accuracy": right, "passages": passages}

@@ -72,10 +72,10 @@ class ReplacedToken(MaskedLM):
         """(T, D) → (T,) the log-odds that a token was replaced."""
         return self.discriminator_head(self.activation(self.dense(hidden))).squeeze(1)
 
-    def detected(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor, Output]:
+    def detection_loss(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor, Output]:
         """The discriminator's loss over all tokens, weighed as above, how many it judges right, and what it was made of.
         scores: the generator's."""
-        ids, wrong = self.filled(scores, example)
+        ids, wrong = self.fill_gaps(scores, example)
         output: Output = self.backbone(example.batch._replace(ids=ids))
         odds = wide(self.discriminate(output.hidden))
         # special tokens are judged, too
@@ -85,26 +85,26 @@ class ReplacedToken(MaskedLM):
         return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum(), output
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        losses, sums, outputs = self.both(example)
+        losses, sums, outputs = self.losses_and_outputs(example)
         loss = Loss(losses.sum() + sums["extra"], (example.targets != IGNORE).sum())
         for output in outputs:
             loss = with_penalty(loss, output)
         return loss
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.both(example)[:2]
+        return self.losses_and_outputs(example)[:2]
 
-    def both(self, example: Masked) -> tuple[Tensor, dict[str, Tensor], tuple[Output, Output]]:
+    def losses_and_outputs(self, example: Masked) -> tuple[Tensor, dict[str, Tensor], tuple[Output, Output]]:
         """`losses`, and what the generator and the discriminator have made of the text."""
         guessed: Output = self.reader(example.batch)
         scores = self.scores(guessed.hidden[example.where])
-        losses, sums = self.measured(scores, example)
-        detection, right, judged = self.detected(scores.detach(), example)
+        losses, sums = self.measure(scores, example)
+        detection, right, judged = self.detection_loss(scores.detach(), example)
         sums |= {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
         return losses, sums, (guessed, judged)
 
     @torch.no_grad()
-    def filled(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+    def fill_gaps(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
         """(T,) the text with words drawn from the generator's scores in its gaps, and where they are wrong."""
         scores = scores.float()
         noise = -torch.log(-torch.log(torch.rand_like(scores).clamp(1e-9, 1 - 1e-7)))

@@ -72,7 +72,7 @@ def beside(pair: Pair) -> Passage:
     )
     places = torch.cat((torch.zeros(n, dtype=torch.long), pair.source.positions + 1, pair.target.positions))
     longest = pair.source.max_len + pair.target.max_len + 1
-    return ordered(ids, owner, text, language, places, n, longest)
+    return lay_end_to_end(ids, owner, text, language, places, n, longest)
 
 
 def apart(pair: Pair) -> Passage:
@@ -84,10 +84,10 @@ def apart(pair: Pair) -> Passage:
     text = torch.cat((torch.zeros(2 * n, dtype=torch.bool), source[2], target[2]))
     language = (owner >= n).long()
     places = torch.cat((torch.zeros(2 * n, dtype=torch.long), pair.source.positions + 1, pair.target.positions + 1))
-    return ordered(ids, owner, text, language, places, 2 * n, max(pair.source.max_len, pair.target.max_len) + 1)
+    return lay_end_to_end(ids, owner, text, language, places, 2 * n, max(pair.source.max_len, pair.target.max_len) + 1)
 
 
-def ordered(
+def lay_end_to_end(
     ids: Tensor, owner: Tensor, text: Tensor, language: Tensor, places: Tensor, n: int, max_len: int
 ) -> Passage:
     """Tokens of n sequences, in their order within each, laid end to end."""

@@ -22,7 +22,7 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
     section, values = {"name": model, **sizes}, cls.recipe(preset)
     if issubclass(cls, Backbone) and cls.learns_from == "labels":
         rate = values["train"]["optim"]["lr"]
-        values = labelled(task or values["task"]["name"], section, "scratch")
+        values = task_sections(task or values["task"]["name"], section, "scratch")
         values["train"]["optim"]["lr"] = rate
     return {"name": name, "model": section, **values}
 
@@ -33,7 +33,7 @@ def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
         return values
     if task_class(task).reads == "labelled":
         model = values["model"]
-        return {"name": values["name"], "model": model, **labelled(task, model, "scratch")}
+        return {"name": values["name"], "model": model, **task_sections(task, model, "scratch")}
     kept = {key: value for key, value in values.get("batches", {}).items() if key in ("budget", "length")}
     changed = {key: value for key, value in values.items() if key != "objective"}
     return changed | {
@@ -42,7 +42,7 @@ def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
     }
 
 
-def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
+def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
     """A recipe for a task on texts. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
     it is; "gradual", from the top layer down at rates that fall with depth (ULMFiT, Howard & Ruder, 2018).
 

@@ -205,7 +205,7 @@ class Recipe(Config):
         return learner(backbone, settings)
 
 
-def completed(values: Any) -> Any:
+def fill_defaults(values: Any) -> Any:
     """A stored recipe with the fields that came later, whose defaults mean "as before"; what is no recipe is left as it is."""
     try:
         return json.loads(Recipe.model_validate(values).model_dump_json())

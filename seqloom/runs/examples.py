@@ -173,7 +173,7 @@ class TaggedFiles(ExampleFiles):
         return masked_loss(run.learner, HeldOut(self.passages(split)), run.device)
 
 
-def watched(recipe: Recipe, validated: bool) -> str:
+def watched_metric(recipe: Recipe, validated: bool) -> str:
     """What decides which weights are the best. Without validation nothing does: then the last ones are kept."""
     if recipe.train.watch == "score" and not validated:
         raise UsageError(
@@ -200,7 +200,7 @@ class LabelledFiles(ExampleFiles):
         if chosen is not None:
             self.examples["train"] = [self.examples["train"][i] for i in chosen]
         steps = recipe.steps_an_epoch(len(self.examples["train"]))
-        decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched(recipe, "valid" in files)}
+        decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched_metric(recipe, "valid" in files)}
         train = recipe.train.model_copy(update=decided)
         self.recipe = recipe.model_copy(update={"tasks": (task,), "train": train})
         with shapes_only():

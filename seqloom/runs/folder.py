@@ -26,7 +26,7 @@ from seqloom.files import (
     write_bytes,
     write_json,
 )
-from seqloom.recipes.schema import Recipe, completed
+from seqloom.recipes.schema import Recipe, fill_defaults
 from seqloom.runs.card import Card, write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
@@ -92,11 +92,11 @@ def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, res
 def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     if before["data"]["fingerprint"] != now["data"]["fingerprint"]:
         raise DataError(
-            f"{folder} was trained on other data than {shown(now['data'])} (the fingerprints differ): give the data "
+            f"{folder} was trained on other data than {data_name(now['data'])} (the fingerprints differ): give the data "
             f"that it was started with, or start anew with --overwrite"
         )
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
-    before = before | {"recipe": completed(before["recipe"])}
+    before = before | {"recipe": fill_defaults(before["recipe"])}
     changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(now[kind]))]
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]
@@ -108,7 +108,7 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
         )
 
 
-def shown(data: dict[str, Any]) -> str:
+def data_name(data: dict[str, Any]) -> str:
     return data["folder"] if "folder" in data else ", ".join(data["files"]["train"])
 
 
@@ -186,7 +186,7 @@ def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Train
     )
 
 
-def spent(state: TrainState, country: str, device: torch.device) -> dict[str, Any]:
+def training_costs(state: TrainState, country: str, device: torch.device) -> dict[str, Any]:
     """What the training has cost."""
     kwh = state.joules / 3.6e6
     cuda = device.type == "cuda"

@@ -17,7 +17,7 @@ from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import Continuation, Sample, TextStream
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.cache import cached
+from seqloom.evaluate.cache import evaluate_with_cache
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.progress import say
@@ -56,7 +56,7 @@ class Run(TextScorer):
         result = self.evaluator.evaluate(text, **options) | self.state_in_training()
         if not self.learner.has_next_word:
             result["no_bits_per_byte"] = f"the model {self.no_next_word}"
-        return reported(name, store, result, self.learner.size(), started)
+        return evaluation_report(name, store, result, self.learner.size(), started)
 
     def state_in_training(self) -> dict[str, str]:
         """Of a recurrent network: whether its state began anew with every document in training, as it does in evaluation
@@ -95,7 +95,7 @@ class Run(TextScorer):
             )
         parts = tuple(Part(str(run.folder), run.learner, run.device) for run in (self, other))  # type: ignore[arg-type]
         result = mix_parts(parts, store.split("valid"), store.split(name), **options)  # type: ignore[arg-type]
-        return reported(name, store, result, self.learner.size() + other.learner.size(), started)
+        return evaluation_report(name, store, result, self.learner.size() + other.learner.size(), started)
 
     def evaluate_cached(
         self,
@@ -109,8 +109,8 @@ class Run(TextScorer):
         started = time.monotonic()
         store, name = self.open(data, split)
         valid = store.split("valid") if "valid" in store.splits else None
-        result = cached(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
-        return reported(name, store, result | self.state_in_training(), self.learner.size(), started)
+        result = evaluate_with_cache(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
+        return evaluation_report(name, store, result | self.state_in_training(), self.learner.size(), started)
 
     def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
         """A prepared folder that this run can read, and the name of the split that is meant."""
@@ -211,7 +211,9 @@ class Run(TextScorer):
         return [self.tokenizer.end_id, *ids.tolist()], unknown
 
 
-def reported(split: str, store: Store, result: dict[str, Any], parameters: int, started: float) -> dict[str, Any]:
+def evaluation_report(
+    split: str, store: Store, result: dict[str, Any], parameters: int, started: float
+) -> dict[str, Any]:
     """What every evaluation says beside its own figures."""
     if store.manifest.bits_per_byte != "yes":
         result.setdefault("no_bits_per_byte", store.manifest.bits_per_byte)

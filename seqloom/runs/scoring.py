@@ -14,7 +14,7 @@ from seqloom.batch import Objective
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
-from seqloom.evaluate.continuations import Continued, behind, continued
+from seqloom.evaluate.continuations import ContinuationScore, count_after_context, score_continuations
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
 from seqloom.evaluate.score import Scored
@@ -96,7 +96,7 @@ class TextScorer(LanguageSupport):
 
     def continuations(
         self, contexts: Sequence[str], continuations: Sequence[str], batch_tokens: int = 16384
-    ) -> list[Continued]:
+    ) -> list[ContinuationScore]:
         """log p(continuation | context) of each two, and whether greedy writing gives it. The blank between them is written with
         either of them, by the caller."""
         if self.no_next_word is not None:
@@ -105,9 +105,9 @@ class TextScorer(LanguageSupport):
             return []
         texts = [context + more for context, more in zip(contexts, continuations, strict=True)]
         ids, strange = self.tokenizer.encode_batch_with_unknown(texts)
-        counts = behind(self.tokenizer.encode_batch(contexts), ids)
+        counts = count_after_context(self.tokenizer.encode_batch(contexts), ids)
         unknown = [word for words in strange for word in words]
-        log_probs, greedy = continued(
+        log_probs, greedy = score_continuations(
             self.learner,  # type: ignore[arg-type]
             ids,
             counts,
@@ -117,7 +117,7 @@ class TextScorer(LanguageSupport):
             spell=lambda flat: self.spell(flat, unknown),
         )
         return [
-            Continued(log_prob, sure, self.tokenizer.unk_id in row[len(row) - count :].tolist())
+            ContinuationScore(log_prob, sure, self.tokenizer.unk_id in row[len(row) - count :].tolist())
             for row, count, log_prob, sure in zip(ids, counts, log_probs.tolist(), greedy.tolist(), strict=True)
         ]
 
@@ -178,7 +178,7 @@ class TextScorer(LanguageSupport):
         ) -> list[Weighed]:
             return self.weigh_words(befores, forms, afters, names, pll, batch_tokens)
 
-        def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[Continued]:
+        def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[ContinuationScore]:
             return self.continuations(contexts, more, batch_tokens)
 
         ask: Any = {"sentences": sentences, "words": words, "continuations": going_on}[asks]

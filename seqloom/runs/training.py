@@ -19,13 +19,13 @@ from seqloom.objectives import objective_class
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
 from seqloom.progress import say
-from seqloom.recipes.library import find_recipe, labelled
+from seqloom.recipes.library import find_recipe, task_sections
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
 from seqloom.runs.first_weights import Start, continue_from, transfer_from, vectors_from
-from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, spent
+from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, training_costs
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
@@ -125,7 +125,7 @@ def finetune(
     backbone stays as it is), "gradual" (from the top layer down). language: of the texts, for a model with language
     embeddings."""
     check_transfer(task, how)
-    before = opened(start, out, plugin, language)
+    before = open_start(start, out, plugin, language)
     options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)
     dataset = dataset_class(task_class(task), task)(recipe_after(before, task, how, settings), files, before.tokenizer)
     return with_report(train_run(dataset, Path(out), options, transfer_from(before)), files)
@@ -182,7 +182,15 @@ def train_run(
                 best = load(folder, str(device), plugin)  # the weights that were kept
                 scores = {f"{split}_scores": dataset.score(best, split) for split in dataset.scored}
             scores |= {"averaged": state.averaged} if state.averaged else {}
-            finish(folder, config, state, learner, dataset.describe(), spent(state, options.country, device), **scores)
+            finish(
+                folder,
+                config,
+                state,
+                learner,
+                dataset.describe(),
+                training_costs(state, options.country, device),
+                **scores,
+            )
     return load(folder, str(device), plugin)
 
 
@@ -248,7 +256,7 @@ def check_transfer(task: str, how: str) -> None:
         raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
 
 
-def opened(
+def open_start(
     start: str | Path | Trained,
     out: str | Path,
     plugin: str | Path | Plugin | None,
@@ -283,7 +291,7 @@ def recipe_with(
     values: dict[str, Any] = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
         "model": theirs.model_dump()["model"],
-        **labelled(task, theirs.model, how),
+        **task_sections(task, theirs.model, how),
     }
     if theirs.objective is not None and issubclass(objective_class(theirs.learns), NextToken):
         values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}

@@ -235,7 +235,7 @@ class Fit:
             self.save()  # the last weights are among those that are averaged
             self.average_checkpoints(asked)
         if self.validate is None and self.keep_best is not None:
-            with self.averaged():
+            with self.with_averages():
                 self.keep_best(state)
         state.finished = True
         self.save()
@@ -273,7 +273,7 @@ class Fit:
                     parameter.grad = None
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
         if self.carry is not None:  # a state with a NaN in it would spoil every later step
-            self.carry = restored(self.carry, last_good, broken)
+            self.carry = restore_carry(self.carry, last_good, broken)
         self.window.append((total.double(), count.double(), norm.double(), broken.double()))
         state.step += 1
         if state.average_from is not None:
@@ -284,14 +284,14 @@ class Fit:
         """before: tokens at the last step."""
         for mark in self.milestones:
             if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None:
-                with self.averaged():
+                with self.with_averages():
                     self.keep_milestone(mark, self.state)
 
     def awake(self, depth: int, epoch: int) -> bool:
         """Layers learn one after the other, from the top, where that is asked for (Howard & Ruder, 2018)."""
         return not self.config.unfreeze or depth >= self.top - int(epoch / self.config.unfreeze)
 
-    def averaged(self) -> AbstractContextManager[None]:
+    def with_averages(self) -> AbstractContextManager[None]:
         """Within it the learner has the averaged weights, if there are any yet."""
         return nullcontext() if self.averages is None else self.averages.in_place()
 
@@ -364,14 +364,14 @@ class Fit:
 
     def evaluate(self, asked: Interruption) -> None:
         """Measures on held-out text."""
-        with self.averaged():
+        with self.with_averages():
             self.measure(asked)
 
     def measure(self, asked: Interruption) -> None:
         assert self.validate is not None
         state, optim = self.state, self.config.optim
         started = time.monotonic()
-        result = self.validated(asked)
+        result = self.run_validation(asked)
         self.clock += time.monotonic() - started  # a run's seconds are those of its training
         if not math.isfinite(result["loss"]):  # no later step would find it: broken gradients are skipped
             raise NumbersError(self.where(f"the validation loss is {result['loss']}"))
@@ -390,7 +390,7 @@ class Fit:
                 state.average_from = state.step
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
 
-    def validated(self, asked: Interruption) -> dict[str, Any]:
+    def run_validation(self, asked: Interruption) -> dict[str, Any]:
         """The measurement of the weights as they are."""
         assert self.validate is not None
         self.learner.eval()
@@ -419,7 +419,7 @@ class Fit:
             for name, mean in averages.means.items():
                 mean.lerp_(loaded[name].to(mean), 1 / count)
         with averages.in_place():
-            result = self.validated(asked)
+            result = self.run_validation(asked)
             self.take_if_better(result)
         self.state.averaged = result
         say(f"the mean of the checkpoints {', '.join(map(str, last))}: valid loss {result['loss']:.4f}")
@@ -490,5 +490,5 @@ def train_state_of(found: Checkpoint) -> TrainState:
     return state
 
 
-def restored(after: State, before: State | None, broken: Tensor) -> State:
+def restore_carry(after: State, before: State | None, broken: Tensor) -> State:
     return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)

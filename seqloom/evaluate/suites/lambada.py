@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.errors import DataError
-from seqloom.evaluate.continuations import Continued
+from seqloom.evaluate.continuations import ContinuationScore
 from seqloom.evaluate.suites.minimal import mean
 from seqloom.text.labelled import fields_of, read_objects, text_of
 from seqloom.text.pairs import lines
@@ -59,7 +59,7 @@ def _passage(text: str, place: str) -> Passage:
     return Passage(context, text[len(context) :], place)
 
 
-Continue = Callable[[Sequence[str], Sequence[str]], list[Continued]]  # contexts, and how they go on
+Continue = Callable[[Sequence[str], Sequence[str]], list[ContinuationScore]]  # contexts, and how they go on
 
 
 def score_lambada(passages: Sequence[Passage], go_on: Continue) -> dict[str, Any]:
