@@ -94,8 +94,9 @@ def repeat_option_names(arguments: list[str]) -> list[str]:
     """Turn `--train A B` into `--train A --train B`, which typer can parse. This applies to options that take one file or two
     aligned files, and to `pretrain RECIPE --data`, which takes any number of folders."""
     command = arguments[0] if arguments else ""
-    most = {"train": 2, "evaluate": 2, "pretrain": len(arguments)}.get(command, 0)
-    if not most or (command == "pretrain" and arguments[1:2] and arguments[1].startswith("-")):
+    most = {"train": 2, "finetune": 2, "evaluate": 2, "pretrain": len(arguments)}.get(command, 0)
+    first = command in ("pretrain", "finetune")  # what comes last without an option may be the recipe or the run
+    if not most or (first and arguments[1:2] and arguments[1].startswith("-")):
         return arguments
     several = ("--data",) if command == "pretrain" else ("--train", "--valid", "--test")
     repeated: list[str] = []

@@ -50,12 +50,17 @@ def finetune(
     start: Annotated[
         Path, typer.Argument(metavar="FROM", help="Run folder of the pre-trained model; its tokenizer is used, too.")
     ],
-    task: Annotated[str, typer.Option(help="Task to train: classify, regress, pair, choose, tag or span.")],
+    task: Annotated[
+        str,
+        typer.Option(
+            help="Task to train: classify, regress, pair, choose, tag or span; translate, if FROM is a translator."
+        ),
+    ],
     train_files: Annotated[
         list[Path],
         typer.Option(
             "--train",
-            metavar="FILE",
+            metavar="FILE [FILE]",
             help="Training examples: .jsonl, .csv or .tsv; CoNLL columns for tag, SQuAD's JSON for span.",
         ),
     ],
@@ -64,12 +69,12 @@ def finetune(
         list[Path] | None,
         typer.Option(
             "--valid",
-            metavar="FILE",
+            metavar="FILE [FILE]",
             help="Validation examples, by which the best weights are chosen; without them the last weights are kept.",
         ),
     ] = None,
     test: Annotated[
-        list[Path] | None, typer.Option("--test", metavar="FILE", help="Test examples, scored once at the end.")
+        list[Path] | None, typer.Option("--test", metavar="FILE [FILE]", help="Test examples, scored once at the end.")
     ] = None,
     how: Annotated[
         str,
