@@ -6,7 +6,7 @@ states like the present one gain:
     p(w) = (1 − λ) p_model(w) + λ p_cache(w),   p_cache(w) ∝ Σ exp(θ h(t) · h(i)) over the last `size` i < t followed by w
 
 The documents of a split are one stream, in their order: the model begins each of them anew, the cache goes on. Only the
-last `size` states are held, and no figure depends on how many tokens are read at once.
+last `size` states are held, and no metric depends on how many tokens are read at once.
 """
 
 from collections.abc import Iterator
@@ -39,8 +39,8 @@ def evaluate_with_cache(
     theta: float | None = None,
     share: float | None = None,
 ) -> dict[str, Any]:
-    """The metrics with a cache of `size` states on the split that is asked for. θ and λ are the best of a grid on the valid
-    split, where they are not given."""
+    """Evaluates with a cache of `size` states on the split that is asked for. θ and λ, where they are not given, are the best
+    of a grid on the valid split."""
     check(learner, size, theta, share)
     thetas = THETAS if theta is None else (theta,)
     shares = LAMBDAS if share is None else (share,)
@@ -100,7 +100,7 @@ def total_losses(
             for row, theta in enumerate(thetas):
                 cache = cache_log_probs(products * theta, held, same).double()
                 both = torch.logaddexp(torch.log1p(-weights) + model[:, None], weights.log() + cache[:, None])
-                # nothing is held before the first word: all is the model's
+                # nothing is held before the first word: the model alone predicts
                 total[row] -= torch.where(torch.isnan(cache)[:, None], model[:, None], both).sum(0)
             old = (kept[0][-size:], kept[1][-size:])
             bar.advance(len(words))
@@ -108,7 +108,7 @@ def total_losses(
 
 
 def cache_log_probs(alike: Tensor, held: Tensor, same: Tensor) -> Tensor:
-    """(count,) log p_cache of each word from how much alike (count, all that are kept) the states are; NaN where none is
+    """(count,) log p_cache of each word from the similarity (count, all that are kept) of the states; NaN where none is
     held."""
     alike = alike.where(held, -torch.inf)
     every = alike.logsumexp(1)
@@ -122,7 +122,7 @@ def columns(words: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
 
 
 def outside(then: Tensor, now: Tensor, size: int) -> Tensor:
-    """Not among the `size` places before now."""
+    """Whether a place is not among the `size` places before now."""
     return (then >= now) | (then < now - size)
 
 
@@ -142,7 +142,7 @@ def states(
         positions[0] = begin - borders[np.searchsorted(borders, begin, side="right") - 1]
         part = to_device(excerpt(split, Pieces(starts, lengths, positions), int(lengths.max())), device)
         fresh = backbone.start(len(starts), 0)
-        if going_on:  # the document at the border goes on from where the block before has left it
+        if going_on:  # the first document continues the one at the end of the block before
             fresh = pytree.tree_map(lambda new, old: torch.cat((old.to(new.dtype), new[1:])), fresh, state)
         output = backbone(part.batch, state=fresh)
         state = select(output.state, torch.tensor([len(starts) - 1], device=device))

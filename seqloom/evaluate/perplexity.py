@@ -7,9 +7,9 @@ Every token of every document is predicted once, its end included, from what sta
     carried   recurrent models read each document from its start to its end, their state carried along; with `carry` from
               document to document, too, in the order of the split, as models were trained whose streams were not reset
 
-No figure depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
-charged what their spelling costs under a byte model, and spaces and case that a tokenizer loses what it costs to put them
-back (the data's manifest has both); where that cannot be told there is no such figure.
+No metric depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
+charged what their spelling costs under a byte model, and spaces and case that a tokenizer loses what it costs to restore
+them (the data's manifest has both); where that is unknown there are no bits per byte.
 """
 
 import math
@@ -26,15 +26,15 @@ from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
-CHUNK = 256  # tokens a carried model reads at once
-PART = 8  # parts of long documents are so many times as long as their warm-up
+CHUNK = 256  # tokens that a recurrent model reads at once
+PART = 8  # the length of a part of a long document, as a multiple of its warm-up
 
 
-Stop = Callable[[], None]  # called now and then: raises Interrupted where somebody has asked the run to stop
+Stop = Callable[[], None]  # called now and then: raises Interrupted where a signal has asked the run to stop
 
 
 def never() -> None:
-    """Nobody asks to stop."""
+    """The Stop that never stops."""
 
 
 def perplexity(
@@ -52,7 +52,7 @@ def perplexity(
     stop: Stop = never,
     title: str = "",
 ) -> dict[str, Any]:
-    """The metrics of one split, or of its first `limit` tokens.
+    """Evaluates on one split, or on its first `limit` tokens.
 
     warmup: of recurrent models, read long documents in parts side by side, each begun with so many tokens that are not counted;
     None reads every document from its start to its end, which is exact and slow where there are few of them.
@@ -90,7 +90,7 @@ def perplexity(
 
 
 def half_context(learner: LeftToRight, max_len: int | None = None) -> int | None:
-    """The stride of a measurement unless one is given: half of a window. None for models without windows."""
+    """The default stride: half of a window. None for models without windows."""
     longest = max_len or learner.backbone.max_len
     return None if longest is None else max(1, longest // 2)
 
@@ -110,7 +110,7 @@ def token_losses(
     batch_tokens: int = 16384,
     warmup: int | None = None,
 ) -> tuple["Losses", str]:
-    """−log p of every token within the borders, in batches, and a name for the context they were given."""
+    """−log p of every token within the borders, in batches, and a description of their context."""
     backbone = learner.backbone
     if backbone.carries:
         how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
@@ -140,7 +140,7 @@ def loss_metrics(nats: float, tokens: int, split: Split, whole: bool, context: s
     result |= {"documents": entry.documents, "words": entry.words, "characters": entry.characters, "bytes": entry.bytes}
     if entry.surface_bits is None:
         return result
-    # all three pay for the whole text: its tokens, and what unknown words, spaces and case hold besides
+    # all three count the whole text: its tokens, and the bits of unknown words, spaces and case
     bits = nats / math.log(2) + entry.unknown_bits + entry.surface_bits
     for name, count in (("word", entry.words), ("char", entry.characters), ("byte", entry.bytes)):
         result[f"bits_per_{name}"] = bits / max(count, 1)
@@ -216,9 +216,9 @@ def carried_losses(
 
 
 def stretches(borders: np.ndarray, warmup: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What is read as one sequence: where it starts, its tokens, and how many of them come first and are not counted. Documents,
-    or with a warm-up parts of long ones, each begun so many tokens before what is counted of it: then a single document, too, is
-    read in many rows at once. How it is cut does not depend on the batch."""
+    """The sequences to read: the start of each, its length, and how many of its first tokens are not counted. They are documents,
+    or with a warm-up parts of long ones, each of which starts so many tokens earlier: then a single document, too, is read in
+    many rows at once. The parts do not depend on the batch."""
     begin, sizes = borders[:-1], np.diff(borders)
     if warmup is None:
         return begin, sizes, np.zeros_like(sizes)
