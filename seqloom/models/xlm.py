@@ -1,4 +1,4 @@
-"""XLM: BERT's encoder that is told the language of every token. Lample & Conneau, 2019 (arXiv 1901.07291).
+"""XLM: BERT's encoder with language embeddings. Lample & Conneau, 2019 (arXiv 1901.07291).
 
 A segment is a language here. Departures from the paper: weights start as BERT's.
 """
@@ -20,7 +20,7 @@ class Xlm(Bert):
         vocab_size: int = Field(95000, gt=0)
         dim: int = Field(1024, gt=0)
         num_heads: int = Field(8, gt=0)
-        num_segments: int = Field(15, ge=0, description="languages; 0: they are not told apart")
+        num_segments: int = Field(15, ge=0, description="languages; 0: no language embeddings")
         pooler: bool = False
 
     presets = {  # noqa: RUF012

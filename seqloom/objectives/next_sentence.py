@@ -7,7 +7,7 @@ from seqloom.objectives.masked import Masked, MaskedLM, check_segments, counts
 
 
 class NextSentence(MaskedLM):
-    """Both losses are means in the paper and are added; here the sum over passages is weighed so that it is the same. So parts
+    """Both losses are means in the paper and are added; here the sum over passages is weighted so that it is the same. So parts
     of a batch add up exactly only where they hide as many tokens a passage. Passages of one part count and have no relation:
     a pair weighs the same whatever else is in its batch."""
 
@@ -26,7 +26,7 @@ class NextSentence(MaskedLM):
         return self.relation(self.backbone.pooled(hidden[first]))  # type: ignore[operator]
 
     def relation_scores(self, hidden: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
-        """The summed loss of the relations, weighed as above, and how many are told right."""
+        """The summed loss of the relations, weighted as above, and how many are predicted right."""
         scores = wide(self.relation_logits(hidden, example))
         total = nn.functional.cross_entropy(scores, example.labels, ignore_index=IGNORE, reduction="sum")
         count, passages = (example.targets != IGNORE).sum(), (counts(example.text, example.batch) > 0).sum()

@@ -1,7 +1,7 @@
-"""Translation language modelling: words hidden in a sentence and in its translation, guessed from both.
+"""Translation language modelling: words hidden in a sentence and in its translation, predicted from both.
 
-Lample & Conneau, 2019 (arXiv 1901.07291), XLM. A sentence and its translation are one sequence, each token is told its
-language (its segment) and its place in its own sentence. The other batches have the two sides apart: masked language
+Lample & Conneau, 2019 (arXiv 1901.07291), XLM. A sentence and its translation are one sequence; each token has the embedding
+of its language (its segment) and its place in its own sentence. The other batches have the two sides apart: masked language
 modelling on two languages, which is what is left at `parallel` = 0.
 """
 
@@ -30,7 +30,7 @@ class TranslationLM(MaskedLM):
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        """A model that is told the language."""
+        """Whether a model has language embeddings."""
         return super().fits(model) and model.segment_kind == "languages"
 
     def __init__(self, backbone: Backbone, config: Config):

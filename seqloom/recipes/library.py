@@ -1,5 +1,5 @@
-"""Finding recipes: built-in ones (a model's own stands in its file, as `recipe(preset)`), TOML files, functions of a plugin;
-and what every task is learnt by, whatever the model."""
+"""Finds recipes: built-in ones (each model's file has its own, as `recipe(preset)`), TOML files, functions of a plugin;
+and has the default training of every task, for all models."""
 
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,7 @@ from seqloom.tasks import task_class
 
 
 def built_in(name: str, task: str | None = None) -> dict[str, Any]:
-    """A recipe by its name, `MODEL-PRESET`, as plain values. task: what a model is to learn that learns from labelled examples
-    alone."""
+    """A recipe by its name, `MODEL-PRESET`, as plain values. task: of a model that learns from labelled examples only."""
     model, preset = split_name(name)
     cls: Any = model_class(model)
     sizes = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
@@ -28,7 +27,7 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
 
 
 def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
-    """A recipe that learns from plain text as one that learns a task: the same model and training, other examples."""
+    """Turns a recipe for plain text into one for a task: the same model and training, other examples."""
     if "task" in values:
         return values
     if task_class(task).reads == "labelled":
@@ -43,7 +42,7 @@ def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
 
 
 def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
-    """A recipe for a task on texts. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
+    """Sections of a recipe for a task. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
     it is; "gradual", from the top layer down at rates that fall with depth (ULMFiT, Howard & Ruder, 2018).
 
     Narrow models want higher rates: 5e-5, which BERT's authors recommend, at 768 numbers."""
@@ -63,7 +62,7 @@ def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
     }
     section: dict[str, Any] = {"name": task}
     if how == "features":
-        # words as wide as nothing else, and nothing that leads from them to the layers: there is no mix of them
+        # embeddings of another width than the layers cannot be mixed with them
         uneven = "embedding_dim" in cls.Config.model_fields and not attentive
         section |= {"frozen": True, "layers": "last" if uneven else "mix"}
         if task in ("classify", "pair", "regress", "choose"):
@@ -86,7 +85,7 @@ def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
 def find_recipe(
     name: str, settings: list[str] | None = None, plugin: Plugin | None = None, task: str | None = None
 ) -> Recipe:
-    """A function of the plugin, a built-in name or a TOML file, with dotted overrides. task: what is to be learnt with it."""
+    """Finds a recipe: a function of the plugin, a built-in name or a TOML file, with dotted overrides. task: to train with it."""
     values = None if plugin is None else plugin.recipe(name)
     if values is None:
         check_recipe_name(name)

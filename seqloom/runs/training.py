@@ -1,4 +1,4 @@
-"""Training: one way from a dataset to a finished run, and the three calls that people make of it."""
+"""Training: from a dataset to a finished run, and the functions pretrain, train and finetune."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
-SAMPLE = 32_000_000  # characters of the training text that a tokenizer is learnt from
+SAMPLE = 32_000_000  # characters of the training text that a tokenizer is trained on
 
 Files = str | Path | Sequence[str | Path]
 
@@ -61,8 +61,8 @@ def pretrain(
     options: RunOptions = RunOptions(),
     **keywords: Unpack[RunKeywords],
 ) -> Run:
-    """Trains a recipe on a prepared folder and returns the finished run. data: or several of one tokenizer, a language each;
-    plugin: a file with code of your own; start: another run, whose weights this one begins with; options and keywords: see
+    """Trains a recipe on a prepared folder and returns the finished run. data: or several with one tokenizer, one per language;
+    plugin: a file with code of your own; start: another run, whose weights this one starts from; options and keywords: see
     RunOptions."""
     options, folder, own = replace(options, **keywords), Path(out), open_plugin(plugin)
     recipe = check_plain_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
@@ -134,9 +134,9 @@ def finetune(
 def train_run(
     dataset: Dataset, folder: Path, options: RunOptions, start: Start | None = None, plugin: Plugin | None = None
 ) -> Trained:
-    """From a dataset to a finished run in a folder: every model and everything that is learnt goes through here."""
+    """Trains on a dataset and writes a finished run: every model, objective and task goes through here."""
     recipe, tokenizer, device = dataset.recipe, dataset.tokenizer, choose_device(options.device)
-    # what cannot work is refused before the folder is touched
+    # what cannot work is rejected before the folder is touched
     with shapes_only():
         shape: Learner = recipe.learner(tokenizer.vocab_size, plugin)
     shape.check_vocabulary(dataset.vocabulary)
@@ -195,7 +195,7 @@ def train_run(
 
 
 def repeated_shapes(learner: Learner, device: torch.device) -> str:
-    """Batches of shapes that come again, where steps are compiled or recorded."""
+    """The kind of shapes of batches: they repeat where steps are compiled or recorded."""
     if device.type != "cuda" or not learner.static:
         return "free"
     return "row" if worth_compiling(learner, device) else "grid"
@@ -240,7 +240,7 @@ def find_lr(
 
 
 def with_report(run: Trained, files: dict[str, list[Path]]) -> Trained:
-    """The run with its page, where it predicts something about texts. A run that was finished before keeps the one it has."""
+    """Writes the report of a run that predicts labels. A run that was finished before keeps the one it has."""
     if isinstance(run, Predictor) and not (run.folder / "report.html").exists():
         write_task_report(run, files)
     return run
@@ -262,7 +262,7 @@ def open_start(
     plugin: str | Path | Plugin | None,
     language: str | None,
 ) -> Trained:
-    """The run that another one is to begin with, as its folder has it. language: that its texts will be in."""
+    """Loads the run that another one starts from. language: of the texts of the new one."""
     if isinstance(start, Run | Translator | Predictor):
         start = start.folder
     source = Path(start).resolve()
@@ -274,7 +274,7 @@ def open_start(
 
 
 def recipe_after(before: Trained, task: str, how: str, settings: list[str] | None) -> Recipe:
-    """For the model of another run. how: as in `recipes.labelled`."""
+    """The recipe of a task for the model of another run. how: as in `task_sections`."""
     theirs = build_recipe(before.config["recipe"], str(before.folder))
     backward = getattr(before, "backward", False) or theirs.batches.backward
     return recipe_with(theirs, task, how, settings, f"{before.folder} for {task}", backward)
@@ -283,10 +283,12 @@ def recipe_after(before: Trained, task: str, how: str, settings: list[str] | Non
 def recipe_with(
     theirs: Recipe, task: str, how: str, settings: Sequence[str] | None, source: str, backward: bool
 ) -> Recipe:
-    """For the model of another recipe. source: for messages; backward: texts are read from their end."""
+    """The recipe of a task for the model of another recipe. source: for messages; backward: texts are read from their end."""
     if task_class(task).reads == "pairs":
         if theirs.task is None or theirs.learns != task:
-            raise UsageError(f"{source}: only a run that has learnt {task} goes on with it: 'seqloom train' begins one")
+            raise UsageError(
+                f"{source}: only a run trained for {task} can be fine-tuned for it: train one with 'seqloom train'"
+            )
         return with_settings(theirs.plain() | {"name": f"{theirs.name}-{task}"}, settings, source)
     values: dict[str, Any] = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),

@@ -23,7 +23,7 @@ Asks = Literal["sentences", "words", "continuations"]
 
 
 class Suite(NamedTuple):
-    asks: Asks  # the scores of whole sentences; of words in their place; what comes next, which some models cannot tell
+    asks: Asks  # the scores of whole sentences; of words in their place; what comes next, which some models cannot predict
     read: Callable[[Path], Any]  # its files
     measure: Callable[[Any, Any], dict[str, Any]]  # what was read, and whoever is asked
     sets: Callable[[Any], list[str]] | None = None  # the set that each item belongs to: its items are alike
