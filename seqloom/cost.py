@@ -34,7 +34,7 @@ from seqloom.blocks.stack import Stack
 
 
 class Flops(NamedTuple):
-    """Of one forward pass: a token, a pair of tokens, a target, and where there is a source, of that."""
+    """Operations of one forward pass for each token, pair of tokens and target, and for those of a source."""
 
     token: int = 0
     pair: int = 0

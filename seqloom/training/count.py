@@ -64,7 +64,7 @@ class Table(NamedTuple):
 def count_ngrams(
     row: Ints, starts: Ints, order: int, vocab_size: int, note: Callable[[int], None] = lambda k: None
 ) -> Table:
-    """Of documents end to end, each beginning (at `starts`) with the end token, which itself is not counted there.
+    """Counts n-grams of documents end to end, each beginning (at `starts`) with the end token, which itself is not counted there.
 
     The longest runs get their counts, shorter ones the number of different words before them; those that begin with
     the end token, which nothing stands before, keep their counts.

@@ -50,7 +50,7 @@ def write_items(path: Path, items: Sequence[float]) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """As .npz, whole or not at all."""
+    """Writes an .npz file, whole or not at all."""
 
     def write(file: Path) -> None:
         with open(file, "wb") as opened:  # given a name numpy would add an ending of its own
