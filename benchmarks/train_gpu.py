@@ -43,7 +43,7 @@ from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import open_plugin
 from seqloom.recipes.library import find_recipe
 from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
-from seqloom.training.loop import restored
+from seqloom.training.loop import restore_carry
 from seqloom.training.optim import OptimConfig, build_optimizer, step
 
 CUDA = torch.device("cuda")
@@ -244,7 +244,7 @@ def ours(row: str) -> Train:
         nonlocal carry
         loss = differentiate(next(examples), carry)
         _, broken = step(optimizer, loss.count, optim.clip)
-        carry = None if carry is None else restored(loss.carry, carry, broken)
+        carry = None if carry is None else restore_carry(loss.carry, carry, broken)
         return loss.total / loss.count
 
     return train

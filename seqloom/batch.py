@@ -60,34 +60,34 @@ class Ragged(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What a batch costs by: filler is not in it."""
+    """The sizes of a batch that its cost follows from; filler does not count."""
 
-    tokens: int  # of text, which a budget counts
-    pairs: int  # of tokens in one sequence: Σ L², which attention pays for
+    tokens: int  # of text: what a budget counts
+    pairs: int  # of tokens in one sequence, Σ L²: the cost of attention
     read: int  # tokens that go through the model, special ones included
-    targets: int  # that are predicted
+    targets: int  # tokens that are predicted
     source_tokens: int = 0
     source_pairs: int = 0
-    cross: int = 0  # of a token and one of its source
-    # of the sequences that the pairs are of: attention over a window pays for fewer
+    cross: int = 0  # pairs of a token and one of its source
+    # of each sequence: attention over a window has fewer pairs
     lengths: tuple[int, ...] = ()
     source_lengths: tuple[int, ...] = ()
 
 
 class Joints(NamedTuple):
-    """Where the sequences of a batch join on to N streams, if documents are sequences of their own in them."""
+    """How the sequences of a batch continue N streams, where each document is a sequence of its own."""
 
-    first: Tensor  # (N,) the sequence that a stream begins the batch with
-    last: Tensor  # (N,) the one that it ends with
-    goes_on: Tensor  # (N,) whether the first one goes on with a document of the batch before
+    first: Tensor  # (N,) the first sequence of each stream in this batch
+    last: Tensor  # (N,) its last one
+    goes_on: Tensor  # (N,) whether the first one continues a document of the batch before
 
 
 class Excerpt(NamedTuple):
-    """What the loader cuts out of a corpus: the tokens, and the one that follows each of them there."""
+    """A piece of a corpus, cut out by the loader: tokens, and the token that follows each of them."""
 
     batch: Ragged
     targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
-    joints: Joints | None = None  # none: every sequence goes on with the state of its own number
+    joints: Joints | None = None  # None: each sequence continues the state with its own number
 
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.targets != IGNORE])
@@ -98,7 +98,7 @@ class Excerpt(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Texts and what they are turned into: N sources, and as many targets with the token that follows each of theirs."""
+    """N sources and their N targets, with the token that follows each token of the targets."""
 
     source: Any  # Borders: a Ragged of tokens, or whatever else its encoder reads, image regions for one
     target: Ragged
@@ -106,7 +106,7 @@ class Pair(NamedTuple):
 
     @property
     def batch(self) -> Ragged:
-        """What is predicted, as an Excerpt has it."""
+        """The target, under the name that an Excerpt has for its tokens."""
         return self.target
 
     def sizes(self) -> Sizes:
@@ -128,16 +128,16 @@ class Pair(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """Sequences with their special tokens, one part or two: what is cut out for models that read in both directions."""
+    """Sequences of one or two parts with their special tokens, for models that read in both directions."""
 
     batch: Ragged
     places: Tensor  # (T,) where each token stands in the corpus; −1: a special token, or filler
-    labels: Tensor  # (N,) of two parts: 0 they are as in their document, 1 not; IGNORE where there are no two
-    joined: Tensor | None = None  # (T,) which tokens go on with the entity of the token before, where that is told
+    labels: Tensor  # (N,) 0: the two parts are as in their document, 1: they are not; IGNORE where there is one part
+    joined: Tensor | None = None  # (T,) which tokens continue the entity of the token before, where entities are tagged
 
 
 class Words(NamedTuple):
-    """Where the words of each example stand in a row of words: Borders, of words instead of tokens."""
+    """The words of each example, laid end to end: Borders, of words instead of tokens."""
 
     owner: Tensor  # (W,)
     offsets: Tensor  # (N+1,)
@@ -153,13 +153,15 @@ class Words(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """Texts with what is to be told about them: about whole texts, each word, a choice among texts, a stretch of a text."""
+    """Texts with their labels: of whole texts, of each word, of a choice among texts, or of a span."""
 
     batch: Ragged
-    own: Tensor  # (T,) which tokens are asked about: no special tokens, no filler, of two texts sometimes one
+    own: Tensor  # (T,) the tokens that labels are about: no special tokens, no filler; of two texts sometimes only one
     real: Tensor  # (T,) whether a token is read at all, and not filler
-    labels: Tensor  # as the task has them; IGNORE, of numbers NaN, where there is nothing to tell
-    groups: Tensor  # (N,) the example that each sequence belongs to: several for a choice; filler has one of its own
+    labels: Tensor  # in the form of the task; IGNORE, or NaN for numbers, where there is no label
+    groups: (
+        Tensor  # (N,) the example of each sequence: a choice has several sequences; filler has an example of its own
+    )
     places: Tensor | None = (
         None  # (W, 2) where labels are of words: the first token of each, and the one behind its last
     )
@@ -167,50 +169,52 @@ class Labelled(NamedTuple):
 
     @property
     def known(self) -> Tensor:
-        """Which labels there are: of each sequence, or of each word."""
+        """Which labels are known: (N,) of sequences, or (W,) of words."""
         first = self.labels if self.labels.ndim == 1 else self.labels[:, 0]
         return ~first.isnan() if first.is_floating_point() else first != IGNORE
 
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.real])
-        told = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
+        targets = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
         pairs = int((lengths * lengths).sum())
-        return Sizes(int(self.own.sum()), pairs, int(lengths.sum()), told, lengths=tuple(lengths[lengths > 0].tolist()))
+        return Sizes(
+            int(self.own.sum()), pairs, int(lengths.sum()), targets, lengths=tuple(lengths[lengths > 0].tolist())
+        )
 
 
 class State(NamedTuple):
-    """What a model remembers. Dim 0 of every tensor is the sequence, so beam search is one `select`.
+    """What a model remembers of what it has read. Dim 0 of every tensor is the sequence, so beam search is one `select`.
 
-    Where a decoder looks at sources, `own` may have several rows for each row of `shared`: the K hypotheses of a source
-    stand together, rows K·i to K·i + K − 1. A search moves `own` only.
-    A state that goes into a call is used up by it: key/value caches are extended in place.
+    Where a decoder attends to sources, `own` may have several rows for each row of `shared`: the K hypotheses of source i
+    are rows K·i to K·i + K − 1. A search reorders `own` only.
+    A call uses up the state that it is given: key/value caches are extended in place.
     """
 
-    own: Any = ()  # one entry a layer: h and c, keys and values, memory
-    shared: Any = ()  # what all hypotheses of one source share: what is looked at, made ready once
+    own: Any = ()  # one entry for each layer: h and c, keys and values, memory
+    shared: Any = ()  # what all hypotheses of one source share: its keys and values, computed once
 
 
 class Cache(NamedTuple):
-    """Of a State: what is kept of every token that was read, at its position. Dim 1 is how many there is room for."""
+    """The part of a State that keeps something of every token, at its position. Dim 1 is the capacity."""
 
     kept: Tensor  # (n, capacity, …)
 
 
 class Ring(NamedTuple):
-    """Of a State: what is kept of the last tokens that were read, the one at position p in place p modulo their number. It never
+    """The part of a State that keeps something of the last `window` tokens, that of position p at p modulo window. It never
     needs more room."""
 
     kept: Tensor  # (n, window, …)
 
 
 class Context(NamedTuple):
-    """What a decoder looks at: encoder states, image regions, or another model's memory."""
+    """What a decoder attends to: encoder states, image regions, or another model's memory."""
 
     hidden: Tensor  # (S, D)
     owner: Tensor  # (S,)
     offsets: Tensor  # (N+1,)
     max_len: int
-    final: State | None = None  # of a recurrent encoder: what it remembers after the last token of each sequence
+    final: State | None = None  # of a recurrent encoder: its state after the last token of each sequence
 
     @property
     def num_sequences(self) -> int:
@@ -243,10 +247,10 @@ def without_state(output: Output) -> Output:
 
 
 class Edit(NamedTuple):
-    """Gates on parts of a model while it computes: 1 leaves a part as it is, 0 takes it away. Gradients flow into them."""
+    """Gates on parts of a model while it computes: 1 leaves a part as it is, 0 removes it. Gradients flow into them."""
 
     heads: Mapping[int, Tensor] = {}  # by layer: (H,), or (T, H), on the output of each attention head
-    layers: Tensor | None = None  # (layers,): 0 hands on what the layer has read, values between mix the two
+    layers: Tensor | None = None  # (layers,): 0 passes the input of the layer on, values between mix the two
 
 
 class Loss(NamedTuple):
@@ -254,13 +258,13 @@ class Loss(NamedTuple):
 
     total: Tensor  # ()
     count: Tensor  # type: ignore[assignment]  # () how many targets
-    # more sums over the same targets; "penalty": that part of the total which is learnt from, but not reported
+    # more sums over the same targets; "penalty": the part of the total that is trained on but not reported
     logs: dict[str, Tensor] = {}  # noqa: RUF012
     carry: State | None = None  # handed to the next batch of the same streams
 
 
 def with_penalty(loss: Loss, output: Output) -> Loss:
-    """What a body adds to whatever is learnt from it; it is learnt from and not reported."""
+    """The loss with the penalty of the backbone's output, which is trained on but not reported."""
     if output.penalty is None:
         return loss
     before = loss.logs.get("penalty", 0.0)
@@ -269,22 +273,22 @@ def with_penalty(loss: Loss, output: Output) -> Loss:
 
 
 class Vocabulary(Protocol):
-    """What a learner may want to know of the words before it learns; it costs something only if it is asked."""
+    """What a learner may ask about the vocabulary before training; each answer is computed only when asked for."""
 
     def counts(self) -> Tensor:
-        """(V,) how often each occurs in the training text."""
+        """(V,) how often each token occurs in the training text."""
 
     def spellings(self, longest: int) -> Tensor:
-        """(V, C ≤ longest) the characters of each, as `tokens.spelling` numbers them."""
+        """(V, C ≤ longest) the characters of each token, as `tokens.spelling` numbers them."""
 
     def continues(self) -> Tensor:
-        """(V,) which go on with the word that the token before them has begun."""
+        """(V,) which tokens continue the word of the token before them."""
 
     def specials(self) -> list[int]:
-        """Those that are no text."""
+        """The special tokens."""
 
     def mask(self) -> int:
-        """The one that stands for a hidden word. ModelError where there is none."""
+        """The mask token. Raises ModelError where there is none."""
 
 
 class Lineage(NamedTuple):
@@ -296,9 +300,9 @@ class Lineage(NamedTuple):
 
 
 class HeadStyle(NamedTuple):
-    """How the layers that objectives and tasks put on top of a model are made, so that they fit it."""
+    """How objectives and tasks build their layers on top of a model."""
 
-    pooling: str = "last"  # where a whole sequence is read: "first", "last", "mean" or "max"
+    pooling: str = "last"  # of a whole sequence: "first", "last", "mean" or "max"
     # of a layer between the model and the label layer of whole texts; none: there is no such layer
     hidden_activation: str = ""
     activation: str = "gelu"
@@ -306,19 +310,17 @@ class HeadStyle(NamedTuple):
 
 
 class Backbone(nn.Module):
-    """Ends at hidden states. What is predicted from them belongs to an objective or a task."""
+    """A model up to its hidden states. The output layers belong to an objective or a task."""
 
     dim: int
-    max_len: int | None = None  # the longest context that it can take in; None: no limit
+    max_len: int | None = None  # the longest context that it can read; None: no limit
     causal: bool = True
     carries: bool = False  # True: a state of constant size goes from batch to batch
-    recurrent: bool = False  # True: one step after the other, and what it remembers is a hidden state
-    learns_from: Literal["text", "counts", "labels"] = (
-        "text"  # counts of text have no gradient; labels: it is not pre-trained
-    )
-    segment_kind: Literal["", "texts", "languages"] = (
-        ""  # what its segments tell apart, the two texts of a pair or languages
-    )
+    recurrent: bool = False  # True: it computes step by step, and its state is a hidden state
+    # counts: of n-grams, without gradients; labels: it is not pre-trained
+    learns_from: Literal["text", "counts", "labels"] = "text"
+    # what segment ids stand for: the two texts of a pair, or languages
+    segment_kind: Literal["", "texts", "languages"] = ""
     head_style: HeadStyle = HeadStyle()
     lineage: Lineage
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config
@@ -330,12 +332,12 @@ class Backbone(nn.Module):
 
     @property
     def gates(self) -> tuple[tuple[str, ...], ...]:
-        """Of each layer, the names of what maps=True shows; none: attention weights."""
+        """The names of what maps=True returns for each layer; empty: attention weights."""
         return ()
 
     @property
     def characters(self) -> int:
-        """That it reads of a word; 0: it knows words by their ids."""
+        """How many characters of a word it reads; 0: it reads token ids."""
         return 0
 
     @property
@@ -362,8 +364,8 @@ class Backbone(nn.Module):
     def surround(
         self, first: int, separator: int, end: int, extract: int
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """The special tokens that texts of a task have before the first, between two and behind the last. extract: what a model
-        that reads from left to right ends them with."""
+        """The special tokens before the first text of a task, between two texts and after the last. extract: the last token for
+        left-to-right models."""
         if self.causal:
             return (end,), (separator,), (extract,)
         return (first,), (separator,) if self.segment_kind == "texts" else (separator, separator), (separator,)
@@ -377,7 +379,7 @@ class Backbone(nn.Module):
         raise NotImplementedError
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Told before training what the words are; few models ask."""
+        """Called before training; few models use it."""
 
     def validate_loaded(self) -> None:
         """As Learner.validate_loaded."""
@@ -390,12 +392,12 @@ class EncoderDecoder(nn.Module):
     state by `start(n, max_len, context)` where they are written step by step.
     """
 
-    over_source = ("encoder",)  # which parts of it run over the source and not over the target: they cost by its length
+    over_source = ("encoder",)  # the parts that run over the source, not over the target: their cost follows its length
     encoder: nn.Module
     decoder: Backbone
     dim: int
     max_len: int | None = None  # of a source and of a target, if there is a limit
-    aligned: bool = True  # it tells where it looks: Output.cross
+    aligned: bool = True  # its attention to the source is in Output.cross
     causal = True
     recurrent = carries = False  # nothing is carried from batch to batch
     learns_from = "labels"
@@ -421,7 +423,7 @@ class EncoderDecoder(nn.Module):
 
     @property
     def table(self) -> nn.Embedding | None:
-        """Of the target's tokens, which an output layer may share."""
+        """Embeddings of the target's tokens, which an output layer may share."""
         return self.decoder.table
 
     @property
@@ -433,14 +435,14 @@ class EncoderDecoder(nn.Module):
 
 
 class Learner(nn.Module):
-    """All that the training loop knows: an example goes in, a sum and a count come out."""
+    """What the training loop trains: an example goes in, a summed loss and a count come out."""
 
-    static: bool = True  # examples of one shape take one course: nothing is decided on the host
+    static: bool = True  # examples of one shape run the same kernels: nothing is decided on the host
     # what the loader cuts out for it: excerpts, passages, pairs, tagged passages or labelled texts
     reads: str = "excerpts"
-    parted_by: str = "punctuation"  # what parts words, where a vocabulary of words is learnt for it
-    count_based: bool = False  # True: it learns by counting, and no gradient is followed
-    languages: tuple[str, ...] = ()  # that it names itself, where texts of it have a language
+    parted_by: str = "punctuation"  # what separates words, where a vocabulary of words is built for it
+    count_based: bool = False  # True: it learns by counting, without gradients
+    languages: tuple[str, ...] = ()  # where it defines the languages of its texts itself
     # what measures it, as "module:name": on held-out text an Evaluator (evaluate/evaluators.py); on held-out pairs a function of
     # the learner, the pairs and the device
     evaluator: str = ""
@@ -450,51 +452,51 @@ class Learner(nn.Module):
         raise NotImplementedError
 
     def corrupt(self, cut: Any, rng: torch.Generator) -> Any:
-        """What is learnt from, made of what the loader has cut out: a pure function of the text and the generator, which
-        may run in a data worker. It can tell its `sizes`."""
+        """Makes a training example, which has `sizes`, from what the loader cut out. It is a pure function of the text and the
+        generator, and may run in a data worker."""
         return cut
 
     def start(self, n: int) -> State | None:
-        """The state that n streams carry before their first batch; None where nothing is carried."""
+        """The state of n streams before their first batch; None where no state is carried."""
         return None
 
     def advance(self, spent: float) -> None:
-        """Told before every step how much of the budget is spent, 0 to 1. What it sets must follow from that alone: a
-        resumed run is told the same."""
+        """Called before every step with the share of the budget that is spent, 0 to 1. What it sets must follow from that
+        alone, so that a resumed run sets the same."""
 
     @property
     def extra_forwards(self) -> int:
-        """Forward passes without a gradient in a training step, beside the one that is learnt from: they cost, too."""
+        """Forward passes without a gradient in a training step, which count in its cost."""
         return 0
 
     def size(self) -> int:
-        """How many numbers it learns."""
+        """The number of parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Refuses, before anything is written, a vocabulary that it cannot learn with."""
+        """Raises where it cannot be trained with a vocabulary; called before anything is written."""
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """Told before training what the words are. What it keeps of that are buffers, stored with the weights."""
+        """Called before training. What it keeps are buffers, stored with the weights."""
 
     def resize_to(self, tensors: dict[str, Tensor]) -> None:
-        """Takes over stored tensors whose sizes the config does not tell; few learners have such."""
+        """Takes over stored tensors whose sizes do not follow from the config; few learners have such."""
 
     def validate_loaded(self) -> None:
-        """After its tensors were filled from a file: checks what shapes alone do not tell. ValueError if it is wrong."""
+        """Called after its tensors were loaded: checks what does not follow from shapes. Raises ValueError."""
 
 
 class Objective(Learner):
     """Learns from plain text. Owns its output layers."""
 
     backbone: Backbone
-    form: str = ""  # of the passages that it learns from
-    has_next_word: bool = False  # it gives the probability of the next word: it can be generated from, mixed and cached
-    fills_gaps: bool = False  # it gives the probability of a word that the mask token stands for
+    form: str = ""  # of the passages that it is trained on
+    has_next_word: bool = False  # it gives the probability of the next word: it can generate, be mixed, use a cache
+    fills_gaps: bool = False  # it gives the probability of a word in the place of the mask token
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        """Whether models of this kind can learn by it."""
+        """Whether models of this class can be trained with it."""
         return issubclass(model, Backbone) and model.learns_from == "text"
 
     def start(self, n: int) -> State | None:
@@ -508,7 +510,7 @@ class Task(Learner):
 
     @classmethod
     def fits(cls, model: Any) -> bool:
-        """Whether models of this kind can learn it."""
+        """Whether models of this class can be trained for it."""
         raise NotImplementedError
 
 
@@ -518,7 +520,7 @@ def select(state: Tree, index: Tensor) -> Tree:
 
 
 def join(first: Tree, second: Tree) -> Tree:
-    """The sequences of one state, and behind them those of another of the same model. Caches have room for the longer one."""
+    """The sequences of one state followed by those of another of the same model. Caches get the larger capacity."""
 
     def joined(a: Any, b: Any) -> Any:
         if isinstance(a, Cache):
@@ -530,7 +532,7 @@ def join(first: Tree, second: Tree) -> Tree:
 
 
 def join_streams(fresh: Tree, carried: Tree, joints: Joints) -> Tree:
-    """The state of all sequences of a batch: that of a stream for those that go on with one, a fresh one for the others."""
+    """The state of all sequences of a batch: the carried one for those that continue a stream, a fresh one for the others."""
 
     def joined(new: Tensor, old: Tensor) -> Tensor:
         goes_on = joints.goes_on.view(-1, *[1] * (old.dim() - 1))
@@ -556,7 +558,7 @@ def detach(state: Tree) -> Tree:
 
 
 def wide(x: Tensor) -> Tensor:
-    """In fp32 at least: sums and logarithms of half-precision numbers are no measurement."""
+    """The numbers in fp32 at least: sums and logarithms in half precision are too inexact."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 

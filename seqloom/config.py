@@ -40,7 +40,7 @@ def build(cls: type[C], values: Any, where: str = "", source: str = "config") ->
 
 
 def _seems_short(item: Any) -> bool:
-    """A list of which only wrong items were left out: they are told about, and there are enough."""
+    """Whether a list seems too short only because wrong items, which are reported, were left out."""
     return item["type"] == "too_short" and len(item["input"]) >= item["ctx"]["min_length"]
 
 
@@ -76,7 +76,7 @@ def named_class(kind: str, name: str, table: Mapping[str, str], package: str) ->
 
 
 def named_object(path: str) -> Any:
-    """What a full name as "module:name" means; imported with its first use."""
+    """The object with a full name, "module:name"; imported at first use."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
 

@@ -1,4 +1,4 @@
-"""What a model costs, counted: floating-point operations of its matrix products, energy, CO2.
+"""The cost of a model: floating-point operations of its matrix products, energy, CO2.
 
 A multiply and an add are two operations; element-wise work (norms, activations, softmax) is not counted, as everywhere.
 Forward cost has these parts: so much a token, so much a pair of tokens that attention compares (the quadratic term: a
@@ -34,7 +34,7 @@ from seqloom.blocks.stack import Stack
 
 
 class Flops(NamedTuple):
-    """Of one forward pass: a token, a pair of tokens, a target, and where there is a source, of that."""
+    """Operations of one forward pass for each token, pair of tokens and target, and for those of a source."""
 
     token: int = 0
     pair: int = 0
@@ -114,7 +114,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
 
 
 def count(learner: nn.Module) -> dict[str, Flops]:
-    """By operation, summed over the modules of a learner."""
+    """The operations of a learner by kind, summed over its modules."""
     found: dict[str, Flops] = {}
 
     def named(place: str) -> set[nn.Module]:

@@ -127,7 +127,7 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """With those above it; one that is there stays as it is."""
+    """Makes a folder and those above it; an existing one stays as it is."""
     if folder.is_file():
         raise UsageError(f"{folder} is a file, and a folder is wanted: choose another --out")
     with explained(folder):

@@ -32,7 +32,7 @@ Lines = Callable[[], Iterator[str]]  # read twice
 
 
 def write_cells(backbone: Backbone, tokenizer: Tokenizer, lines: Lines, out: Path, device: torch.device) -> int:
-    """Returns how many tokens there are."""
+    """Writes the file and returns the number of tokens."""
     if not any(backbone.gates):
         raise UsageError("--cells shows the units of recurrent models, and this model has none")
     new_file(out, "--cells")
@@ -95,13 +95,13 @@ def rows(
     for line in lines:
         waiting.append(tokenizer.encode_with_offsets(line))
         if sum(len(ids) + 1 for ids, _ in waiting) >= AT_ONCE:
-            yield from flushed(backbone, tokenizer.end_id, waiting, device)
+            yield from read_texts(backbone, tokenizer.end_id, waiting, device)
             waiting = []
     if waiting:
-        yield from flushed(backbone, tokenizer.end_id, waiting, device)
+        yield from read_texts(backbone, tokenizer.end_id, waiting, device)
 
 
-def flushed(
+def read_texts(
     backbone: Backbone, end_id: int, texts: list[tuple[list[int], list[tuple[int, int]]]], device: torch.device
 ) -> Iterator[dict[str, np.ndarray]]:
     """Short texts together; the last may be long, and is read in pieces, its state carried."""
@@ -116,7 +116,7 @@ def flushed(
     state: State | None = None
     for begin in range(0, len(read), AT_ONCE):
         batch = one_text(read[begin : begin + AT_ONCE], begin)
-        found, state = looked(backbone, batch, state, device)
+        found, state = record_units(backbone, batch, state, device)
         skip = 1 if begin == 0 else 0
         here = slice(begin + skip - 1, begin + AT_ONCE - 1)
         spans = np.array(offsets[here], np.int64).reshape(-1, 2)
@@ -131,11 +131,11 @@ def one_text(ids: list[int], begin: int) -> Ragged:
 def activations(backbone: Backbone, texts: list[list[int]], device: torch.device) -> dict[str, np.ndarray]:
     lengths = torch.tensor([len(text) for text in texts])
     batch = ragged(torch.tensor([token for text in texts for token in text]), lengths)
-    return looked(backbone, batch, None, device)[0]
+    return record_units(backbone, batch, None, device)[0]
 
 
 @torch.no_grad()
-def looked(
+def record_units(
     backbone: Backbone, batch: Ragged, state: State | None, device: torch.device
 ) -> tuple[dict[str, np.ndarray], State | None]:
     """Every gate and every layer's h at every token of a batch, (T, D) each, by name."""

@@ -99,7 +99,7 @@ def parts_of(state: Any) -> tuple[Tensor, ...]:
 
 @torch.no_grad()
 def eigenvalues(learner: torch.nn.Module) -> dict[str, np.ndarray]:
-    """Of h → h through each gate's block of the recurrent matrix, and through the projection where there is one."""
+    """Eigenvalues of h → h through each gate's block of the recurrent matrix, and through the projection where there is one."""
     found = {}
     layers = [module for module in learner.modules() if isinstance(module, RecurrentLayer)]
     for i, layer in enumerate(layers):

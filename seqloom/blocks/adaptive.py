@@ -29,7 +29,7 @@ class Cluster(Softmax):
     def __init__(self, dim: int, narrow: int, size: int, share: float, bias: bool):
         super().__init__(narrow, size, bias=bias)
         self.down = nn.Parameter(torch.empty(narrow, dim))
-        self.share = share  # of all targets: how often it is asked
+        self.share = share  # of all targets that are in it
 
     @property
     def multiplied(self) -> int:
@@ -49,7 +49,9 @@ class AdaptiveSoftmax(nn.Module):
         self.head = Softmax(dim, cutoffs[0] + len(cutoffs), bias=True)
         self.clusters: Any = nn.ModuleList()
         for i, (begin, end) in enumerate(zip(self.borders, self.borders[1:], strict=False)):
-            share = math.log((end + 1) / (begin + 1)) / math.log(vocab_size + 1)  # by Zipf's law, until it is told
+            share = math.log((end + 1) / (begin + 1)) / math.log(
+                vocab_size + 1
+            )  # by Zipf's law, until the counts are known
             self.clusters.append(Cluster(dim, max(1, dim // SHRINK ** (i + 1)), end - begin, share, bias))
 
     @property

@@ -19,7 +19,7 @@ WINDOW: Any = Field(
 
 
 def heads_divide_dim(config: Any) -> Any:
-    """Of a Config with both: every head has a whole number of dimensions."""
+    """Checks of a Config that every head has a whole number of dimensions."""
     if config.head_dim is None and config.dim % config.num_heads:
         raise ValueError(f"dim {config.dim} must be a multiple of num_heads {config.num_heads}, or head_dim given")
     return config

@@ -77,7 +77,7 @@ class CharacterCnn(nn.Module):
 class CharacterEmbedding(nn.Module):
     """Tokens as vectors by the characters of the batch, or where it has none by the spelling of each vocabulary entry."""
 
-    spelling: Tensor  # (V, C), filled by `introduce`; stored with the weights
+    spelling: Tensor  # (V, C), filled by `set_vocabulary`; stored with the weights
 
     def __init__(self, vocab_size: int, cnn: CharacterCnn):
         super().__init__()

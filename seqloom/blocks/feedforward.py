@@ -27,7 +27,7 @@ class FeedForward(nn.Module):
 
 
 class Maxout(nn.Module):
-    """Of two linear units the larger one. Goodfellow et al., 2013 (arXiv 1302.4389)."""
+    """Maxout: the larger of two linear units. Goodfellow et al., 2013 (arXiv 1302.4389)."""
 
     def __init__(self, input_dim: int, dim: int):
         super().__init__()

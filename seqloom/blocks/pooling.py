@@ -124,7 +124,7 @@ def choose(states: tuple[Tensor, ...], layers: str) -> Tensor:
 
 
 def check_layers(layers: str, depth: int, option: str = "--layers", allowed: Sequence[str] = LAYERS) -> None:
-    """Refuses what a model with so many layers does not have."""
+    """Raises UsageError for layers that a model with so many layers does not have."""
     needed = {"second-to-last": 2, "sum4": 4, "concat4": 4}.get(layers, 0)
     if depth < needed:
         raise UsageError(f"{option} {layers} needs {needed} layers, this model has {depth}: choose another")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Ranks(nn.Module):
-    """rank (V,): 0 for the most frequent word. Until it is told the counts, a word's id is its rank.
+    """rank (V,): 0 for the most frequent word. Until the counts are known, a word's id is its rank.
 
     Vocabularies are nearly in this order, but not quite: the end of a document, often the most frequent of all, has one
     of the last ids.

@@ -27,7 +27,7 @@ def lstm_step(x: Tensor, u: Tensor, cell: Tensor) -> Values:
 
 
 def lstm_back(gates: Tensor, u: Tensor, before: Tensor, d_h: Values, d_gates: Tensor | None, d_cell: Tensor) -> Any:
-    """`before`: the cell that was read; d_h: what the new h is told from the step after and from above. Returns the
+    """`before`: the cell that was read; d_h: the gradient by the new h from the step after and from above. Returns the
     derivatives by x, by u, by `before`, and by the h before as far as it passes no matrix."""
     i, f, g, o, cell = wide(gates).unbind(1)
     squashed, by_h = torch.tanh(cell), sum(wide(d) for d in d_h)
@@ -108,10 +108,10 @@ class GatedScan(torch.autograd.Function):
         d_cell = torch.zeros_like(cells[0]) if d_held is None else d_held.to(cells.dtype)
         by_x, by_u = [], []
         for t in range(hidden.shape[0] - 1, -1, -1):
-            told = (d_h,) if d_hidden is None else (d_h, d_hidden[t])
+            gradients = (d_h,) if d_hidden is None else (d_h, d_hidden[t])
             product = products[0][t] if products else kept[t]
             d_x, d_u, d_cell, direct = backward(
-                kept[t], product, cells[t], told, None if d_kept is None else d_kept[t], d_cell
+                kept[t], product, cells[t], gradients, None if d_kept is None else d_kept[t], d_cell
             )
             d_h = d_u @ narrow if direct is None else torch.addmm(direct, d_u, narrow)
             by_x.append(d_x)

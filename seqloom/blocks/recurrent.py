@@ -102,7 +102,7 @@ def kernel(cell: TorchCell, layers: int, grid: Tensor, before: Sequence[CellStat
 
 def ended(cell: TorchCell, x: Tensor, batch: Ragged, given: CellState) -> tuple[Tensor, CellState]:
     """Sequences of several lengths, filled up to the longest. Nothing in it asks the host for the lengths, as a packed
-    sequence would. A kernel tells h at every step and the LSTM's cell after the last one only: a further input, which is 1
+    sequence would. A kernel returns h at every step, but the LSTM's cell after the last one only: a further input, which is 1
     behind the end, shuts the input gate there and opens the forget gate, so that the cell stays as it was at the end."""
     grid, weights, sizes = to_grid(x, batch), cell.drawn().weights(), lengths(batch)
     if len(given) > 1:

@@ -43,10 +43,10 @@ class Softmax(nn.Module):
             nn.init.zeros_(self.bias)
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
-        """All words are alike to it."""
+        """It needs nothing of the vocabulary."""
 
     def validate_loaded(self) -> None:
-        """Any numbers will do."""
+        """Nothing to check: any numbers are valid."""
 
     def forward(
         self,

@@ -13,7 +13,7 @@ from seqloom.objectives import objective_class
 from seqloom.recipes.library import find_recipe
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import Corpus, held_out_text
-from seqloom.runs.examples import LabelledFiles, watched
+from seqloom.runs.examples import LabelledFiles, watched_metric
 from seqloom.runs.training import files_of, recipe_with
 from seqloom.tasks import task_class
 from seqloom.weights import shapes_only
@@ -100,7 +100,7 @@ def check_task(task: TaskConfig, row: Recipe, text: Corpus, read: Examples) -> N
         return
     source = f"task {task_name(task)!r}"
     recipe = recipe_with(row, task.task, task.how, task.settings, source, text.first.backward)
-    watched(recipe, bool(task.valid))
+    watched_metric(recipe, bool(task.valid))
     key = task_name(task), text.tokenizer.hash
     if key not in read:
         files = files_of(train=task.train, valid=task.valid, test=task.test)

@@ -29,7 +29,7 @@ from seqloom.comparison.records import (
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import digest_of, read_record, sha256
 from seqloom.progress import say
-from seqloom.recipes.schema import completed
+from seqloom.recipes.schema import fill_defaults
 from seqloom.runs.folder import plain
 
 REMEDY = "choose another --out, or start over with --overwrite"
@@ -94,7 +94,7 @@ def changes_of_run(folder: Path, row: Row) -> list[str]:
     if not isinstance(run.get("recipe"), dict) or not isinstance(run.get("data"), dict):
         raise ModelError(f"{config} is damaged: {remedy}")
     before = Described.model_validate(
-        {"name": row.name, "recipe": completed(run["recipe"]), "text": run["data"].get("fingerprint")}
+        {"name": row.name, "recipe": fill_defaults(run["recipe"]), "text": run["data"].get("fingerprint")}
     )
     recipe = plain(row.recipe.model_dump())
     now = Described.model_validate({"name": row.name, "recipe": recipe, "text": row.fingerprint})

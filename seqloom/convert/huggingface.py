@@ -39,7 +39,7 @@ from seqloom.decode.rules import BeamConfig
 from seqloom.errors import FileError, ModelError, UsageError
 from seqloom.files import FolderKind, clear_folder, contents, read_json, sha256, sole_owner, write_bytes, write_json
 from seqloom.plugins import Plugin
-from seqloom.recipes.library import labelled
+from seqloom.recipes.library import task_sections
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.card import RunDescription, made_by
 from seqloom.runs.folder import BOUND, RUN, WEIGHTS, clear, describe
@@ -142,7 +142,7 @@ def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Rec
     length, kind = values["max_len"], "passages"
     more: dict[str, Any] = {}
     if "task" in learns and task_class(learns["task"]["name"]).reads == "labelled":
-        more = labelled(learns["task"]["name"], {"name": model.family.model, **values}, "finetune")
+        more = task_sections(learns["task"]["name"], {"name": model.family.model, **values}, "finetune")
         learns["task"] = more["task"] | learns["task"]
     elif "task" in learns:
         start, end = token_ids(config, model.values["vocab_size"], "decoder_start_token_id", "eos_token_id")

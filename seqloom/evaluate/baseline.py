@@ -7,9 +7,9 @@ Features of a word, after Stab & Gurevych, 2017 (Computational Linguistics 43:3)
     probability    how likely a part begins here after the one, two or three words before, as counted in the training files
 
 Departures: no parser and no tagger are at hand, so there are no parts of speech and no tree; files have no paragraphs, so there
-is no place of the sentence in its text. Of whole texts: their words and pairs of words (lexical), their length, their punctuation
-and their capitals (structural). The model is logistic regression by stochastic gradients (scikit-learn), its penalty chosen on
-the valid files.
+is no place of the sentence in its text. The features of whole texts are their words and pairs of words (lexical), their length,
+their punctuation and their capitals (structural). The model is logistic regression by stochastic gradients
+(scikit-learn), its penalty chosen on the valid files.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from seqloom.text.tagged import Sentence
 
 GROUPS = ("structural", "lexical", "probability")
 TASKS = ("classify", "pair", "tag")
-SIZE = 1 << 18  # features are hashed into so many
+SIZE = 1 << 18  # of the hashed feature vector
 PENALTIES = (1e-6, 1e-5, 1e-4)
 ORDERS = (1, 2, 3)  # words before
 
@@ -55,7 +55,7 @@ def baseline(
     for examples in read.values():
         cls.check_against(examples, about)
     work = Words(read["train"], about, groups) if task == "tag" else Texts(groups)
-    hasher, regression = machine()
+    hasher, regression = import_sklearn()
     rows = {
         name: hasher.transform(row for example in examples for row in work.features(example))
         for name, examples in read.items()
@@ -95,7 +95,7 @@ def check_features(task: str, groups: Sequence[str]) -> None:
         raise UsageError("--features probability: it is one of words, for the task tag")
 
 
-def machine() -> tuple[Any, Any]:
+def import_sklearn() -> tuple[Any, Any]:
     try:
         from sklearn.feature_extraction import FeatureHasher
         from sklearn.linear_model import SGDClassifier
@@ -105,7 +105,7 @@ def machine() -> tuple[Any, Any]:
 
 
 class Texts:
-    """Whole texts, or pairs of them."""
+    """Features of whole texts, or of pairs."""
 
     main_metric = "accuracy"
 
@@ -139,7 +139,7 @@ class Texts:
 
 
 class Words:
-    """Every word of a sentence for itself: nothing ties its tag to the one before but the features."""
+    """Features of every word; its tag depends on the one before only through them."""
 
     def __init__(self, train: Sequence[Sentence], about: dict[str, Any], groups: Sequence[str]):
         self.groups, self.scheme = groups, about["scheme"]
@@ -171,7 +171,7 @@ class Words:
             if "probability" in self.groups:
                 for order, before in zip(ORDERS, histories(words, i), strict=False):
                     hits, many = self.begins.get(before, (0, 0))
-                    # its own first word must not tell a word of the training files apart from others: few are as good as none
+                    # a word of the training files must not be recognised by its own label: few counts are treated as none
                     found.append(f"begin {order} {'?' if many < 3 else round(10 * hits / many)}")
             yield dict.fromkeys(found, 1.0)
 

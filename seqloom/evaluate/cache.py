@@ -6,7 +6,7 @@ states like the present one gain:
     p(w) = (1 − λ) p_model(w) + λ p_cache(w),   p_cache(w) ∝ Σ exp(θ h(t) · h(i)) over the last `size` i < t followed by w
 
 The documents of a split are one stream, in their order: the model begins each of them anew, the cache goes on. Only the
-last `size` states are held, and no figure depends on how many tokens are read at once.
+last `size` states are held, and no metric depends on how many tokens are read at once.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from seqloom.batch import State, select, to_device
 from seqloom.batches.plan import Corpus, Pieces, excerpt
 from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.perplexity import check_split, measured
+from seqloom.evaluate.perplexity import check_split, loss_metrics
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
@@ -30,7 +30,7 @@ THETAS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 LAMBDAS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 
 
-def cached(
+def evaluate_with_cache(
     learner: LeftToRight,
     device: torch.device,
     valid: Split | None,
@@ -39,8 +39,8 @@ def cached(
     theta: float | None = None,
     share: float | None = None,
 ) -> dict[str, Any]:
-    """The metrics with a cache of `size` states on the split that is asked for. θ and λ are the best of a grid on the valid
-    split, where they are not given."""
+    """Evaluates with a cache of `size` states on the split that is asked for. θ and λ, where they are not given, are the best
+    of a grid on the valid split."""
     check(learner, size, theta, share)
     thetas = THETAS if theta is None else (theta,)
     shares = LAMBDAS if share is None else (share,)
@@ -60,7 +60,7 @@ def cached(
         "theta": thetas[0],
         "lambda": shares[0],
         "cache_tuned_on": tuned_on,
-        **measured(nats, asked.num_tokens, asked, True, f"carried + cache of {size}"),
+        **loss_metrics(nats, asked.num_tokens, asked, True, f"carried + cache of {size}"),
     }
 
 
@@ -98,17 +98,17 @@ def total_losses(
             kept = (hidden, words) if old is None else (torch.cat((old[0], hidden)), torch.cat((old[1], words)))
             products, held, same = hidden @ kept[0].T, *columns(kept[1], len(words), size)
             for row, theta in enumerate(thetas):
-                cache = recalled(products * theta, held, same).double()
+                cache = cache_log_probs(products * theta, held, same).double()
                 both = torch.logaddexp(torch.log1p(-weights) + model[:, None], weights.log() + cache[:, None])
-                # nothing is held before the first word: all is the model's
+                # nothing is held before the first word: the model alone predicts
                 total[row] -= torch.where(torch.isnan(cache)[:, None], model[:, None], both).sum(0)
             old = (kept[0][-size:], kept[1][-size:])
             bar.advance(len(words))
     return total
 
 
-def recalled(alike: Tensor, held: Tensor, same: Tensor) -> Tensor:
-    """(count,) log p_cache of each word from how much alike (count, all that are kept) the states are; NaN where none is
+def cache_log_probs(alike: Tensor, held: Tensor, same: Tensor) -> Tensor:
+    """(count,) log p_cache of each word from the similarity (count, all that are kept) of the states; NaN where none is
     held."""
     alike = alike.where(held, -torch.inf)
     every = alike.logsumexp(1)
@@ -122,7 +122,7 @@ def columns(words: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
 
 
 def outside(then: Tensor, now: Tensor, size: int) -> Tensor:
-    """Not among the `size` places before now."""
+    """Whether a place is not among the `size` places before now."""
     return (then >= now) | (then < now - size)
 
 
@@ -142,7 +142,7 @@ def states(
         positions[0] = begin - borders[np.searchsorted(borders, begin, side="right") - 1]
         part = to_device(excerpt(split, Pieces(starts, lengths, positions), int(lengths.max())), device)
         fresh = backbone.start(len(starts), 0)
-        if going_on:  # the document at the border goes on from where the block before has left it
+        if going_on:  # the first document continues the one at the end of the block before
             fresh = pytree.tree_map(lambda new, old: torch.cat((old.to(new.dtype), new[1:])), fresh, state)
         output = backbone(part.batch, state=fresh)
         state = select(output.state, torch.tensor([len(starts) - 1], device=device))

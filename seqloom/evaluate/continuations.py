@@ -1,13 +1,13 @@
-"""What a model that reads from left to right makes of texts that go on: log p(continuation | context), and whether it would
-have written the same.
+"""Scores of continuations by left-to-right models: log p(continuation | context), and whether greedy decoding would give the
+same text.
 
-Context and continuation are cut into tokens together, as one text. Where that leaves the tokens of the context as they are
+Context and continuation are tokenised together, as one text. Where that leaves the tokens of the context as they are
 alone, the continuation has all that follow them. Where a token spans the border, or the context ends in other tokens than it
-would alone, the continuation begins with the first token that differs: nothing of it is given away, and all of it is paid
-for. A continuation of which a tokenizer leaves nothing costs nothing, and nobody has written it.
+would alone, the continuation begins with the first token that differs, so that all of it is scored. A continuation without
+a token has log-probability 0 and is not greedy.
 
 A model with a limited context reads as much before a continuation as there is room for; one that is longer than the context
-itself is read in windows of that length: they do not overlap, but that the last one is filled from before.
+itself is read in windows of that length, which do not overlap, except that the last one is filled from before.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,14 +25,14 @@ from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
 
-class Continued(NamedTuple):
+class ContinuationScore(NamedTuple):
     log_prob: float  # a natural logarithm, the sum over its tokens
-    greedy: bool  # each of its tokens is the likeliest one in its place
-    unknown: bool  # one of them is the unknown token: what was asked about cannot be told
+    greedy: bool  # each of its tokens is the most likely one in its place
+    unknown: bool  # one of them is the unknown token: the text itself has no score
 
 
-def behind(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.ndarray:
-    """(N,) how many tokens at the end of each text are not its context's: all from the first one that differs."""
+def count_after_context(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.ndarray:
+    """(N,) the number of tokens after the context of each text: all from the first one that differs."""
     found = []
     for context, text in zip(contexts, texts, strict=True):
         shared = min(len(context), len(text))
@@ -42,7 +42,7 @@ def behind(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.nd
 
 
 @torch.no_grad()
-def continued(
+def score_continuations(
     learner: LeftToRight,
     ids: Sequence[np.ndarray],
     counts: np.ndarray,
@@ -51,7 +51,7 @@ def continued(
     batch_tokens: int = 16384,
     spell: Callable[[np.ndarray], np.ndarray | None] = lambda flat: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) the log-probabilities of the last counts[i] tokens of each text together, and whether all of them are the likeliest.
+    """(N,) the log-probability of the last counts[i] tokens of each text together, and whether all of them are greedy choices.
 
     spell: the characters (T, C) of all texts end to end, for a model that reads them."""
     texts = Texts(ids, end_id)

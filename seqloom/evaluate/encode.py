@@ -1,4 +1,4 @@
-"""Texts as vectors: the hidden states of any backbone, which layers of them, and pooled how.
+"""Texts as vectors: hidden states of any backbone, by layer and pooling.
 
 Layers, as in table 7 of the BERT paper (arXiv 1810.04805): `embedding`, `last`, `second-to-last`, `sum` (of all layers above the
 embedding), `sum4` and `concat4` (of the last four); `mix`, the mean of all layers and the embedding, which is the scalar mix of
@@ -30,7 +30,7 @@ Spell = Callable[[np.ndarray], np.ndarray | None]
 
 
 class Encoder:
-    """before, after: the tokens around a text as this backbone is used to them."""
+    """Encodes texts with a backbone. before, after: the special tokens around a text, as in training."""
 
     def __init__(self, backbone: Backbone, before: Sequence[int], after: Sequence[int], device: torch.device):
         if backbone.learns_from == "counts":
@@ -47,12 +47,12 @@ class Encoder:
         table: Characters | None = None,
         backward: bool = False,
     ) -> np.ndarray | list[np.ndarray]:
-        """As `encode`; with pool "none" a list, one array a text. table: how words are spelt, for models that read letters;
-        backward: texts are read from their end, and what they become is in the order of the text."""
+        """Tokenises texts and encodes them; with pool "none" one array for each text. table: the spelling of words, for models
+        that read characters; backward: texts are read from their end, and vectors are in the order of the text."""
         texts = [texts] if isinstance(texts, str) else texts
         turn = slice(None, None, -1 if backward else 1)
-        encoded, strange = tokenizer.encode_batch_with_unknown(list(texts))
-        unknown = [word for words in strange for word in words[turn]]
+        encoded, unknown_words = tokenizer.encode_batch_with_unknown(list(texts))
+        unknown = [word for words in unknown_words for word in words[turn]]
         found, borders = self.encode(
             [row[turn].copy() for row in encoded],
             str(layers),
@@ -78,7 +78,7 @@ class Encoder:
         And the borders of the texts, (N+1,), in the latter. names: where each text is from, for messages."""
         if pool not in POOLS:
             raise UsageError(unknown_name("pooling", pool, pool, list(POOLS)))
-        shape = self.shape(layers)  # which layers there are is known before anything is computed
+        shape = self.shape(layers)  # wrong names of layers are found before anything is computed
         found = SpecialTokenTexts(texts, self.before, self.after)
         found.check(self.backbone.max_len, names)
         found.characters = spell(found.flat)
@@ -90,7 +90,7 @@ class Encoder:
             index = order[part]
             batch = to_device(found.batch(index), self.device)
             own = self.own(batch, torch.from_numpy(found.sizes[index]).to(self.device))
-            rows = self.pooled(self.states(batch, layers), batch, own, pool)
+            rows = self.pool(self.states(batch, layers), batch, own, pool)
             where = index
             if pool == "none":
                 sizes = found.sizes[index]
@@ -107,11 +107,11 @@ class Encoder:
         return tuple(self.states(probe, layers).shape[1:])
 
     def own(self, batch: Ragged, sizes: Tensor) -> Tensor:
-        """(T,) whether a token is the text's."""
+        """(T,) whether a token belongs to the text, not to the special tokens around it."""
         place = batch.positions - len(self.before)
         return (place >= 0) & (place < sizes[batch.owner])
 
-    def pooled(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
+    def pool(self, states: Tensor, batch: Ragged, own: Tensor, pool: str) -> Tensor:
         if pool == "none":
             return states[own]
         special = pool == "first" and self.backbone.head_style.pooling == "first"

@@ -1,7 +1,7 @@
-"""How the models of an objective are measured on held-out text, and how they score texts.
+"""Evaluation of objectives on held-out text, and how their models score texts.
 
-An objective names its evaluator (`Objective.evaluator`); nothing else asks what kind of objective it is. Adding one is
-a class with these methods, in a file of its own if it likes.
+An objective names its evaluator (`Objective.evaluator`); nothing else depends on the kind of objective. To add one, write a
+class with these methods.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class HeldOutText(NamedTuple):
     """One split, and how a recipe reads it."""
 
     split: Split
-    passages: Callable[[str], Passages | WithLanguage]  # of a form: "single", …; all as long as the model was made for
+    passages: Callable[[str], Passages | WithLanguage]  # of a form, such as "single", in the full length
     length: int  # of a window during training
     stride: int | None = None
     warmup: int | None = None
@@ -44,6 +44,8 @@ class EncodedTexts(NamedTuple):
 
 
 class Evaluator:
+    """What evaluates the models of an objective, and scores texts with them."""
+
     # what a score is, by its name: of whole texts, and of a word in its sentence
     definitions: dict[str, str]
     word_definitions: dict[str, str]
@@ -52,29 +54,29 @@ class Evaluator:
         self.learner, self.device = learner, device
 
     def prepare(self, text: HeldOutText) -> Any:
-        """What several measurements of one text share."""
+        """Prepares what several evaluations on one text share."""
         return text
 
     def measure(self, prepared: Any, limit: int | None, stop: Stop, title: str) -> dict[str, Any]:
-        """During training, on about `limit` tokens: "loss", in nats, and more. prepared: by `prepare`."""
+        """Evaluates during training, on about `limit` tokens: "loss" in nats, and more. prepared: the result of `prepare`."""
         raise NotImplementedError
 
     def evaluate(self, text: HeldOutText, **options: Any) -> dict[str, Any]:
-        """What `evaluate --data` reports of a split."""
+        """Evaluates on a split, as `evaluate --data` reports it."""
         raise NotImplementedError
 
     def definition(self, variant: str | None, backward: bool) -> str:
-        """The name of the definition that scores are by. variant: asked for; UsageError where there is no choice."""
+        """The name of the definition of scores. variant: the one asked for; raises UsageError where there is no choice."""
         raise NotImplementedError
 
     def score(
         self, texts: EncodedTexts, definition: str, batch_tokens: int, asked: np.ndarray | None = None
     ) -> list[Scored]:
-        """A natural logarithm for every token. asked: (T,) of all tokens end to end those that are wanted, where only some are:
-        others may get 0 where that saves work."""
+        """The log-probability of every token. asked: (T,) over all tokens end to end, which are needed: the others may get
+        0 where that saves work."""
         raise NotImplementedError
 
-    def refuse_variant(self, variant: str | None, definition: str) -> None:
+    def reject_variant(self, variant: str | None, definition: str) -> None:
         if variant is None:
             return
         if variant not in VARIANTS:
@@ -119,7 +121,7 @@ class LeftToRightEvaluator(Evaluator):
 
     def definition(self, variant: str | None, backward: bool) -> str:
         name = "backward" if backward else "causal"
-        self.refuse_variant(variant, "causal")
+        self.reject_variant(variant, "causal")
         return name
 
     def score(
@@ -158,7 +160,7 @@ class MaskedEvaluator(Evaluator):
 
     def definition(self, variant: str | None, backward: bool) -> str:
         if variant is not None and variant not in VARIANTS:
-            self.refuse_variant(variant, "plain")
+            self.reject_variant(variant, "plain")
         return variant or "within-word"
 
     def score(
@@ -173,7 +175,7 @@ class ReplacedEvaluator(MaskedEvaluator):
     word_definitions = {"replaced": "Σ log(1 − p(replaced)) over the whole sentence with the word"}  # noqa: RUF012
 
     def definition(self, variant: str | None, backward: bool) -> str:
-        self.refuse_variant(variant, "replaced")
+        self.reject_variant(variant, "replaced")
         return "replaced"
 
     def score(

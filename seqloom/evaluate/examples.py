@@ -1,4 +1,4 @@
-"""A look at labelled files before anything is learnt from them: counts, labels, lengths, and what is odd about which rows."""
+"""A survey of labelled files before training: counts, labels, lengths, and problems with their rows."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[Sequence[Path]], Iterator[Any]]] = {
 
 
 def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
-    """Of each split, train first: examples, words, labels with their counts, and problems with the places of the first few;
+    """Surveys each split, train first: examples, words, labels with their counts, and problems with the places of the first few;
     `refused`: why training would not take the files, or None. Nothing is changed, and a bad row does not end it."""
     found: dict[str, Any] = {}
     train_texts: dict[tuple[str, ...], str] = {}  # of the training examples, and where each stands
@@ -94,7 +94,7 @@ def summarize_split(task: str, examples: Sequence[Any], labels: Counter[str], sc
 
 
 def refusal(task: str, examples: Mapping[str, Sequence[Any]]) -> str | None:
-    """Why training would not take the examples, in its own words."""
+    """The error with which training would reject the examples."""
     cls: Any = task_class(task)
     try:
         about = cls.survey(examples["train"])
@@ -120,8 +120,8 @@ def label_of(example: Example | Sentence | Question) -> Any:
 def count_labels(
     task: str, examples: Sequence[Any], problems: Problems, learnt: str | None = None
 ) -> tuple[Counter[str], str | None]:
-    """How often each label occurs: classes; numbers of right choices; kinds of entities, or plain tags; answered or not. Of
-    tags the scheme, too, with moves as problems that it, or the learnt one of the training files, does not allow."""
+    """Counts the labels: classes, numbers of right choices, kinds of entities or plain tags, answered or not. For tags also the
+    scheme; transitions that it, or that of the training files (learnt), forbids are problems."""
     if task == "regress":
         return Counter(), None
     if task == "span":

@@ -1,4 +1,4 @@
-"""Predictions in files, made anywhere, scored against files of what is right."""
+"""Scores of predictions in files, made by any program, against gold files."""
 
 import math
 from pathlib import Path
@@ -20,7 +20,7 @@ def translation_files(gold: Path, predicted: Path, tokenize: str, lowercase: boo
 
 
 def tag_files(gold: Path, predicted: Path, strict: bool = False) -> dict[str, Any]:
-    """Of entities; of plain labels, such as parts of speech, as classes."""
+    """Entity scores; for plain tags, such as parts of speech, label scores."""
     right, found = list(read_tagged([gold])), list(read_tagged([predicted]))
     for a, b in zip(right, found, strict=False):
         if len(a.words) != len(b.words):
@@ -30,21 +30,21 @@ def tag_files(gold: Path, predicted: Path, strict: bool = False) -> dict[str, An
                 raise DataError(
                     f"{b.place_of(i)}: the word {other!r}, {a.place_of(i)} has {word!r}: tag the same sentences"
                 )
-    tags, guessed = ([sentence.tags for sentence in side] for side in (right, found))
-    if len(tags) == len(guessed) and marks_of(tags, lambda i, j: right[i].place_of(j)) is None:
+    tags, predicted_tags = ([sentence.tags for sentence in side] for side in (right, found))
+    if len(tags) == len(predicted_tags) and marks_of(tags, lambda i, j: right[i].place_of(j)) is None:
         if strict:
             raise UsageError(f"--strict: it is about entities, and the tags of {gold} are plain labels: leave it out")
-        return label_scores([tag for each in tags for tag in each], [tag for each in guessed for tag in each])
+        return label_scores([tag for each in tags for tag in each], [tag for each in predicted_tags for tag in each])
     scheme = scheme_of(tags, lambda i, j: right[i].place_of(j)) if strict else None
     for sentence in found if scheme else ():
         for i, tag in enumerate(sentence.tags):
             if split_tag(tag)[0] not in SCHEMES[str(scheme)]:
                 raise DataError(f"{sentence.place_of(i)}: the tag {tag!r} is none of {scheme}, which {gold} is in")
-    return entity_scores(tags, guessed, strict, scheme)
+    return entity_scores(tags, predicted_tags, strict, scheme)
 
 
 def span_files(gold: Path, predicted: Path, threshold: float | None = None) -> dict[str, Any]:
-    """threshold: 1 unless given."""
+    """Span scores. threshold: of the probability of no answer, 1 unless given."""
     if threshold is not None and math.isnan(threshold):
         raise UsageError(f"--threshold {threshold}: give a number")
     answers, no_answer = read_answers(predicted)
@@ -58,12 +58,12 @@ def span_files(gold: Path, predicted: Path, threshold: float | None = None) -> d
 
 
 def label_files(gold: Path, predicted: Path) -> dict[str, Any]:
-    right, found = _matched(gold, predicted)
+    right, found = _read_matching(gold, predicted)
     return label_scores([each.label for each in right], [each.label for each in found])
 
 
 def number_files(gold: Path, predicted: Path) -> dict[str, Any]:
-    sides = _matched(gold, predicted)
+    sides = _read_matching(gold, predicted)
     return number_scores(*([_number(each) for each in side] for side in sides))
 
 
@@ -74,8 +74,8 @@ def _number(label: Label) -> float:
         raise DataError(f"{label.place}: {error}") from None
 
 
-def _matched(gold: Path, predicted: Path) -> tuple[list[Label], list[Label]]:
-    """Row for row; where both have ids they are the same."""
+def _read_matching(gold: Path, predicted: Path) -> tuple[list[Label], list[Label]]:
+    """The labels of both files, row by row; where both have ids they must be the same."""
     right, found = read_labels(gold), read_labels(predicted)
     for a, b in zip(right, found, strict=False):
         if a.id is not None and b.id is not None and str(a.id) != str(b.id):

@@ -1,11 +1,11 @@
-"""How well a model guesses hidden words of held-out text: masked perplexity, and what else its objective tells.
+"""How well a model predicts hidden words of held-out text: masked perplexity, and the other metrics of its objective.
 
-Words are guessed in passages of one document each, whatever forms a model has learnt from, and those that are hidden are drawn
-from a seed of their own: two models with one tokenizer, one length of passages, one size of batches and one way to hide tokens
-are asked for the same words in the same places. What else an objective tells is measured on passages of its own form.
+Words are predicted in passages of one document each, whatever the form of the training passages, and the hidden ones are drawn
+with a fixed seed: two models with the same tokenizer, length of passages, size of batches and masking are evaluated on the same
+words in the same places. The other metrics of an objective are computed on passages of its own form.
 
-`loss` is what is learnt by: it counts every chosen token, those that were kept or replaced by another token included.
-`masked_loss`, `masked_perplexity` and `accuracy` count the tokens alone that became the mask token (`masked` of them).
+`loss` is the training loss: it counts every chosen token, also those that were kept or replaced by another token.
+`masked_loss`, `masked_perplexity` and `accuracy` count only the tokens that became the mask token (`masked` of them).
 """
 
 import math
@@ -25,7 +25,7 @@ SEED = 0
 
 
 class HeldOut(NamedTuple):
-    """One split. alone: the same in passages of one document, where those of the objective's own form are pairs."""
+    """The passages of one split. alone: those of one document each, where the objective's own are pairs."""
 
     own: Passages | WithLanguage
     alone: Passages | WithLanguage | None = None
@@ -35,7 +35,7 @@ class Sums(NamedTuple):
     nats: float  # of all chosen tokens
     targets: int
     tokens: int
-    more: dict[str, float]  # that the objective tells
+    more: dict[str, float]  # further sums of the objective
 
 
 def masked_loss(
@@ -52,7 +52,7 @@ def masked_loss(
     alone = own if held_out.alone is None else sum_losses(learner, held_out.alone, device, limit, stop, title)
     more, masked = own.more, int(alone.more["hidden"])
     loss = alone.more["hidden_nats"] / max(masked, 1)
-    # what is learnt by, and what the hidden words alone cost
+    # the training loss, and that of the hidden words alone
     result: dict[str, Any] = {"loss": (own.nats + more.get("extra", 0.0)) / max(own.targets, 1)}
     result |= {"masked_loss": loss, "masked_perplexity": math.exp(min(loss, 700.0)), "tokens": alone.tokens}
     result |= {"masked": masked, "accuracy": alone.more["accuracy"] / max(masked, 1)}

@@ -1,4 +1,4 @@
-"""Two models as one: p = λ p₁ + (1 − λ) p₂ of every token (Jelinek & Mercer, 1980). λ is tuned on the valid split."""
+"""Linear interpolation of two models: p = λ p₁ + (1 − λ) p₂ (Jelinek & Mercer, 1980). λ is tuned on the valid split."""
 
 from typing import Any, NamedTuple
 
@@ -7,13 +7,13 @@ import numpy.typing as npt
 import torch
 
 from seqloom.batches.store import Split
-from seqloom.evaluate.perplexity import check_split, half_context, measured, token_losses
+from seqloom.evaluate.perplexity import check_split, half_context, loss_metrics, token_losses
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
 Floats = npt.NDArray[np.float64]
 
-CHUNK = 1 << 20  # tokens at once: two numbers a token are kept, and no more
+CHUNK = 1 << 20  # tokens at once: memory holds two numbers for each token, and no more
 CLOSE = 1e-6  # to the best λ
 
 
@@ -32,7 +32,7 @@ def mix(
     max_len: int | None = None,
     batch_tokens: int = 16384,
 ) -> dict[str, Any]:
-    """The metrics of the mixture on the split that is asked for, λ (of the first part), and the metrics of each part.
+    """Evaluates the mixture on the split that is asked for: its metrics, λ (of the first part), and the metrics of each part.
 
     A Transformer reads windows of max_len tokens (its context unless given) that move on by stride (half of that)."""
     same = asked.name == valid.name
@@ -44,9 +44,9 @@ def mix(
     return {
         "lambda": weight,
         "lambda_tuned_on": f"{valid.name}, the very split that is measured" if same else valid.name,
-        **measured(nats, len(first), asked, True, f"{context} + {other_context}"),
+        **loss_metrics(nats, len(first), asked, True, f"{context} + {other_context}"),
         "parts": [
-            {"run": part.name, **measured(float(losses.sum()), len(losses), asked, True, context)}
+            {"run": part.name, **loss_metrics(float(losses.sum()), len(losses), asked, True, context)}
             for part, (losses, context) in zip(parts, found, strict=True)
         ],
     }
@@ -56,7 +56,7 @@ def mix(
 def split_losses(
     part: Part, split: Split, stride: int | None, max_len: int | None, batch_tokens: int
 ) -> tuple[Floats, str]:
-    """−log p of every token of a split, in its order, and the name of the context that it was given."""
+    """−log p of every token of a split, in its order, and a description of the context."""
     check_split(split)
     stride = half_context(part.learner, max_len) if stride is None else stride
     found = np.zeros(split.num_tokens)

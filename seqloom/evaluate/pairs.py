@@ -1,4 +1,4 @@
-"""Sentences and their translations in one space: which of all is the nearest to each, and how well hidden words are guessed."""
+"""Evaluation on sentence pairs: retrieval of translations by their vectors, and the loss of hidden words."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from seqloom.evaluate.perplexity import Stop, never
 from seqloom.objectives.translation_lm import TranslationLM, apart
 from seqloom.randomness import derive_seed
 
-PAIRS = 64  # at once
+PAIRS = 64  # in a batch
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def retrieval(source: Tensor, target: Tensor) -> dict[str, float]:
 def parallel_loss(
     learner: TranslationLM, pairs: EncodedPairs, device: torch.device, stop: Stop = never
 ) -> dict[str, Any]:
-    """The loss of words hidden in either side alone, and retrieval."""
+    """The loss of words hidden in each side, read alone, and retrieval."""
     nats, targets = 0.0, 0
     hidden_nats = hidden_count = right = 0.0
     with torch.inference_mode():

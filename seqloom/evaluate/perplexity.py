@@ -7,9 +7,9 @@ Every token of every document is predicted once, its end included, from what sta
     carried   recurrent models read each document from its start to its end, their state carried along; with `carry` from
               document to document, too, in the order of the split, as models were trained whose streams were not reset
 
-No figure depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
-charged what their spelling costs under a byte model, and spaces and case that a tokenizer loses what it costs to put them
-back (the data's manifest has both); where that cannot be told there is no such figure.
+No metric depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
+charged what their spelling costs under a byte model, and spaces and case that a tokenizer loses what it costs to restore
+them (the data's manifest has both); where that is unknown there are no bits per byte.
 """
 
 import math
@@ -26,15 +26,15 @@ from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
-CHUNK = 256  # tokens a carried model reads at once
-PART = 8  # parts of long documents are so many times as long as their warm-up
+CHUNK = 256  # tokens that a recurrent model reads at once
+PART = 8  # the length of a part of a long document, as a multiple of its warm-up
 
 
-Stop = Callable[[], None]  # called now and then: raises Interrupted where somebody has asked the run to stop
+Stop = Callable[[], None]  # called now and then: raises Interrupted where a signal has asked the run to stop
 
 
 def never() -> None:
-    """Nobody asks to stop."""
+    """The Stop that never stops."""
 
 
 def perplexity(
@@ -52,14 +52,14 @@ def perplexity(
     stop: Stop = never,
     title: str = "",
 ) -> dict[str, Any]:
-    """The metrics of one split, or of its first `limit` tokens.
+    """Evaluates on one split, or on its first `limit` tokens.
 
     warmup: of recurrent models, read long documents in parts side by side, each begun with so many tokens that are not counted;
     None reads every document from its start to its end, which is exact and slow where there are few of them.
     items: "items", too, where there are bits per byte: the bits and bytes of each document, in the order of the split."""
     if split.num_documents == 0:
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
-    borders = split.offsets if limit is None else clipped(split.offsets, limit)
+    borders = split.offsets if limit is None else clip_borders(split.offsets, limit)
     if carry:
         if not learner.backbone.carries:
             raise UsageError("--carry is for recurrent models: leave it out for this model, which carries no state")
@@ -82,7 +82,7 @@ def perplexity(
     finally:
         learner.train(was_training)
     assert tokens == int(borders[-1])
-    result = measured(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
+    result = loss_metrics(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
     if items and "bits_per_byte" in result:
         more = split.documents["unknown_bits"].astype(float) + split.documents["surface_bits"]
         result["items"] = {"bits": documents / math.log(2) + more, "bytes": split.document_bytes}
@@ -90,7 +90,7 @@ def perplexity(
 
 
 def half_context(learner: LeftToRight, max_len: int | None = None) -> int | None:
-    """The stride of a measurement unless one is given: half of a window. None for models without windows."""
+    """The default stride: half of a window. None for models without windows."""
     longest = max_len or learner.backbone.max_len
     return None if longest is None else max(1, longest // 2)
 
@@ -110,11 +110,11 @@ def token_losses(
     batch_tokens: int = 16384,
     warmup: int | None = None,
 ) -> tuple["Losses", str]:
-    """−log p of every token within the borders, in batches, and a name for the context they were given."""
+    """−log p of every token within the borders, in batches, and a description of their context."""
     backbone = learner.backbone
     if backbone.carries:
         how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
-        return carried(learner, split, borders, device, batch_tokens, warmup), how
+        return carried_losses(learner, split, borders, device, batch_tokens, warmup), how
     longest = backbone.max_len if max_len is None else max_len
     assert longest is not None
     if backbone.max_len is not None and longest > backbone.max_len:
@@ -122,11 +122,11 @@ def token_losses(
     stride = longest if stride is None else stride
     if not 1 <= stride <= longest:
         raise UsageError(f"--stride {stride} must lie between 1 and the context of {longest} tokens")
-    losses = sliding(learner, split, borders, device, batch_tokens, longest, stride)
+    losses = sliding_losses(learner, split, borders, device, batch_tokens, longest, stride)
     return losses, f"sliding, {longest} tokens, stride {stride}"
 
 
-def measured(nats: float, tokens: int, split: Split, whole: bool, context: str) -> dict[str, Any]:
+def loss_metrics(nats: float, tokens: int, split: Split, whole: bool, context: str) -> dict[str, Any]:
     loss = nats / tokens
     result: dict[str, Any] = {
         "loss": loss,
@@ -140,14 +140,14 @@ def measured(nats: float, tokens: int, split: Split, whole: bool, context: str) 
     result |= {"documents": entry.documents, "words": entry.words, "characters": entry.characters, "bytes": entry.bytes}
     if entry.surface_bits is None:
         return result
-    # all three pay for the whole text: its tokens, and what unknown words, spaces and case hold besides
+    # all three count the whole text: its tokens, and the bits of unknown words, spaces and case
     bits = nats / math.log(2) + entry.unknown_bits + entry.surface_bits
     for name, count in (("word", entry.words), ("char", entry.characters), ("byte", entry.bytes)):
         result[f"bits_per_{name}"] = bits / max(count, 1)
     return result
 
 
-def clipped(offsets: np.ndarray, limit: int) -> np.ndarray:
+def clip_borders(offsets: np.ndarray, limit: int) -> np.ndarray:
     """The borders of the documents within the first `limit` tokens; the last of them is cut."""
     kept = offsets[: np.searchsorted(offsets, limit, side="left") + 1].copy()
     kept[-1] = min(kept[-1], limit)
@@ -170,7 +170,7 @@ def windows(borders: np.ndarray, max_len: int, stride: int) -> tuple[Pieces, np.
 Losses = Iterator[tuple[np.ndarray, torch.Tensor]]  # where tokens stand in the corpus, and −log p of each
 
 
-def sliding(
+def sliding_losses(
     learner: LeftToRight,
     split: Corpus,
     borders: np.ndarray,
@@ -189,7 +189,7 @@ def sliding(
         yield places(part)[chosen], losses[torch.from_numpy(chosen).to(device)]
 
 
-def carried(
+def carried_losses(
     learner: LeftToRight,
     split: Corpus,
     borders: np.ndarray,
@@ -216,9 +216,9 @@ def carried(
 
 
 def stretches(borders: np.ndarray, warmup: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What is read as one sequence: where it starts, its tokens, and how many of them come first and are not counted. Documents,
-    or with a warm-up parts of long ones, each begun so many tokens before what is counted of it: then a single document, too, is
-    read in many rows at once. How it is cut does not depend on the batch."""
+    """The sequences to read: the start of each, its length, and how many of its first tokens are not counted. They are documents,
+    or with a warm-up parts of long ones, each of which starts so many tokens earlier: then a single document, too, is read in
+    many rows at once. The parts do not depend on the batch."""
     begin, sizes = borders[:-1], np.diff(borders)
     if warmup is None:
         return begin, sizes, np.zeros_like(sizes)

@@ -1,13 +1,13 @@
-"""Scores of whole texts by models that read in both directions, token by token, as their objective gives them.
+"""Scores of whole texts by models that read in both directions, token by token.
 
     within-word   pseudo-log-likelihood (Salazar et al., 2020, arXiv 1910.14659): Σ log p(token | all others), where the later
                   pieces of the same word are hidden with it (Kauf & Ivanova, 2023, arXiv 2305.10588): else a word of
                   several pieces gives itself away
     plain         the same with that one token hidden alone
-    replaced      Σ log(1 − p(replaced)), for models that were taught to tell replaced tokens (ELECTRA)
+    replaced      Σ log(1 − p(replaced)), for models trained to detect replaced tokens (ELECTRA)
 
-Every hidden token is a copy of its text in a ragged batch, and only the hidden place meets the vocabulary. Special tokens are
-read and not counted. Sums are in fp64, logarithms in fp32 at least.
+For every hidden token there is a copy of its text in a ragged batch, and only the hidden place goes through the output layer.
+Special tokens are read and not counted. Sums are in fp64, logarithms in fp32 at least.
 """
 
 from typing import Literal, get_args
@@ -35,8 +35,8 @@ def pseudo(
     batch_tokens: int = 16384,
     asked: np.ndarray | None = None,
 ) -> list[list[float]]:
-    """A natural logarithm for every token of every text. kind: "within-word" or "plain".
-    asked: (T,) of all own tokens end to end, those that are wanted; of the others 0 is given where that saves work."""
+    """The log-probability of every token of every text. kind: "within-word" or "plain".
+    asked: (T,) over all own tokens end to end, which of them are needed; the others get 0 where that saves work."""
     text, place = own_tokens(texts)
     ids = texts.flat[texts.starts[text] + texts.before + place]
     reach = word_rests(learner.inside[ids], place) if kind == "within-word" else np.ones(len(text), np.int64)
@@ -46,12 +46,12 @@ def pseudo(
     for part in portions([texts.lengths[text[order]]], [batch_tokens]):
         copies = order[part]
         first = place[copies] + texts.before
-        found[copies] = guessed(learner, texts, text[copies], first, reach[copies], device)
+        found[copies] = masked_log_probs(learner, texts, text[copies], first, reach[copies], device)
     return by_text(found, texts)
 
 
 def own_tokens(texts: SpecialTokenTexts) -> tuple[np.ndarray, np.ndarray]:
-    """(T,) of each token that is no special one: its text, and its place there."""
+    """(T,) the text of each token that is no special token, and its place there."""
     text = np.repeat(np.arange(len(texts.sizes)), texts.sizes)
     return text, np.arange(len(text)) - np.repeat(np.cumsum(texts.sizes) - texts.sizes, texts.sizes)
 
@@ -68,7 +68,7 @@ def word_rests(inside: np.ndarray, place: np.ndarray) -> np.ndarray:
     return begins[np.searchsorted(begins, here, side="right")] - here
 
 
-def guessed(
+def masked_log_probs(
     learner: MaskedLM,
     texts: SpecialTokenTexts,
     text: np.ndarray,

@@ -32,8 +32,8 @@ def cut(row: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 class Scored(NamedTuple):
-    log_probs: list[float]  # natural logarithms, one a token
-    end: float | None  # of the text being over after them, where a model reads from left to right
+    log_probs: list[float]  # natural logarithms, one for each token
+    end: float | None  # the log-probability of the end after them, for left-to-right models
 
 
 @torch.no_grad()
@@ -45,7 +45,7 @@ def score(
     batch_tokens: int = 16384,
     spell: Callable[[np.ndarray], np.ndarray | None] = lambda flat: None,
 ) -> list[Scored]:
-    """spell: the characters (T, C) of all texts end to end, for a model that reads them.
+    """Scores texts token by token. spell: the characters (T, C) of all texts end to end, for a model that reads them.
 
     Texts longer than a model's context are read in windows that move on by half of it."""
     if not len(ids):

@@ -1,4 +1,4 @@
-"""How well a translator knows held-out pairs, and how well it translates held-out sources."""
+"""The loss of a translator on held-out pairs."""
 
 import math
 
@@ -20,14 +20,14 @@ def pair_loss(
     budget: int = 8192,
     stop: Stop = never,
 ) -> dict[str, float]:
-    """The loss of the true translations, in nats a token, the end of each included."""
-    order = np.lexsort((pairs.source.lengths, pairs.target.lengths))  # lengths that are alike together
+    """The loss of the true translations, in nats per token, with the end of each."""
+    order = np.lexsort((pairs.source.lengths, pairs.target.lengths))  # similar lengths together
     total, count, done = 0.0, 0, 0
     widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + 1
     with Progress("validate", total=len(order), unit="pairs") as bar:
         while done < len(order):
             stop()
-            # as many as their grid has room for
+            # as many as fit into the grid
             room = np.maximum.accumulate(widest[done:]) * np.arange(1, len(order) - done + 1)
             many = max(int(np.searchsorted(room, budget, side="right")), 1)
             batch = to_device(pair_batch(pairs, order[done : done + many]), device)

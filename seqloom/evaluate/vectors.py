@@ -1,8 +1,8 @@
-"""Vectors of many texts into one file, in bounded memory and in the order of the texts.
+"""Writes vectors of many texts to one file, in bounded memory and in the order of the texts.
 
 .npz     `embeddings` (N, D); with a vector for each token (T, D), and `offsets` (N+1,): those of text k are rows offsets[k] to
          offsets[k + 1]
-.jsonl   {"text", "embedding"} a line; with a vector for each token {"text", "tokens", "embeddings"}
+.jsonl   {"text", "embedding"} on each line; with a vector for each token {"text", "tokens", "embeddings"}
 """
 
 import json
@@ -36,7 +36,7 @@ def write_vectors(
     out: Path,
     each_token: bool,
 ) -> Written:
-    """batches: some texts at a time, and where each is from."""
+    """Writes the file. batches: some texts at a time, and where each is from."""
     new_file(out, "--out", ".npz", ".jsonl")
     sizes: list[int] = []
     empty: list[str] = []

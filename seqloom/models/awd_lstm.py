@@ -1,6 +1,6 @@
 """AWD-LSTM: ASGD weight-dropped LSTM. Merity, Keskar & Socher, 2017 (arXiv 1708.02182).
 
-An LSTM that is told apart by how it is kept from learning by heart: recurrent matrices, words, inputs, layers and
+An LSTM with much regularisation: recurrent matrices, words, inputs, layers and
 outputs are dropped, each with one mask for a whole call, word or sequence. The rest of the paper is in the recipe:
 objective `regularized` (AR and TAR), streams of varying length, averaged SGD.
 

@@ -44,7 +44,7 @@ class Decoder(AlignedDecoder):
         self.readout, self.dropout = Maxout(reads, readout_dim), nn.Dropout(dropout)
 
     def begin(self, context: Context) -> CellState:
-        """With what the backward half of the encoder knows at the first token."""
+        """The first state of the decoder, from the backward half of the encoder at the first token."""
         assert context.final is not None
         ((_, backward),) = context.final.own
         both, *rest = self.cell.start(context.num_sequences)

@@ -1,4 +1,4 @@
-"""ELECTRA: a BERT that learns to tell which tokens were replaced. Clark et al., 2020 (arXiv 2003.10555).
+"""ELECTRA: a BERT that learns to detect replaced tokens. Clark et al., 2020 (arXiv 2003.10555).
 
 Both of its halves are this body: the discriminator, which is kept, and a narrower generator, which proposes the tokens.
 """

@@ -68,7 +68,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def check_recipe_name(name: str) -> None:
-    """Refuses what is neither a built-in recipe nor a file."""
+    """Raises UsageError for a name that is neither a built-in recipe nor a file."""
     if name.endswith(".toml") and not Path(name).exists():
         raise UsageError(f"{name}: no such recipe file: 'seqloom recipes gpt2-tiny --toml > {name}' makes one to edit")
     if not name.endswith(".toml") and not Path(name).is_file() and name not in recipe_names():

@@ -1,7 +1,7 @@
 """RoBERTa: BERT without segments and without the next sentence, trained longer. Liu et al., 2019 (arXiv 1907.11692).
 
 What it changes most is how it learns: whole stretches of text, masked anew whenever they are read. In the model itself
-only the segments, the pooler that the next sentence was told from, and the norms' epsilon differ from BERT's.
+only the segments, the pooler for next-sentence prediction, and the norms' epsilon differ from BERT's.
 """
 
 from typing import Any

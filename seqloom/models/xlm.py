@@ -1,4 +1,4 @@
-"""XLM: BERT's encoder that is told the language of every token. Lample & Conneau, 2019 (arXiv 1901.07291).
+"""XLM: BERT's encoder with language embeddings. Lample & Conneau, 2019 (arXiv 1901.07291).
 
 A segment is a language here. Departures from the paper: weights start as BERT's.
 """

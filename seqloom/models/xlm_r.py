@@ -1,6 +1,6 @@
 """XLM-R: RoBERTa over the text of a hundred languages, with one vocabulary for them all. Conneau et al., 2020 (arXiv 1911.02116).
 
-The model is RoBERTa; languages are drawn by smoothed shares, and not told to it.
+The model is RoBERTa; languages are drawn by smoothed shares, and have no embeddings.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is learnt from plain text. Adding an objective is one file here and one line in OBJECTIVES."""
+"""The objectives, which learn from plain text. Adding an objective is one file here and one line in OBJECTIVES."""
 
 from typing import TYPE_CHECKING
 
@@ -24,5 +24,5 @@ def objective_class(name: str) -> "type[Objective]":
 
 
 def fitting_objectives(model: "type[Backbone]") -> list[str]:
-    """What a model can learn by."""
+    """The names of the objectives that a model can be trained with."""
     return [name for name in OBJECTIVES if objective_class(name).fits(model)]

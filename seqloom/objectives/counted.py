@@ -19,7 +19,7 @@ from seqloom.config import Config as BaseConfig
 from seqloom.models.ngram import Ngram
 from seqloom.objectives.next_token import LeftToRight
 
-FALLBACK = (0.5, 1.0, 1.5)  # discounts where the counts tell none
+FALLBACK = (0.5, 1.0, 1.5)  # discounts where none follow from the counts
 
 
 class KneserNey(nn.Module):
@@ -87,7 +87,7 @@ class KneserNey(nn.Module):
 
 
 class Counted(LeftToRight):
-    """Learns by counting (train/count.py). Without counts every word is equally likely."""
+    """Learns by counting (training/count.py). Without counts every word is equally likely."""
 
     backbone: Ngram
     softmax: KneserNey

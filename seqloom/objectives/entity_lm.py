@@ -1,7 +1,7 @@
 """Masked language modelling that hides entities as wholes. Sun et al., 2019 (arXiv 1904.09223), ERNIE.
 
-A name that is hidden in part is guessed from its other part; hidden as a whole it must be known from the context. Which
-tokens are an entity (or a phrase) is told by tags, of a person, a tagger or a segmenter. The rest of the text is hidden
+A name that is hidden in part is predicted from its other part; hidden as a whole it must be predicted from the context. Which
+tokens are an entity (or a phrase) is known from tags, of a person, a tagger or a segmenter. The rest of the text is hidden
 token by token. unit = "token" is plain masking on the same text.
 
 Departures: one stage with entities and single tokens instead of three with tokens, phrases and entities one after the other.
@@ -17,6 +17,8 @@ from seqloom.objectives.masked import MaskedLM
 
 
 class EntityLM(MaskedLM):
+    """Predicts hidden entities and tokens."""
+
     reads = "tagged"
 
     class Config(MaskedLM.Config):

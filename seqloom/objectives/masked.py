@@ -1,4 +1,4 @@
-"""Masked language modelling: some tokens are hidden, and guessed from both sides. Devlin et al., 2018 (arXiv 1810.04805).
+"""Masked language modelling: some tokens are hidden, and predicted from both sides. Devlin et al., 2018 (arXiv 1810.04805).
 
 Of the chosen tokens most become the mask token, some another token, and some stay as they are. What is chosen together:
 
@@ -62,7 +62,7 @@ class Masked(NamedTuple):
 
 
 class MlmHead(nn.Module):
-    """From hidden states to the space of the embeddings: what stands before the output layer."""
+    """The layer from hidden states to the space of the embeddings, before the output layer."""
 
     def __init__(self, dim: int, width: int, activation: str, eps: float):
         super().__init__()
@@ -78,10 +78,12 @@ class MlmHead(nn.Module):
 
 
 class MaskedLM(Objective):
+    """Predicts hidden tokens of a passage."""
+
     reads, form = "passages", "single"
     fills_gaps = True
     evaluator = "seqloom.evaluate.evaluators:MaskedEvaluator"
-    over_targets = ("guess",)  # only hidden tokens come to it
+    over_targets = ("guess",)  # it runs over hidden tokens only
 
     class Config(BaseConfig):
         rate: float = Field(0.15, gt=0, lt=1)
@@ -134,7 +136,7 @@ class MaskedLM(Objective):
         self.validate_loaded()
 
     def validate_loaded(self) -> None:
-        """What data workers ask about is kept on the host."""
+        """Keeps on the host what data workers need."""
         self.backbone.validate_loaded()
         self.mask = int(self.mask_id)
         if not 0 <= self.mask < self.backbone.vocab_size:
@@ -190,7 +192,7 @@ class MaskedLM(Objective):
         return np.where(free, np.cumsum(begins), -1)
 
     def choose(self, cut: Passage, groups: np.ndarray, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """(M,) the chosen places, and (T,) what decides about each of them."""
+        """(M,) the chosen places, and (T,) the random numbers that decide how each is hidden."""
         free = groups >= 0
         names, group = np.unique(groups[free], return_inverse=True)
         if self.fixed:
@@ -204,7 +206,7 @@ class MaskedLM(Objective):
             order = torch.randperm(len(names), generator=rng).numpy()
             taken = np.zeros(len(names), bool)
             taken[order] = np.cumsum(sizes[order]) <= round(self.rate * int(free.sum()))
-            # a span has one fate, the pieces of a word have their own
+            # all tokens of a span are hidden in one way, the pieces of a word each in its own
             many = len(names) if self.unit == "span" else len(groups)
             drawn = torch.rand(many, generator=rng)
             dice = drawn
@@ -213,20 +215,20 @@ class MaskedLM(Objective):
                 dice[torch.from_numpy(np.flatnonzero(free))] = drawn[torch.from_numpy(group)]
         return torch.from_numpy(np.flatnonzero(free)[taken[group]]), dice
 
-    # ---- guessing
+    # ---- predicting
 
     @property
     def reader(self) -> Backbone:
-        """Whose hidden states words are guessed from."""
+        """The model whose hidden states words are predicted from."""
         return self.backbone
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
         output: Output = self.backbone(example.batch)
-        total = self.guessed(output.hidden, example)
+        total = self.mlm_loss(output.hidden, example)
         return with_penalty(Loss(total, (example.targets != IGNORE).sum()), output)
 
-    def guessed(self, hidden: Tensor, example: Masked) -> Tensor:
-        """The summed loss of the hidden tokens; only they meet the vocabulary."""
+    def mlm_loss(self, hidden: Tensor, example: Masked) -> Tensor:
+        """The summed loss of the hidden tokens; only they go through the output layer."""
         return self.softmax(self.guess(hidden[example.where]), example.targets)
 
     def scores(self, hidden: Tensor) -> Tensor:
@@ -234,16 +236,16 @@ class MaskedLM(Objective):
         return self.softmax(self.guess(hidden))
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        """(M,) −log p of every hidden token, and further sums for a measurement; `extra`: what else is learnt by."""
-        return self.measured(self.scores(self.backbone(example.batch).hidden[example.where]), example)
+        """(M,) −log p of every hidden token, and further sums for the evaluation; `extra`: the rest of the training loss."""
+        return self.measure(self.scores(self.backbone(example.batch).hidden[example.where]), example)
 
     @property
     def measured_targets(self) -> str:
         """Which of the chosen tokens masked perplexity and accuracy count."""
         return "mask tokens" if self.keep + self.random < 1 else "all chosen tokens: none becomes the mask token"
 
-    def measured(self, scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        """Hidden are the tokens that became the mask token: one that was kept can be read off."""
+    def measure(self, scores: Tensor, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
+        """Losses, and sums over the tokens that became the mask token: one that was kept can be read off."""
         losses = nn.functional.cross_entropy(wide(scores), example.targets, ignore_index=IGNORE, reduction="none")
         hidden = example.targets != IGNORE
         if self.keep + self.random < 1:
@@ -272,6 +274,6 @@ def counts(chosen: Tensor, batch: Ragged) -> Tensor:
 def check_segments(backbone: Backbone, objective: str) -> None:
     if getattr(backbone, "pooler", None) is None:
         raise UsageError(
-            f"the objective {objective} reads a whole passage through a pooler, which this model has not: use bert, albert or "
+            f"the objective {objective} reads a whole passage through a pooler, which this model lacks: use bert, albert or "
             f"ernie, or the objective masked"
         )

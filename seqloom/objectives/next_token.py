@@ -45,7 +45,7 @@ class LeftToRight(Objective):
         return with_penalty(loss, output)
 
     def state_before(self, example: Excerpt, carry: State | None) -> State | None:
-        """Of every sequence of the batch, made of what the streams carry."""
+        """The state of every sequence of the batch, from the states that the streams carry."""
         if carry is None or example.joints is None:
             return carry
         return join_streams(self.backbone.start(example.batch.num_sequences, 0), carry, example.joints)

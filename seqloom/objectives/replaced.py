@@ -1,4 +1,4 @@
-"""Replaced token detection: a small masked LM fills gaps, and the model says which tokens are not the true ones.
+"""Replaced token detection: a small masked LM fills gaps, and the model detects which tokens were replaced.
 
 Clark et al., 2020 (arXiv 2003.10555), ELECTRA. Both learn together: the sum of the generator's loss and λ times the
 discriminator's, each a mean in the paper. Here both are sums over one count, that of the hidden tokens: the discriminator's
@@ -30,7 +30,7 @@ class ReplacedToken(MaskedLM):
             0.25,
             ge=0,
             le=1,
-            description="its width as a share of the discriminator's; 0: none, it judges but cannot learn",
+            description="its width as a share of the discriminator's; 0: none, it scores but cannot be trained",
         )
 
     @classmethod
@@ -45,7 +45,7 @@ class ReplacedToken(MaskedLM):
         self.dense, self.discriminator_head = nn.Linear(backbone.dim, backbone.dim), nn.Linear(backbone.dim, 1)
         self.activation = ACTIVATIONS[backbone.head_style.activation]
         self.generator: Backbone | None = None
-        if config.generator == 0:  # as published ones are handed on
+        if config.generator == 0:  # as in published models
             del self.guess, self.softmax
         else:
             self.generator = backbone.smaller(config.generator)  # type: ignore[operator]
@@ -72,39 +72,39 @@ class ReplacedToken(MaskedLM):
         """(T, D) → (T,) the log-odds that a token was replaced."""
         return self.discriminator_head(self.activation(self.dense(hidden))).squeeze(1)
 
-    def detected(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor, Output]:
-        """The discriminator's loss over all tokens, weighed as above, how many it judges right, and what it was made of.
+    def detection_loss(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor, Output]:
+        """The discriminator's loss over all tokens, weighted as above, how many it gets right, and its output.
         scores: the generator's."""
-        ids, wrong = self.filled(scores, example)
+        ids, wrong = self.fill_gaps(scores, example)
         output: Output = self.backbone(example.batch._replace(ids=ids))
         odds = wide(self.discriminate(output.hidden))
-        # special tokens are judged, too
+        # special tokens count, too
         part = counts(example.text, example.batch) / counts(example.real, example.batch).clamp(min=1)
         weight = (part[example.batch.owner] * example.real).to(odds.dtype)
         total = F.binary_cross_entropy_with_logits(odds, wrong.to(odds.dtype), weight=weight, reduction="sum")
         return self.weight * self.rate * total, (((odds > 0) == wrong) & example.real).sum(), output
 
     def forward(self, example: Masked, carry: State | None = None) -> Loss:
-        losses, sums, outputs = self.both(example)
+        losses, sums, outputs = self.losses_and_outputs(example)
         loss = Loss(losses.sum() + sums["extra"], (example.targets != IGNORE).sum())
         for output in outputs:
             loss = with_penalty(loss, output)
         return loss
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
-        return self.both(example)[:2]
+        return self.losses_and_outputs(example)[:2]
 
-    def both(self, example: Masked) -> tuple[Tensor, dict[str, Tensor], tuple[Output, Output]]:
-        """`losses`, and what the generator and the discriminator have made of the text."""
-        guessed: Output = self.reader(example.batch)
-        scores = self.scores(guessed.hidden[example.where])
-        losses, sums = self.measured(scores, example)
-        detection, right, judged = self.detected(scores.detach(), example)
+    def losses_and_outputs(self, example: Masked) -> tuple[Tensor, dict[str, Tensor], tuple[Output, Output]]:
+        """`losses`, and the outputs of the generator and the discriminator."""
+        generated: Output = self.reader(example.batch)
+        scores = self.scores(generated.hidden[example.where])
+        losses, sums = self.measure(scores, example)
+        detection, right, discriminated = self.detection_loss(scores.detach(), example)
         sums |= {"extra": detection, "detection_accuracy": right, "tokens_read": example.real.sum()}
-        return losses, sums, (guessed, judged)
+        return losses, sums, (generated, discriminated)
 
     @torch.no_grad()
-    def filled(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
+    def fill_gaps(self, scores: Tensor, example: Masked) -> tuple[Tensor, Tensor]:
         """(T,) the text with words drawn from the generator's scores in its gaps, and where they are wrong."""
         scores = scores.float()
         noise = -torch.log(-torch.log(torch.rand_like(scores).clamp(1e-9, 1 - 1e-7)))

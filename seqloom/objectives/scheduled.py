@@ -101,10 +101,12 @@ class ScheduledSampling(NextToken):
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         if self.training:
             # own words are spelt by the vocabulary, and so are all others with them
-            mixed = example.batch._replace(ids=self.mixed(example.batch, self.state_before(example, carry)), chars=None)
+            mixed = example.batch._replace(
+                ids=self.mix_inputs(example.batch, self.state_before(example, carry)), chars=None
+            )
             example = example._replace(batch=mixed)
         return super().forward(example, carry)
 
-    def mixed(self, batch: Ragged, state: State | None) -> Tensor:
+    def mix_inputs(self, batch: Ragged, state: State | None) -> Tensor:
         state = self.backbone.start(batch.num_sequences, batch.max_len) if state is None else state
         return own_words(self.backbone, self.softmax, batch, state, self.rate)

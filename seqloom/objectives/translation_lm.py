@@ -1,7 +1,7 @@
-"""Translation language modelling: words hidden in a sentence and in its translation, guessed from both.
+"""Translation language modelling: words hidden in a sentence and in its translation, predicted from both.
 
-Lample & Conneau, 2019 (arXiv 1901.07291), XLM. A sentence and its translation are one sequence, each token is told its
-language (its segment) and its place in its own sentence. The other batches have the two sides apart: masked language
+Lample & Conneau, 2019 (arXiv 1901.07291), XLM. A sentence and its translation are one sequence; each token has the embedding
+of its language (its segment) and its place in its own sentence. The other batches have the two sides apart: masked language
 modelling on two languages, which is what is left at `parallel` = 0.
 """
 
@@ -30,7 +30,7 @@ class TranslationLM(MaskedLM):
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        """A model that is told the language."""
+        """Whether a model has language embeddings."""
         return super().fits(model) and model.segment_kind == "languages"
 
     def __init__(self, backbone: Backbone, config: Config):
@@ -72,7 +72,7 @@ def beside(pair: Pair) -> Passage:
     )
     places = torch.cat((torch.zeros(n, dtype=torch.long), pair.source.positions + 1, pair.target.positions))
     longest = pair.source.max_len + pair.target.max_len + 1
-    return ordered(ids, owner, text, language, places, n, longest)
+    return lay_end_to_end(ids, owner, text, language, places, n, longest)
 
 
 def apart(pair: Pair) -> Passage:
@@ -84,10 +84,10 @@ def apart(pair: Pair) -> Passage:
     text = torch.cat((torch.zeros(2 * n, dtype=torch.bool), source[2], target[2]))
     language = (owner >= n).long()
     places = torch.cat((torch.zeros(2 * n, dtype=torch.long), pair.source.positions + 1, pair.target.positions + 1))
-    return ordered(ids, owner, text, language, places, 2 * n, max(pair.source.max_len, pair.target.max_len) + 1)
+    return lay_end_to_end(ids, owner, text, language, places, 2 * n, max(pair.source.max_len, pair.target.max_len) + 1)
 
 
-def ordered(
+def lay_end_to_end(
     ids: Tensor, owner: Tensor, text: Tensor, language: Tensor, places: Tensor, n: int, max_len: int
 ) -> Passage:
     """Tokens of n sequences, in their order within each, laid end to end."""

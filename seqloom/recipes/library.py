@@ -1,5 +1,5 @@
-"""Finding recipes: built-in ones (a model's own stands in its file, as `recipe(preset)`), TOML files, functions of a plugin;
-and what every task is learnt by, whatever the model."""
+"""Finds recipes: built-in ones (each model's file has its own, as `recipe(preset)`), TOML files, functions of a plugin;
+and has the default training of every task, for all models."""
 
 from pathlib import Path
 from typing import Any
@@ -14,26 +14,25 @@ from seqloom.tasks import task_class
 
 
 def built_in(name: str, task: str | None = None) -> dict[str, Any]:
-    """A recipe by its name, `MODEL-PRESET`, as plain values. task: what a model is to learn that learns from labelled examples
-    alone."""
+    """A recipe by its name, `MODEL-PRESET`, as plain values. task: of a model that learns from labelled examples only."""
     model, preset = split_name(name)
     cls: Any = model_class(model)
     sizes = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
     section, values = {"name": model, **sizes}, cls.recipe(preset)
     if issubclass(cls, Backbone) and cls.learns_from == "labels":
         rate = values["train"]["optim"]["lr"]
-        values = labelled(task or values["task"]["name"], section, "scratch")
+        values = task_sections(task or values["task"]["name"], section, "scratch")
         values["train"]["optim"]["lr"] = rate
     return {"name": name, "model": section, **values}
 
 
 def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
-    """A recipe that learns from plain text as one that learns a task: the same model and training, other examples."""
+    """Turns a recipe for plain text into one for a task: the same model and training, other examples."""
     if "task" in values:
         return values
     if task_class(task).reads == "labelled":
         model = values["model"]
-        return {"name": values["name"], "model": model, **labelled(task, model, "scratch")}
+        return {"name": values["name"], "model": model, **task_sections(task, model, "scratch")}
     kept = {key: value for key, value in values.get("batches", {}).items() if key in ("budget", "length")}
     changed = {key: value for key, value in values.items() if key != "objective"}
     return changed | {
@@ -42,8 +41,8 @@ def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
     }
 
 
-def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
-    """A recipe for a task on texts. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
+def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
+    """Sections of a recipe for a task. how: "scratch"; "finetune", all of a backbone's weights; "features", it stays as
     it is; "gradual", from the top layer down at rates that fall with depth (ULMFiT, Howard & Ruder, 2018).
 
     Narrow models want higher rates: 5e-5, which BERT's authors recommend, at 768 numbers."""
@@ -63,7 +62,7 @@ def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
     }
     section: dict[str, Any] = {"name": task}
     if how == "features":
-        # words as wide as nothing else, and nothing that leads from them to the layers: there is no mix of them
+        # embeddings of another width than the layers cannot be mixed with them
         uneven = "embedding_dim" in cls.Config.model_fields and not attentive
         section |= {"frozen": True, "layers": "last" if uneven else "mix"}
         if task in ("classify", "pair", "regress", "choose"):
@@ -86,7 +85,7 @@ def labelled(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
 def find_recipe(
     name: str, settings: list[str] | None = None, plugin: Plugin | None = None, task: str | None = None
 ) -> Recipe:
-    """A function of the plugin, a built-in name or a TOML file, with dotted overrides. task: what is to be learnt with it."""
+    """Finds a recipe: a function of the plugin, a built-in name or a TOML file, with dotted overrides. task: to train with it."""
     values = None if plugin is None else plugin.recipe(name)
     if values is None:
         check_recipe_name(name)

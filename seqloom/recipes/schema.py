@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a run except the data and the seed. Frozen, closed, and the same in TOML and JSON."""
+"""A recipe: everything that determines a run except the data and the seed. Frozen, closed, and the same in TOML and JSON."""
 
 import json
 from typing import Any, Literal, Protocol, Self
@@ -48,7 +48,7 @@ class BatchesConfig(Config):
 
     @property
     def tokens(self) -> int:
-        """That a full batch of plain text has."""
+        """The tokens of a full batch of plain text."""
         return self.streams * self.length if self.kind == "streams" else self.budget
 
     def build(self, split: Split) -> Batches:
@@ -75,8 +75,8 @@ class Countable(Protocol):
 
 
 class BudgetConfig(Config):
-    """What ends the run, whichever comes first. Words are counted by their ratio to the tokens that the objective reads in an
-    epoch, special tokens apart: so many words are as much text for every objective."""
+    """The limits of a run: it ends with the first that is reached. Words are counted by their ratio to the tokens that the
+    objective reads in an epoch, without special tokens: so many words are as much text for every objective."""
 
     tokens: float | None = Field(None, gt=0)
     words: float | None = Field(None, gt=0)
@@ -157,7 +157,7 @@ class Recipe(Config):
         return next(iter(self.tasks), None)
 
     def plain(self, exclude_defaults: bool = False) -> dict[str, Any]:
-        """As people write it: what is learnt as one section."""
+        """The values as people write them: the objective or task as one section."""
         values = self.model_dump(exclude_defaults=exclude_defaults)
         found: dict[str, Any] = {}
         for key, value in values.items():
@@ -175,7 +175,7 @@ class Recipe(Config):
         return chosen["name"]
 
     def steps_an_epoch(self, examples: int) -> int:
-        """Of labelled ones; a part of a step is one."""
+        """The steps of an epoch of labelled examples; the last may be incomplete."""
         return -(-examples // (self.batches.examples * self.train.accumulate))
 
     def model_config_of(self, vocab_size: int) -> Any:
@@ -184,7 +184,7 @@ class Recipe(Config):
 
     @property
     def count_based(self) -> bool:
-        """It learns by counting: without steps, rates and first weights."""
+        """Whether it learns by counting: without steps, rates and initial weights."""
         return self.objective is not None and objective_class(self.learns).count_based
 
     @property
@@ -205,8 +205,8 @@ class Recipe(Config):
         return learner(backbone, settings)
 
 
-def completed(values: Any) -> Any:
-    """A stored recipe with the fields that came later, whose defaults mean "as before"; what is no recipe is left as it is."""
+def fill_defaults(values: Any) -> Any:
+    """A stored recipe with the fields that were added later, whose defaults mean "as before"; anything else is left as it is."""
     try:
         return json.loads(Recipe.model_validate(values).model_dump_json())
     except ValidationError:
@@ -218,7 +218,7 @@ def without_name(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_recipe(values: dict[str, Any], source: str) -> Recipe:
-    """A recipe from plain values, or one line with everything that is wrong with them."""
+    """Builds a recipe from plain values. Raises UsageError with everything that is wrong with them, in one line."""
     values = with_lists(values)
     found = problems(Recipe, values)
     found += section_problems(values, "model", MODELS | OWN, model_class)
@@ -297,7 +297,7 @@ def limit_problems(recipe: Recipe) -> list[str]:
 
 
 def misfits(recipe: Recipe) -> list[str]:
-    """A model, what it learns, and the batches that this is learnt from."""
+    """What does not fit together: the model, its objective or task, and the batches."""
     cls: Any = model_class(recipe.model["name"])
     if recipe.objective is not None and recipe.task is not None:
         return ["'objective' and 'task': a run learns from plain text or from labelled examples: leave one of them out"]

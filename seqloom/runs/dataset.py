@@ -1,4 +1,4 @@
-"""What a run is trained on, whatever it is: prepared text, pairs, tagged sentences or labelled examples."""
+"""What a run is trained on: prepared text, pairs, tagged sentences or labelled examples."""
 
 from typing import Any, Protocol
 
@@ -13,23 +13,25 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Dataset(Protocol):
+    """The data of a run: its batches for training, and its held-out part for evaluation."""
+
     recipe: Recipe  # with what follows from the data: classes, when to validate
 
     @property
     def tokenizer(self) -> Tokenizer: ...
     @property
     def num_tokens(self) -> int:
-        """Of an epoch of training, as a budget counts them."""
+        """The tokens of a training epoch, as a budget counts them."""
 
     @property
     def words(self) -> float: ...
     @property
     def vocabulary(self) -> Vocabulary:
-        """What a learner may ask about the words before it learns."""
+        """What a learner may ask about the vocabulary before training."""
 
     @property
     def summary(self) -> str:
-        """What is learnt from, in a few words."""
+        """The training data in a few words."""
 
     @property
     def validates(self) -> bool:
@@ -40,23 +42,23 @@ class Dataset(Protocol):
         """The splits on which a finished run is scored."""
 
     def batches(self, epochs: float, shapes: str) -> Batches:
-        """epochs: how many the run will have; shapes: "free", or on a GPU "row" and "grid", which repeat."""
+        """The training batches. epochs: how many the run has; shapes: "free", or on a GPU "row" and "grid", which repeat."""
 
     def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        """The measurement during training, on the valid split: "loss", and more."""
+        """Evaluates during training, on the valid split: "loss", and more."""
 
     def score(self, run: Any, split: str) -> dict[str, Any]:
-        """What a finished run is worth on a split."""
+        """The scores of a finished run on a split."""
 
     def source(self) -> dict[str, Any]:
-        """What config.json says of it: folder or files, and a fingerprint."""
+        """The entry of config.json about the data: folder or files, and a fingerprint."""
 
     def describe(self) -> dict[str, Any]:
-        """For the card: splits with their documents, words, tokens and bytes; the sources; the tokenizer."""
+        """The data as the card shows it: splits with their documents, words, tokens and bytes; the sources; the tokenizer."""
 
 
 def build_learner(dataset: Dataset, seed: int, plugin: Any = None) -> Learner:
-    """The learner of a dataset's recipe with its first weights."""
+    """The learner of a dataset's recipe, with initial weights drawn from the seed."""
     with torch.random.fork_rng():
         torch.manual_seed(derive_seed(seed))  # the values that the weights start from
         learner: Learner = dataset.recipe.learner(dataset.tokenizer.vocab_size, plugin)

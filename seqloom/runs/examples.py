@@ -1,4 +1,4 @@
-"""Files that tasks are learnt from: read, tokenised and cut into batches, each a `Dataset`."""
+"""The files of tasks as datasets: read, tokenised and cut into batches."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,7 +32,7 @@ Splits = dict[str, list[Path]]  # train, and what is held out; empty lists are l
 
 
 class Encoded(Protocol):
-    """One split as numbers."""
+    """One split, tokenised."""
 
     words: int
     bytes: int
@@ -45,7 +45,7 @@ class Encoded(Protocol):
 
 
 class ExampleFiles:
-    """A Dataset of files, read whole; what its examples are called is all that most of them add."""
+    """A Dataset of files, read whole; what all kinds of files share."""
 
     examples_are: str
     splits: dict[str, Any]  # of Encoded
@@ -96,12 +96,12 @@ class ExampleFiles:
 
 
 def counts(part: Encoded) -> dict[str, Any]:
-    """As a manifest has it; of pairs the words and tokens of the targets."""
+    """The sizes of a split under the names of a manifest; for pairs the words and tokens of the targets."""
     return {"documents": len(part), "words": part.words, "tokens": part.num_tokens, "bytes": part.bytes}
 
 
 class PairFiles(ExampleFiles):
-    """Sources and targets."""
+    """Pairs of a source and a target."""
 
     examples_are = "pairs"
 
@@ -144,7 +144,7 @@ class PairFiles(ExampleFiles):
 
 
 class TaggedFiles(ExampleFiles):
-    """Sentences with tags, of which entities are hidden."""
+    """Tagged sentences, whose entities are masked."""
 
     examples_are = "sentences"
 
@@ -173,8 +173,8 @@ class TaggedFiles(ExampleFiles):
         return masked_loss(run.learner, HeldOut(self.passages(split)), run.device)
 
 
-def watched(recipe: Recipe, validated: bool) -> str:
-    """What decides which weights are the best. Without validation nothing does: then the last ones are kept."""
+def watched_metric(recipe: Recipe, validated: bool) -> str:
+    """The metric that decides which weights are the best. Without validation the last ones are kept."""
     if recipe.train.watch == "score" and not validated:
         raise UsageError(
             f'{recipe.name}: train.watch = "score" needs examples to validate on: give --valid (in a plan the task\'s valid), '
@@ -186,8 +186,8 @@ def watched(recipe: Recipe, validated: bool) -> str:
 
 
 class LabelledFiles(ExampleFiles):
-    """Texts with labels. What follows from the training files, classes above all, goes into the recipe.
-    chosen: of the training examples those that are learnt from; classes are still those of all."""
+    """Texts with labels. What follows from the training files, such as the classes, goes into the recipe.
+    chosen: the training examples to train on; the classes are still those of all."""
 
     examples_are = "examples"
 
@@ -200,18 +200,18 @@ class LabelledFiles(ExampleFiles):
         if chosen is not None:
             self.examples["train"] = [self.examples["train"][i] for i in chosen]
         steps = recipe.steps_an_epoch(len(self.examples["train"]))
-        decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched(recipe, "valid" in files)}
+        decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched_metric(recipe, "valid" in files)}
         train = recipe.train.model_copy(update=decided)
         self.recipe = recipe.model_copy(update={"tasks": (task,), "train": train})
         with shapes_only():
             learner = self.recipe.learner(tokenizer.vocab_size)
-        told = held_out_frame(learner, tokenizer, recipe)
-        assert told.limit is not None
-        learnt = told._replace(limit=min(recipe.batches.length, told.limit))
+        held_out = held_out_frame(learner, tokenizer, recipe)
+        assert held_out.limit is not None
+        training = held_out._replace(limit=min(recipe.batches.length, held_out.limit))
         self.splits: dict[str, Examples] = {}
         for name, examples in self.examples.items():
             learner.check(examples)
-            frame = learnt if name == "train" else told
+            frame = training if name == "train" else held_out
             rows, cut = learner.encode(examples, tokenizer, frame)
             say_cut(cut, frame, name)
             texts = [text for example in examples for text in cls.texts_of(example)]

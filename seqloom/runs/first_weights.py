@@ -1,4 +1,4 @@
-"""What a run begins with in the place of random weights: those of another run, its backbone alone, or word vectors."""
+"""Initial weights in place of random ones: those of another run, its backbone alone, or word vectors."""
 
 import hashlib
 from collections.abc import Callable
@@ -23,6 +23,8 @@ from seqloom.weights import check_fit, shapes_only, unique
 
 
 class Start(NamedTuple):
+    """Initial weights, and what config.json says of them."""
+
     fill: Callable[[Any], None]  # puts the weights into a learner that has random ones
     origin: dict[str, Any] = {}  # noqa: RUF012 (never changed)  # "from" of config.json; empty where it is no run
     data: dict[str, Any] = {}  # noqa: RUF012 (never changed)  # what is added to "data" of config.json
@@ -36,7 +38,7 @@ def origin_of(folder: Path) -> dict[str, Any]:
 def continue_from(start: Path, recipe: Recipe, store: Store, out: Path, plugin: Plugin | None) -> Start:
     """All weights of another run: of the same model, with the same tokens."""
     if out.resolve() == start.resolve():
-        raise UsageError(f"--from {start} is --out itself: go on with it by --resume, or choose another --out")
+        raise UsageError(f"--from {start} is --out itself: continue it with --resume, or choose another --out")
     if recipe.count_based:
         raise UsageError(f"--from {start}: {recipe.name} learns by counting and has no first weights: leave --from out")
     run = load_language_model(start, "cpu", plugin)
@@ -75,7 +77,7 @@ def transfer_from(before: Trained, weights: bool = True) -> Start:
 
 
 def take_over(learner: Any, before: Trained) -> None:
-    """The backbone of another run, and where the next token goes on to be predicted, its output layer."""
+    """Copies the backbone of another run and, where the next token is still predicted, its output layer."""
     theirs: Any = before.learner.backbone
     if isinstance(theirs, EncoderDecoder) and not isinstance(learner.backbone, EncoderDecoder):
         theirs = theirs.view(learner.about["view"])
@@ -117,7 +119,7 @@ class Known(NamedTuple):
 
 
 def known_words(path: Path, tokenizer: Tokenizer, learner: Any) -> Known:
-    """Each word by its own vector, else by that of the word in lower case, as files of one case have it."""
+    """The vector of each word of the vocabulary, or else that of the word in lower case."""
     if tokenizer.kind != "word":
         raise UsageError(
             f"--vectors {path}: they are of words, this vocabulary is of {tokenizer.kind}: --tokenizer word"

@@ -1,4 +1,4 @@
-"""What is in a run folder, and how it gets there: begun once, never overwritten silently, finished with its figures.
+"""The run folder: started once, never overwritten silently, finished with its metrics.
 
 config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
 metrics.jsonl  metrics.json  card.md  checkpoints/
@@ -26,20 +26,20 @@ from seqloom.files import (
     write_bytes,
     write_json,
 )
-from seqloom.recipes.schema import Recipe, completed
+from seqloom.recipes.schema import Recipe, fill_defaults
 from seqloom.runs.card import Card, write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.loop import Milestone, TrainState
 from seqloom.weights import save_tensors, unique
 
-RATE_PAGE = "find-lr.html"  # may be there before a run begins
+RATE_PAGE = "find-lr.html"  # may be there before a run starts
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
 BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
 
 
 def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, Any], seed: int) -> dict[str, Any]:
-    """config.json: enough to rebuild the learner, and to say where it comes from. data: its folder or files, and their
+    """The config.json of a run: enough to rebuild the learner, and to say where it is from. data: its folder or files, and their
     fingerprint; tokenizer: its hash."""
     return {
         **migrations.RUN.stamp(),
@@ -58,12 +58,12 @@ def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, An
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """config.json of a run of any version, as today's are."""
+    """Reads the config.json of a run of any version, migrated to the current format."""
     return migrations.RUN.migrate(read_json(path), path)
 
 
 def git_commit() -> str | None:
-    """Of the program, where it runs from a checkout."""
+    """The commit of the program, where it runs from a checkout."""
     try:
         command = ["git", "rev-parse", "HEAD"]
         found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
@@ -73,7 +73,7 @@ def git_commit() -> str | None:
 
 
 def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, resume: bool, overwrite: bool) -> None:
-    """Nothing is overwritten silently; what is resumed must be the same run."""
+    """Starts or resumes a run in a folder. Nothing is overwritten silently; what is resumed must be the same run."""
     path = folder / "config.json"
     if resume and path.exists():
         try:
@@ -85,18 +85,18 @@ def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, res
     else:
         clear(folder, overwrite)
         write_json(path, config)
-    # after config.json, and again on resume: whoever was killed between the two left it out
+    # after config.json, and again on resume: a run that was killed between the two has none
     tokenizer.save(folder / "tokenizer.json")
 
 
 def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
     if before["data"]["fingerprint"] != now["data"]["fingerprint"]:
         raise DataError(
-            f"{folder} was trained on other data than {shown(now['data'])} (the fingerprints differ): give the data "
+            f"{folder} was trained on other data than {data_name(now['data'])} (the fingerprints differ): give the data "
             f"that it was started with, or start anew with --overwrite"
         )
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
-    before = before | {"recipe": completed(before["recipe"])}
+    before = before | {"recipe": fill_defaults(before["recipe"])}
     changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(now[kind]))]
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]
@@ -108,12 +108,12 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
         )
 
 
-def shown(data: dict[str, Any]) -> str:
+def data_name(data: dict[str, Any]) -> str:
     return data["folder"] if "folder" in data else ", ".join(data["files"]["train"])
 
 
 def numeric_settings(value: Any) -> Any:
-    """A recipe without what changes no number: that may differ when a run goes on."""
+    """A recipe without the settings that change no number: they may differ when a run is resumed."""
     if isinstance(value, dict) and isinstance(value.get("train"), dict):
         harmless = ("workers", "save_every", "keep", "milestones")
         return value | {"train": {key: part for key, part in value["train"].items() if key not in harmless}}
@@ -121,11 +121,11 @@ def numeric_settings(value: Any) -> Any:
 
 
 def clear(folder: Path, overwrite: bool) -> None:
-    """Makes room for a new run, if that loses nothing or was asked for."""
+    """Empties the folder for a new run, if that loses nothing or overwrite is given."""
     if not overwrite and set(contents(folder, RUN)) - {RATE_PAGE}:
         if (folder / "config.json").exists():
             raise UsageError(
-                f"{folder} holds a run already: go on with --resume, start anew with --overwrite, or choose another --out"
+                f"{folder} holds a run already: continue it with --resume, start anew with --overwrite, or choose another --out"
             )
         raise UsageError(f"{folder} is not empty and holds no run: choose another --out")
     if any(entry.name not in ("lock", RATE_PAGE) for entry in folder.iterdir()):
@@ -133,8 +133,8 @@ def clear(folder: Path, overwrite: bool) -> None:
 
 
 def is_run(folder: Path) -> bool:
-    """By its config.json; one that cannot be read any more passes, because only files of a run are removed anyway. Before there
-    is one, a run has at most a page about its learning rate."""
+    """Whether a folder holds a run, by its config.json. One that cannot be read passes, because only files of a run are removed
+    anyway. Before there is one, a run has at most a page about its learning rate."""
     if set(contents(folder, RUN)) <= {RATE_PAGE}:
         return True
     try:
@@ -158,7 +158,7 @@ def plain(value: Any) -> Any:
 
 
 def export(learner: Learner, folder: Path) -> None:
-    """The weights as they are now, under uncompiled names: what transfers, and the output layers apart from it."""
+    """Writes the current weights, under uncompiled names: the backbone, and the output layers apart."""
     state = unique(learner)
     backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
     head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
@@ -168,7 +168,7 @@ def export(learner: Learner, folder: Path) -> None:
 
 
 def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: TrainState) -> None:
-    """A folder that can be loaded like the run itself; milestone.json comes last."""
+    """Writes a folder that can be loaded like the run itself; milestone.json comes last."""
     place = folder / "milestones" / str(mark.words)
     place.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "tokenizer.json"):
@@ -186,8 +186,8 @@ def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: Train
     )
 
 
-def spent(state: TrainState, country: str, device: torch.device) -> dict[str, Any]:
-    """What the training has cost."""
+def training_costs(state: TrainState, country: str, device: torch.device) -> dict[str, Any]:
+    """The cost of the training, as metrics.json has it."""
     kwh = state.joules / 3.6e6
     cuda = device.type == "cuda"
     peak = cost.peak_of(torch.cuda.get_device_name(device)) if cuda else None
@@ -215,8 +215,8 @@ def finish(
     costs: dict[str, Any],
     **scores: Any,
 ) -> None:
-    """metrics.json and the card. data: as a manifest has it, the splits with their words and tokens, and what is counted of an
-    epoch, if that is not the training split; scores: further ones."""
+    """Writes metrics.json and the card. data: as in a manifest, the splits with their words and tokens, and those of an epoch,
+    if that is not the training split; scores: further ones."""
     epoch = data.get("epoch", data["splits"]["train"])
     epochs = state.tokens / max(epoch["tokens"], 1)
     result = {
@@ -241,7 +241,7 @@ def finish(
 
 def check_weights(folder: Path) -> None:
     if not (folder / "weights.json").is_file():
-        raise ModelError(f"{folder} has no weights yet: its training was cut short; go on with --resume")
+        raise ModelError(f"{folder} has no weights yet: its training was interrupted; continue it with --resume")
     try:
         listed = read_json(folder / "weights.json")
         damaged = [name for name in BOUND if not (folder / name).is_file() or sha256(folder / name) != listed[name]]

@@ -1,4 +1,4 @@
-"""A trained language model: evaluated, mixed, generated from."""
+"""A trained language model: evaluation, interpolation with another, generation."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import Continuation, Sample, TextStream
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.cache import cached
+from seqloom.evaluate.cache import evaluate_with_cache
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.progress import say
@@ -28,14 +28,14 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class Run(TextScorer):
-    """A trained model with its tokenizer."""
+    """A trained language model with its tokenizer, on a device."""
 
     def __init__(
         self, folder: Path, config: dict[str, Any], learner: Objective, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.stepper: Stepper | None = None
-        # unknown words are spelt where they were in training, too
+        # unknown words are read by their characters if they were so in training
         data = config.get("data")
         kept = isinstance(data, dict) and data.get("spelling") is True
         self.characters = learner.backbone.characters if kept else 0
@@ -56,11 +56,11 @@ class Run(TextScorer):
         result = self.evaluator.evaluate(text, **options) | self.state_in_training()
         if not self.learner.has_next_word:
             result["no_bits_per_byte"] = f"the model {self.no_next_word}"
-        return reported(name, store, result, self.learner.size(), started)
+        return evaluation_report(name, store, result, self.learner.size(), started)
 
     def state_in_training(self) -> dict[str, str]:
-        """Of a recurrent network: whether its state began anew with every document in training, as it does in evaluation
-        ("reset"), or was carried over their borders ("carried"), so that it never learnt how to begin one."""
+        """Whether the state of a recurrent network was reset at every document in training, as it is in evaluation ("reset"), or
+        was carried over their borders ("carried"), so that it never learnt how to begin one."""
         backbone = self.learner.backbone
         if not backbone.carries or self.learner.count_based:
             return {}
@@ -68,7 +68,7 @@ class Run(TextScorer):
         return {"state_in_training": "carried" if batches.kind == "streams" and not batches.reset else "reset"}
 
     def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
-        """The same of the two runs as one model, which gives λ of what this one and 1 − λ of what the other one says."""
+        """Evaluates the interpolation of two runs: λ times the probabilities of this one, 1 − λ times those of the other."""
         started = time.monotonic()
         for run in (self, other):
             if not run.learner.has_next_word:
@@ -95,7 +95,7 @@ class Run(TextScorer):
             )
         parts = tuple(Part(str(run.folder), run.learner, run.device) for run in (self, other))  # type: ignore[arg-type]
         result = mix_parts(parts, store.split("valid"), store.split(name), **options)  # type: ignore[arg-type]
-        return reported(name, store, result, self.learner.size() + other.learner.size(), started)
+        return evaluation_report(name, store, result, self.learner.size() + other.learner.size(), started)
 
     def evaluate_cached(
         self,
@@ -105,15 +105,15 @@ class Run(TextScorer):
         theta: float | None = None,
         share: float | None = None,
     ) -> dict[str, Any]:
-        """The same with a cache of the last `size` hidden states; θ and its share λ are tuned on valid where not given."""
+        """Evaluates with a cache of the last `size` hidden states; θ and its share λ are tuned on valid where not given."""
         started = time.monotonic()
         store, name = self.open(data, split)
         valid = store.split("valid") if "valid" in store.splits else None
-        result = cached(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
-        return reported(name, store, result | self.state_in_training(), self.learner.size(), started)
+        result = evaluate_with_cache(self.learner, self.device, valid, store.split(name), size, theta, share)  # type: ignore[arg-type]
+        return evaluation_report(name, store, result | self.state_in_training(), self.learner.size(), started)
 
     def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
-        """A prepared folder that this run can read, and the name of the split that is meant."""
+        """Opens a prepared folder that this run can read, and chooses the split where none is given."""
         store = Store.open(Path(data))
         if store.manifest.tokenizer != self.config["tokenizer"]:
             raise DataError(
@@ -145,7 +145,7 @@ class Run(TextScorer):
     ) -> list[Sample]:
         """Continues a prompt n times. Options are those of SampleConfig: temperature, top_k, top_p, max_new, …
 
-        on_text is given the text of the first sample as it comes, in pieces that never split a character.
+        on_text is called with the text of the first sample as it is generated, in pieces that never split a character.
         """
         if not 1 <= n <= 10_000:
             raise UsageError(f"n = {n}: between 1 and 10,000 samples can be drawn at once")
@@ -170,7 +170,7 @@ class Run(TextScorer):
     def search(self, prompt: str = "", *, n: int = 1, **options: Any) -> list[Continuation]:
         """The n best continuations of a prompt that a beam search finds, best first. Options are those of BeamConfig.
 
-        A context does not slide here: hypotheses would be compared that have read different things. It ends them.
+        The context does not slide here, because hypotheses with different contexts cannot be compared: hypotheses end there.
         """
         config = build(BeamConfig, options | {"n_best": n}, source="generate")
         stepper, ids, banned = self.begin(prompt, 1)
@@ -182,7 +182,7 @@ class Run(TextScorer):
         return [Continuation(prompt + self.tokenizer.decode(h.tokens), *h[:4]) for h in found]
 
     def begin(self, prompt: str, n: int) -> tuple[Stepper, list[int], list[int]]:
-        """What continues a text n times: the stepper, the tokens of the prompt, and those that must not come."""
+        """What is needed to continue a text n times: the stepper, the tokens of the prompt, and the banned tokens."""
         if not self.learner.has_next_word:
             raise UsageError(
                 f"{self.folder} reads in both directions and cannot go on from a text: 'seqloom fill {self.folder} TEXT' has it "
@@ -199,20 +199,22 @@ class Run(TextScorer):
             say(f"warning: the prompt has {len(ids)} tokens, the model reads {limit}: {half}")
         special = {self.tokenizer.unk_id, *self.tokenizer.special_ids.values()}
         banned = [i for i in special if i is not None and i != self.tokenizer.end_id]
-        if self.stepper is None:  # kept: what it sets up for steps serves the next call, too
+        if self.stepper is None:  # kept for the next call
             self.stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
         rows = self.spell(ids, unknown)
         self.stepper.characters = None if rows is None else torch.from_numpy(rows).repeat(n, 1).to(self.device)
         return self.stepper, ids, banned
 
     def read(self, text: str) -> tuple[list[int], list[str]]:
-        """The tokens of a text, the end token before them, and what of it is unknown."""
+        """The tokens of a text, the end token before them, and its unknown words."""
         (ids,), (unknown,) = self.tokenizer.encode_batch_with_unknown([text])
         return [self.tokenizer.end_id, *ids.tolist()], unknown
 
 
-def reported(split: str, store: Store, result: dict[str, Any], parameters: int, started: float) -> dict[str, Any]:
-    """What every evaluation says beside its own figures."""
+def evaluation_report(
+    split: str, store: Store, result: dict[str, Any], parameters: int, started: float
+) -> dict[str, Any]:
+    """The result of an evaluation with what all of them report."""
     if store.manifest.bits_per_byte != "yes":
         result.setdefault("no_bits_per_byte", store.manifest.bits_per_byte)
     seconds = round(time.monotonic() - started, 3)

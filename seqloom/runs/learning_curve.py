@@ -22,7 +22,7 @@ from seqloom.runs.first_weights import transfer_from
 from seqloom.runs.load import Trained
 from seqloom.runs.options import RunOptions
 from seqloom.runs.seeds import NOTHING, holding_runs
-from seqloom.runs.training import Files, check_transfer, files_of, opened, recipe_after, train_run
+from seqloom.runs.training import Files, check_transfer, files_of, open_start, recipe_after, train_run
 from seqloom.tasks import task_class
 
 MIN_STEPS = 100  # an epoch of ten examples is only one step
@@ -58,7 +58,7 @@ def learning_curve(
     check_transfer(task, how)
     if not files.get("valid") and not files.get("test"):
         raise UsageError("--curve needs --valid or --test, on which each size is scored")
-    before, folder = opened(start, out, plugin, language), Path(out)
+    before, folder = open_start(start, out, plugin, language), Path(out)
     given = files_of(**files)
     split = "test" if "test" in given else "valid"
     cls: Any = task_class(task)

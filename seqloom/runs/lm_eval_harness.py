@@ -7,7 +7,7 @@
 
 A text is read as in training, the end token before it: also a context that is not empty, where others begin with its first
 token. Blanks at the end of a context go to its continuation, as the harness has it; how the two are parted, and the windows
-over what is longer than a model's context, are told in evaluate/continuations. In `generate_until` a context that is too long
+over what is longer than a model's context, are in evaluate/continuations. In `generate_until` a context that is too long
 is cut to the last half of what the model reads.
 """
 
@@ -73,7 +73,7 @@ class Answers:
 
 
 def how(options: dict[str, Any]) -> tuple[list[str], SampleConfig]:
-    """Where a text ends, and how its tokens are chosen: the likeliest ones, unless "do_sample" is asked for."""
+    """Where a text ends, and how its tokens are chosen: the most likely ones, unless "do_sample" is asked for."""
     until = options.pop("until", None) or []
     config = {"max_new": options.pop("max_gen_toks", MAX_NEW), "temperature": 0.0}
     if options.pop("do_sample", False):

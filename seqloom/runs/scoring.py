@@ -1,4 +1,4 @@
-"""What a trained model makes of given texts: scores, words for gaps, vectors."""
+"""What a trained model computes for given texts: scores, words for gaps, vectors."""
 
 import time
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from seqloom.batch import Objective
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
-from seqloom.evaluate.continuations import Continued, behind, continued
+from seqloom.evaluate.continuations import ContinuationScore, count_after_context, score_continuations
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
 from seqloom.evaluate.score import Scored
@@ -26,19 +26,19 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 
 class TextScorer(LanguageSupport):
-    """A part of every language model that was trained; `Run` is the whole."""
+    """The part of `Run` that scores, fills and encodes texts."""
 
     folder: Path
     learner: Objective
     tokenizer: Tokenizer
     device: torch.device
-    characters: int  # that it reads of an unknown word
+    characters: int  # of an unknown word that it reads; 0: none
     backward: bool = False  # it reads texts from their end
 
     # ---- scores
 
     def definition(self, pll: str | None = None) -> str:
-        """What `score` gives, in words."""
+        """The definition of `score`, in words."""
         return self.evaluator.definitions[self.evaluator.definition(pll, self.backward)]
 
     @property
@@ -47,7 +47,7 @@ class TextScorer(LanguageSupport):
 
     @property
     def no_next_word(self) -> str | None:
-        """Why it cannot tell what comes next in a text; None: it can."""
+        """Why it cannot predict the next word of a text; None: it can."""
         if not self.learner.has_next_word:
             both = "" if self.learner.backbone.causal else "reads in both directions and "
             return f"{both}has no probability of the next word"
@@ -60,10 +60,10 @@ class TextScorer(LanguageSupport):
         names: Sequence[str] | None = None,
         batch_tokens: int = 16384,
     ) -> list[Scored]:
-        """A logarithm for every token of every text, and of its end where a model reads from left to right.
+        """The log-probability of every token of every text, and of its end for left-to-right models.
 
         pll: of masked models, how pseudo-log-likelihoods are taken: "within-word" (the default) or "plain". names: where
-        each text is from, for messages: models that read in both directions refuse a text longer than their context.
+        each text is from, for messages: models that read in both directions reject a text longer than their context.
         """
         encoded, unknown = self.tokenizer.encode_batch_with_unknown([texts] if isinstance(texts, str) else list(texts))
         definition = self.evaluator.definition(pll, self.backward)
@@ -75,7 +75,7 @@ class TextScorer(LanguageSupport):
         unknown: Sequence[Sequence[str]] = (),
         names: Sequence[str] | None = None,
     ) -> EncodedTexts:
-        """Texts as an evaluator wants them. unknown: the words of each that the tokenizer does not know."""
+        """Texts in the form that an evaluator takes. unknown: the unknown words of each."""
         words = [word for some in unknown for word in some]
         return EncodedTexts(
             ids,
@@ -88,7 +88,7 @@ class TextScorer(LanguageSupport):
     def add_special_tokens(
         self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None
     ) -> SpecialTokenTexts:
-        """As passages were in training, and no longer than they may be."""
+        """Texts with special tokens, as in training; raises where one is longer than the context."""
         self.check_language()
         found = SpecialTokenTexts(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
         found.check(self.learner.backbone.max_len, names)
@@ -96,18 +96,18 @@ class TextScorer(LanguageSupport):
 
     def continuations(
         self, contexts: Sequence[str], continuations: Sequence[str], batch_tokens: int = 16384
-    ) -> list[Continued]:
-        """log p(continuation | context) of each two, and whether greedy writing gives it. The blank between them is written with
-        either of them, by the caller."""
+    ) -> list[ContinuationScore]:
+        """log p(continuation | context) of each pair, and whether greedy decoding gives it. The blank between them belongs to
+        either of them: the caller writes it."""
         if self.no_next_word is not None:
             raise UsageError(f"{self.folder} {self.no_next_word}")
         if not contexts:
             return []
         texts = [context + more for context, more in zip(contexts, continuations, strict=True)]
-        ids, strange = self.tokenizer.encode_batch_with_unknown(texts)
-        counts = behind(self.tokenizer.encode_batch(contexts), ids)
-        unknown = [word for words in strange for word in words]
-        log_probs, greedy = continued(
+        ids, unknown_words = self.tokenizer.encode_batch_with_unknown(texts)
+        counts = count_after_context(self.tokenizer.encode_batch(contexts), ids)
+        unknown = [word for words in unknown_words for word in words]
+        log_probs, greedy = score_continuations(
             self.learner,  # type: ignore[arg-type]
             ids,
             counts,
@@ -117,8 +117,8 @@ class TextScorer(LanguageSupport):
             spell=lambda flat: self.spell(flat, unknown),
         )
         return [
-            Continued(log_prob, sure, self.tokenizer.unk_id in row[len(row) - count :].tolist())
-            for row, count, log_prob, sure in zip(ids, counts, log_probs.tolist(), greedy.tolist(), strict=True)
+            ContinuationScore(log_prob, is_greedy, self.tokenizer.unk_id in row[len(row) - count :].tolist())
+            for row, count, log_prob, is_greedy in zip(ids, counts, log_probs.tolist(), greedy.tolist(), strict=True)
         ]
 
     def weigh_words(
@@ -130,8 +130,8 @@ class TextScorer(LanguageSupport):
         pll: str | None = None,
         batch_tokens: int = 16384,
     ) -> list[Weighed]:
-        """The score of each word between what stands before and after it, by the evaluator's definition: what comes after is read
-        by those models that have no probability of the next word."""
+        """The score of each word between the texts before and after it, by the evaluator's definition. Models with a probability
+        of the next word do not read the text after it."""
         if self.no_next_word is None:
             spaced = [f" {word}" if before else word for before, word in zip(befores, words, strict=True)]
             found = self.continuations(befores, spaced, batch_tokens)
@@ -160,7 +160,7 @@ class TextScorer(LanguageSupport):
         batch_tokens: int = 16384,
         items: bool = False,
     ) -> dict[str, Any]:
-        """The figures of a suite (evaluate/suites.py) on its published files, and by which definition they are.
+        """The metrics of a suite (evaluate/suites.py) on its published files, and the definition of scores.
 
         items: "items", too: a number for each of them in the order of the files, which is the same for every model."""
         asks, read, measure, _ = find_suite(suite)
@@ -178,7 +178,7 @@ class TextScorer(LanguageSupport):
         ) -> list[Weighed]:
             return self.weigh_words(befores, forms, afters, names, pll, batch_tokens)
 
-        def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[Continued]:
+        def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[ContinuationScore]:
             return self.continuations(contexts, more, batch_tokens)
 
         ask: Any = {"sentences": sentences, "words": words, "continuations": going_on}[asks]
@@ -194,13 +194,13 @@ class TextScorer(LanguageSupport):
         )
 
     def lacks(self, suite: str) -> str | None:
-        """Why it has no figure in a suite; None: it has one."""
+        """Why it cannot be evaluated on a suite; None: it can."""
         return self.no_next_word if find_suite(suite).asks == "continuations" else None
 
     # ---- gaps
 
     def fill(self, text: str, *, top: int = 5, joint: bool = False, beam: int = 64) -> list[list[Filled]]:
-        """The likeliest words for every [MASK] (or <mask>) of a text: a list for each of them. joint: one list, of
+        """The most likely words for every [MASK] (or <mask>) of a text: a list for each of them. joint: one list, of
         combinations for all of them, found by a beam over p(m1) · p(m2 | m1) · …"""
         learner: Any = self.learner
         if not learner.fills_gaps:

@@ -1,4 +1,4 @@
-"""Training: one way from a dataset to a finished run, and the three calls that people make of it."""
+"""Training: from a dataset to a finished run, and the functions pretrain, train and finetune."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,13 +19,13 @@ from seqloom.objectives import objective_class
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
 from seqloom.progress import say
-from seqloom.recipes.library import find_recipe, labelled
+from seqloom.recipes.library import find_recipe, task_sections
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
 from seqloom.runs.first_weights import Start, continue_from, transfer_from, vectors_from
-from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, spent
+from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, training_costs
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
@@ -45,7 +45,7 @@ from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
-SAMPLE = 32_000_000  # characters of the training text that a tokenizer is learnt from
+SAMPLE = 32_000_000  # characters of the training text that a tokenizer is trained on
 
 Files = str | Path | Sequence[str | Path]
 
@@ -61,8 +61,8 @@ def pretrain(
     options: RunOptions = RunOptions(),
     **keywords: Unpack[RunKeywords],
 ) -> Run:
-    """Trains a recipe on a prepared folder and returns the finished run. data: or several of one tokenizer, a language each;
-    plugin: a file with code of your own; start: another run, whose weights this one begins with; options and keywords: see
+    """Trains a recipe on a prepared folder and returns the finished run. data: or several with one tokenizer, one per language;
+    plugin: a file with code of your own; start: another run, whose weights this one starts from; options and keywords: see
     RunOptions."""
     options, folder, own = replace(options, **keywords), Path(out), open_plugin(plugin)
     recipe = check_plain_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
@@ -125,7 +125,7 @@ def finetune(
     backbone stays as it is), "gradual" (from the top layer down). language: of the texts, for a model with language
     embeddings."""
     check_transfer(task, how)
-    before = opened(start, out, plugin, language)
+    before = open_start(start, out, plugin, language)
     options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)
     dataset = dataset_class(task_class(task), task)(recipe_after(before, task, how, settings), files, before.tokenizer)
     return with_report(train_run(dataset, Path(out), options, transfer_from(before)), files)
@@ -134,9 +134,9 @@ def finetune(
 def train_run(
     dataset: Dataset, folder: Path, options: RunOptions, start: Start | None = None, plugin: Plugin | None = None
 ) -> Trained:
-    """From a dataset to a finished run in a folder: every model and everything that is learnt goes through here."""
+    """Trains on a dataset and writes a finished run: every model, objective and task goes through here."""
     recipe, tokenizer, device = dataset.recipe, dataset.tokenizer, choose_device(options.device)
-    # what cannot work is refused before the folder is touched
+    # what cannot work is rejected before the folder is touched
     with shapes_only():
         shape: Learner = recipe.learner(tokenizer.vocab_size, plugin)
     shape.check_vocabulary(dataset.vocabulary)
@@ -182,12 +182,20 @@ def train_run(
                 best = load(folder, str(device), plugin)  # the weights that were kept
                 scores = {f"{split}_scores": dataset.score(best, split) for split in dataset.scored}
             scores |= {"averaged": state.averaged} if state.averaged else {}
-            finish(folder, config, state, learner, dataset.describe(), spent(state, options.country, device), **scores)
+            finish(
+                folder,
+                config,
+                state,
+                learner,
+                dataset.describe(),
+                training_costs(state, options.country, device),
+                **scores,
+            )
     return load(folder, str(device), plugin)
 
 
 def repeated_shapes(learner: Learner, device: torch.device) -> str:
-    """Batches of shapes that come again, where steps are compiled or recorded."""
+    """The kind of shapes of batches: they repeat where steps are compiled or recorded."""
     if device.type != "cuda" or not learner.static:
         return "free"
     return "row" if worth_compiling(learner, device) else "grid"
@@ -232,7 +240,7 @@ def find_lr(
 
 
 def with_report(run: Trained, files: dict[str, list[Path]]) -> Trained:
-    """The run with its page, where it predicts something about texts. A run that was finished before keeps the one it has."""
+    """Writes the report of a run that predicts labels. A run that was finished before keeps the one it has."""
     if isinstance(run, Predictor) and not (run.folder / "report.html").exists():
         write_task_report(run, files)
     return run
@@ -248,13 +256,13 @@ def check_transfer(task: str, how: str) -> None:
         raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
 
 
-def opened(
+def open_start(
     start: str | Path | Trained,
     out: str | Path,
     plugin: str | Path | Plugin | None,
     language: str | None,
 ) -> Trained:
-    """The run that another one is to begin with, as its folder has it. language: that its texts will be in."""
+    """Loads the run that another one starts from. language: of the texts of the new one."""
     if isinstance(start, Run | Translator | Predictor):
         start = start.folder
     source = Path(start).resolve()
@@ -266,7 +274,7 @@ def opened(
 
 
 def recipe_after(before: Trained, task: str, how: str, settings: list[str] | None) -> Recipe:
-    """For the model of another run. how: as in `recipes.labelled`."""
+    """The recipe of a task for the model of another run. how: as in `task_sections`."""
     theirs = build_recipe(before.config["recipe"], str(before.folder))
     backward = getattr(before, "backward", False) or theirs.batches.backward
     return recipe_with(theirs, task, how, settings, f"{before.folder} for {task}", backward)
@@ -275,15 +283,17 @@ def recipe_after(before: Trained, task: str, how: str, settings: list[str] | Non
 def recipe_with(
     theirs: Recipe, task: str, how: str, settings: Sequence[str] | None, source: str, backward: bool
 ) -> Recipe:
-    """For the model of another recipe. source: for messages; backward: texts are read from their end."""
+    """The recipe of a task for the model of another recipe. source: for messages; backward: texts are read from their end."""
     if task_class(task).reads == "pairs":
         if theirs.task is None or theirs.learns != task:
-            raise UsageError(f"{source}: only a run that has learnt {task} goes on with it: 'seqloom train' begins one")
+            raise UsageError(
+                f"{source}: only a run trained for {task} can be fine-tuned for it: train one with 'seqloom train'"
+            )
         return with_settings(theirs.plain() | {"name": f"{theirs.name}-{task}"}, settings, source)
     values: dict[str, Any] = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
         "model": theirs.model_dump()["model"],
-        **labelled(task, theirs.model, how),
+        **task_sections(task, theirs.model, how),
     }
     if theirs.objective is not None and issubclass(objective_class(theirs.learns), NextToken):
         values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}

@@ -26,8 +26,9 @@ from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
 
 CELLS = {"cpu": 4096, "cuda": 65536}  # hypotheses × source places in a batch
-MOST_TOKENS = 2  # for each of the source's, and
-SPARE_TOKENS = 16  # more: a translation may become so long, unless another limit is given
+# unless another limit is given, a translation has at most so many tokens for each of its source's, and so many more
+MOST_TOKENS = 2
+SPARE_TOKENS = 16
 LONGEST = 100_000
 
 
@@ -41,11 +42,13 @@ class Translation(NamedTuple):
 
 
 class Translator(LanguageSupport):
+    """A trained translator with its tokenizer, on a device."""
+
     def __init__(
         self, folder: Path, config: dict[str, Any], learner: Translate, tokenizer: Tokenizer, device: torch.device
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
-        self.steppers: dict[bool, Stepper] = {}  # kept, as is a search: what they set up serves the next call, too
+        self.steppers: dict[bool, Stepper] = {}  # kept, as the last search is, for the next call
         self.last: tuple[Any, Search] | None = None
 
     @property
@@ -53,8 +56,8 @@ class Translator(LanguageSupport):
         return self.tokenizer.end_id if self.learner.start_id is None else self.learner.start_id
 
     def stepper(self, align: bool) -> Stepper:
-        """Its steps, with where it looks if that is asked for. They may hold copies of the weights: a translator is of
-        weights as they are, and one of a model that learns on is made anew."""
+        """The stepper of its decoder, with the alignment if asked for. It may hold copies of the weights: after further training
+        a new translator is needed."""
         if align not in self.steppers:
             self.steppers[align] = Stepper(self.learner.backbone.decoder, self.learner.softmax, align=align)
         return self.steppers[align]
@@ -84,8 +87,8 @@ class Translator(LanguageSupport):
         """The n best translations of each text, in the order of the texts; an empty text has an empty one.
 
         options: those of BeamConfig. others: runs with the same tokenizer, for an ensemble. prefixes: what each translation
-        must begin with. copy_unknown: where a translation has an unknown word, the source word that it looks at most.
-        max_new: the most tokens of a translation; else twice its source's and some.
+        must begin with. copy_unknown: replace an unknown word by the source word that it attends to most.
+        max_new: the most tokens of a translation; by default twice those of its source, and some.
         """
         most = LONGEST if max_new is None else max_new
         config = build(BeamConfig, options | {"max_new": most}, source="translate")
@@ -147,7 +150,7 @@ class Translator(LanguageSupport):
                 )
 
     def batches(self, encoded: Sequence[np.ndarray], beam: int) -> Iterator[list[int]]:
-        """Lines of about one length, the longest first: what does not fit into memory shows at once."""
+        """Batches of lines of similar length, the longest first: what does not fit into memory fails at once."""
         order = sorted((i for i, ids in enumerate(encoded) if len(ids)), key=lambda i: -len(encoded[i]))
         while order:
             many = max(CELLS[self.device.type] // ((len(encoded[order[0]]) + 1) * beam), 1)
@@ -173,7 +176,7 @@ class Translator(LanguageSupport):
         return Translation(words, tokens, hypothesis.log_prob, hypothesis.score, hypothesis.finished, alignment)
 
     def copied(self, tokens: list[int], begun: int, source: np.ndarray, text: str, alignment: Any) -> str:
-        """Unknown words replaced by the source word that they look at most (Luong et al., 2015, arXiv 1410.8206)."""
+        """Replaces each unknown word by the source word that it attends to most (Luong et al., 2015, arXiv 1410.8206)."""
         _, offsets = self.tokenizer.encode_with_offsets(text)
         parts, run = [], []
         for place, token in enumerate(tokens):
@@ -190,7 +193,7 @@ class Translator(LanguageSupport):
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
-        """What the encoder makes of each source, as `Run.encode`."""
+        """The encoder's states of each source, as `Run.encode` gives them."""
         reads = Encoder(self.learner.backbone.view("encoder"), [], [self.tokenizer.end_id], self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names)
 

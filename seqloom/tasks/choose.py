@@ -46,11 +46,11 @@ class Choose(Classify):
         # no more questions than sequences, and filler
         return log_softmax_within(scores, example.groups, len(scores) + 1)
 
-    def counted(self, example: Labelled) -> Tensor:
+    def label_weights(self, example: Labelled) -> Tensor:
         return example.labels == 1  # one of an example's choices
 
     def loss(self, logits: Tensor, example: Labelled) -> Loss:
-        right = self.counted(example)
+        right = self.label_weights(example)
         return Loss(-(logits * right).sum(), right.sum())
 
     def predictions(

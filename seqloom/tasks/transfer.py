@@ -155,18 +155,18 @@ class Transfer(Task):
         penalty = loss.logs.get("penalty", 0.0) + modelled.detach()
         return Loss(loss.total + modelled, loss.count, {"penalty": penalty})
 
-    def counted(self, example: Labelled) -> Tensor:
+    def label_weights(self, example: Labelled) -> Tensor:
         """(N,), or (W,) of words: the weight of each label in the loss."""
         return example.known
 
     def shares(self, example: Labelled, modelled: Tensor) -> Tensor:
         """(T,) weights of the language-modelling loss: the number of an example's labels, divided by that of its modelled tokens.
         So its mean over tokens is added for each label, as in the authors' code, and examples add up."""
-        owner, counted = example.batch.owner, self.counted(example)
+        owner, weights = example.batch.owner, self.label_weights(example)
         group = example.groups[owner]
         of_label = example.groups if example.places is None else group[example.places[:, 0]]
         nothing = torch.zeros(example.groups.shape[0] + 1, device=owner.device)
-        labels = nothing.index_add(0, of_label, counted.to(nothing.dtype))
+        labels = nothing.index_add(0, of_label, weights.to(nothing.dtype))
         tokens = nothing.index_add(0, group, modelled.to(nothing.dtype))
         return (labels / tokens.clamp(min=1))[group]
 

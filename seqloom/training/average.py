@@ -1,4 +1,4 @@
-"""Averaged SGD: training goes on with the weights, and what is measured and kept is their mean since some step.
+"""Averaged SGD: training continues with the weights, while their mean since some step is evaluated and kept.
 
 Polyak & Juditsky, 1992. When the averaging begins: at the first step, or by itself where the validation loss has stopped
 to fall (NT-ASGD, non-monotonically triggered: Merity et al., 2017, arXiv 1708.02182). The rate stays as it is.

@@ -64,7 +64,7 @@ class Table(NamedTuple):
 def count_ngrams(
     row: Ints, starts: Ints, order: int, vocab_size: int, note: Callable[[int], None] = lambda k: None
 ) -> Table:
-    """Of documents end to end, each beginning (at `starts`) with the end token, which itself is not counted there.
+    """Counts n-grams of documents end to end, each beginning (at `starts`) with the end token, which itself is not counted there.
 
     The longest runs get their counts, shorter ones the number of different words before them; those that begin with
     the end token, which nothing stands before, keep their counts.
@@ -105,7 +105,7 @@ def count_ngrams(
 
 
 def discounts(counts: Counts) -> tuple[float, float, float] | None:
-    """D1, D2, D3+ from n1 … n4, the numbers of runs with a count of 1 … 4 (Chen & Goodman, eq. 26); None if they tell none."""
+    """D1, D2, D3+ from n1 … n4, the numbers of runs with a count of 1 … 4 (Chen & Goodman, eq. 26); None if undefined."""
     n1, n2, n3, n4 = (int(n) for n in np.bincount(np.minimum(counts, 5), minlength=6)[1:5])
     if not (n1 and n2 and n3 and n4):
         return None
@@ -115,7 +115,7 @@ def discounts(counts: Counts) -> tuple[float, float, float] | None:
 
 
 def put(learner: Counted, table: Table) -> None:
-    """Puts what was counted into a model."""
+    """Stores counts and discounts in a model."""
     trie, output, device = learner.backbone.trie, learner.softmax, learner.softmax.device
     for k, counts in enumerate(table.counts, 1):
         output.register_buffer(f"counts{k}", torch.from_numpy(counts).to(device))

@@ -22,7 +22,7 @@ from seqloom.training.precision import choose_precision
 
 LOW, HIGH, STEPS = 1e-6, 10.0, 120
 MEMORY = 0.85  # of the loss that is drawn: single batches say little
-BROKEN = 1.0  # nats above the lowest loss: the test is over
+BROKEN = 1.0  # nats above the lowest loss: the test ends
 
 
 class Found(NamedTuple):
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 def find_rate(learner: Learner, loader: Loader, config: TrainConfig, device: torch.device, seed: int) -> Found:
-    """Spoils the learner: build another one to train."""
+    """Runs the range test. It spoils the learner: build another one to train."""
     optimizer = build_optimizer(config.optim, learner)
     differentiate = Gradient(
         learner, choose_precision(config.precision, device), device, compiled=False, recorded=False
@@ -73,7 +73,7 @@ def read_curve(rates: list[float], losses: list[float]) -> Found:
     lowest = min(range(len(losses)), key=losses.__getitem__, default=0)
     if lowest < 3:
         raise NumbersError(
-            "the loss never fell while the rate rose: the rate cannot be told from this text and recipe; "
+            "the loss never fell while the rate rose: no rate follows from this text and recipe; "
             "take more text, a larger batch or harder clipping (--set train.optim.clip=0.5)"
         )
     # the slope over three points: steps between rates are equal on a logarithmic scale

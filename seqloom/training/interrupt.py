@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C ask; the loop answers at the next step, with its state saved. A second signal ends the process."""
+"""SIGTERM and Ctrl-C: the loop stops after the current step and saves its state. A second signal ends the process."""
 
 import signal
 import threading
@@ -9,6 +9,8 @@ from seqloom.errors import Interrupted
 
 
 class Interruption:
+    """Whether a signal has asked the run to stop; handles signals within it."""
+
     def __init__(self) -> None:
         self.asked = False
         self._before: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line, cut back to the last checkpoint on resume, so that no step is told twice."""
+"""metrics.jsonl: one JSON object a line, cut back to the last checkpoint on resume, so that no step is logged twice."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from seqloom.files import explained, parse_json
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Of a run: what was written while it was trained, line by line."""
+    """The log of a run, line by line."""
     path = folder / "metrics.jsonl"
     with explained(path):
         return [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -95,7 +95,7 @@ class Budget(NamedTuple):
 
 @dataclass
 class TrainState:
-    """Everything that moves in a run and is no tensor. It is saved as it is."""
+    """Everything that changes in a run and is no tensor. It is saved as it is."""
 
     step: int = 0
     epoch: int = 0
@@ -138,7 +138,7 @@ Validate = Callable[[Callable[[], None]], dict[str, Any]]  # given what raises I
 
 
 class Fit:
-    """One run of the loop in a folder. `validate` measures, `keep_best` stores the weights of the best measurement."""
+    """One run of the loop in a folder. `validate` evaluates, `keep_best` stores the weights of the best evaluation."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Fit:
                 self.steps(items, asked)
             except Interrupted as error:
                 self.save()
-                message = f"stopped at step {self.state.step}, state saved in {self.folder}: go on with --resume"
+                message = f"stopped at step {self.state.step}, state saved in {self.folder}: continue it with --resume"
                 raise Interrupted(message) from error
             except RuntimeError as error:
                 if is_out_of_memory(error):
@@ -235,7 +235,7 @@ class Fit:
             self.save()  # the last weights are among those that are averaged
             self.average_checkpoints(asked)
         if self.validate is None and self.keep_best is not None:
-            with self.averaged():
+            with self.with_averages():
                 self.keep_best(state)
         state.finished = True
         self.save()
@@ -268,12 +268,12 @@ class Fit:
         for group in self.optimizer.param_groups:  # a mean over fewer steps of time is a noisier one: it moves less
             rate = self.config.optim.lr * factor * (lengths / self.config.accumulate) * group["share"]
             group["lr"] = rate
-            if not self.awake(group["depth"], epoch):  # it is neither moved nor remembered, nor clipped for
+            if not self.is_unfrozen(group["depth"], epoch):  # it is neither moved nor remembered, nor clipped for
                 for parameter in group["params"]:
                     parameter.grad = None
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
         if self.carry is not None:  # a state with a NaN in it would spoil every later step
-            self.carry = restored(self.carry, last_good, broken)
+            self.carry = restore_carry(self.carry, last_good, broken)
         self.window.append((total.double(), count.double(), norm.double(), broken.double()))
         state.step += 1
         if state.average_from is not None:
@@ -284,14 +284,14 @@ class Fit:
         """before: tokens at the last step."""
         for mark in self.milestones:
             if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None:
-                with self.averaged():
+                with self.with_averages():
                     self.keep_milestone(mark, self.state)
 
-    def awake(self, depth: int, epoch: int) -> bool:
-        """Layers learn one after the other, from the top, where that is asked for (Howard & Ruder, 2018)."""
+    def is_unfrozen(self, depth: int, epoch: int) -> bool:
+        """Whether a layer is trained yet: with `unfreeze` from the top down, one after the other (Howard & Ruder, 2018)."""
         return not self.config.unfreeze or depth >= self.top - int(epoch / self.config.unfreeze)
 
-    def averaged(self) -> AbstractContextManager[None]:
+    def with_averages(self) -> AbstractContextManager[None]:
         """Within it the learner has the averaged weights, if there are any yet."""
         return nullcontext() if self.averages is None else self.averages.in_place()
 
@@ -299,7 +299,7 @@ class Fit:
         """Brings the numbers of the last steps to the host; only now anything waits for the device."""
         if self.window:
             rows = torch.stack([torch.stack(row) for row in self.window]).tolist()
-            # of a skipped step nothing but that is kept: its numbers are none, and a checkpoint holds none of that kind
+            # a skipped step is kept only as such: its numbers are not finite, and a checkpoint holds no such numbers
             self.state.window += [[0.0, 0.0, 0.0, 1.0] if row[-1] else row for row in rows]
             self.window = []
 
@@ -341,7 +341,7 @@ class Fit:
             raise NumbersError(self.where(f"the loss has risen from {state.first:.2f} to {state.smooth:.2f}"))
 
     def rate(self) -> float:
-        """Tokens a second since this process took the run up."""
+        """Tokens per second since this process started or resumed the run."""
         return (self.state.tokens - self.rate_from[0]) / max(self.state.seconds - self.rate_from[1], 1e-9)
 
     def show(self) -> None:
@@ -363,15 +363,15 @@ class Fit:
         )
 
     def evaluate(self, asked: Interruption) -> None:
-        """Measures on held-out text."""
-        with self.averaged():
+        """Evaluates on held-out data, with the averaged weights if there are any."""
+        with self.with_averages():
             self.measure(asked)
 
     def measure(self, asked: Interruption) -> None:
         assert self.validate is not None
         state, optim = self.state, self.config.optim
         started = time.monotonic()
-        result = self.validated(asked)
+        result = self.run_validation(asked)
         self.clock += time.monotonic() - started  # a run's seconds are those of its training
         if not math.isfinite(result["loss"]):  # no later step would find it: broken gradients are skipped
             raise NumbersError(self.where(f"the validation loss is {result['loss']}"))
@@ -390,8 +390,8 @@ class Fit:
                 state.average_from = state.step
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
 
-    def validated(self, asked: Interruption) -> dict[str, Any]:
-        """The measurement of the weights as they are."""
+    def run_validation(self, asked: Interruption) -> dict[str, Any]:
+        """The evaluation of the current weights."""
         assert self.validate is not None
         self.learner.eval()
         with torch.no_grad():
@@ -410,7 +410,7 @@ class Fit:
         return True
 
     def average_checkpoints(self, asked: Interruption) -> None:
-        """Measures the mean of the last checkpoints, and keeps it if it is better."""
+        """Evaluates the mean of the last checkpoints, and keeps it if it is better."""
         assert self.validate is not None
         folder, averages = self.folder / "checkpoints", Averages(self.learner)
         last = checkpoints.steps(folder)[-self.config.average_last :]
@@ -419,7 +419,7 @@ class Fit:
             for name, mean in averages.means.items():
                 mean.lerp_(loaded[name].to(mean), 1 / count)
         with averages.in_place():
-            result = self.validated(asked)
+            result = self.run_validation(asked)
             self.take_if_better(result)
         self.state.averaged = result
         say(f"the mean of the checkpoints {', '.join(map(str, last))}: valid loss {result['loss']:.4f}")
@@ -490,5 +490,5 @@ def train_state_of(found: Checkpoint) -> TrainState:
     return state
 
 
-def restored(after: State, before: State | None, broken: Tensor) -> State:
+def restore_carry(after: State, before: State | None, broken: Tensor) -> State:
     return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)

@@ -62,10 +62,10 @@ def test_translation():
 
 
 def test_a_planted_loss_that_changes_when_traced_is_noticed(monkeypatch):
-    right = MaskedLM.guessed
+    right = MaskedLM.mlm_loss
     monkeypatch.setattr(
         MaskedLM,
-        "guessed",
+        "mlm_loss",
         lambda self, hidden, example: right(self, hidden, example) * (2 if torch.compiler.is_compiling() else 1),
     )
     made = learner("roberta", rate=0.3).double()

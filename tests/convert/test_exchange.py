@@ -124,7 +124,7 @@ def test_heads_are_equal(name, folders):
     assert (loss.total / loss.count).item() == pytest.approx(expected.loss.item(), abs=1e-5)
     if relation:
         odds = expected.sop_logits if name == "albert" else expected.seq_relationship_logits
-        torch.testing.assert_close(learner.related(states, example), odds, rtol=0, atol=1e-5)
+        torch.testing.assert_close(learner.relation_logits(states, example), odds, rtol=0, atol=1e-5)
 
 
 def test_a_discriminator_judges_as_theirs(folders):

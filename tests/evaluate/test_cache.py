@@ -86,12 +86,12 @@ def test_tuned_on_valid(made):
     """The pair of the lowest loss, and without a share the model alone."""
     run, store = made
     valid, train = store.split("valid"), store.split("train")
-    found = cache.cached(run.learner, run.device, valid, train, 50)
+    found = cache.evaluate_with_cache(run.learner, run.device, valid, train, 50)
     assert found["cache_tuned_on"] == "valid"
     losses = cache.total_losses(run.learner, valid, run.device, 50, cache.THETAS, cache.LAMBDAS)
     i, j = cache.THETAS.index(found["theta"]), cache.LAMBDAS.index(found["lambda"])
     assert losses[i, j] == losses.min()
-    alone = cache.cached(run.learner, run.device, valid, valid, 50, theta=0.3, share=0.0)
+    alone = cache.evaluate_with_cache(run.learner, run.device, valid, valid, 50, theta=0.3, share=0.0)
     assert alone["loss"] == pytest.approx(run.evaluate(store.folder, "valid")["loss"], rel=1e-9)
     assert alone["cache_tuned_on"] == "given"
 

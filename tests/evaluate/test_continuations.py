@@ -7,7 +7,7 @@ import torch
 from seqloom.batch import pack
 from seqloom.errors import UsageError
 from seqloom.evaluate import continuations
-from seqloom.evaluate.continuations import behind, windows
+from seqloom.evaluate.continuations import count_after_context, windows
 from tests.encoders import run_of, tokenizer_of
 
 BPE, WORD, CHAR, BYTE = (tokenizer_of(kind) for kind in ("bpe", "word", "char", "byte"))
@@ -68,9 +68,9 @@ def test_what_greedy_writing_gives_is_greedy():
     run = run_of("lstm", "next-token", BYTE)
     (sample,) = run.generate("the ", max_new=6, temperature=0.0)
     ids = [np.array([*BYTE.encode("the "), *sample.tokens])]
-    _, greedy = continuations.continued(run.learner, ids, np.array([6]), BYTE.end_id, run.device)
+    _, greedy = continuations.score_continuations(run.learner, ids, np.array([6]), BYTE.end_id, run.device)
     other = [np.array([*ids[0][:-1], (ids[0][-1] + 1) % 200])]
-    _, wrong = continuations.continued(run.learner, other, np.array([6]), BYTE.end_id, run.device)
+    _, wrong = continuations.score_continuations(run.learner, other, np.array([6]), BYTE.end_id, run.device)
     assert (bool(greedy[0]), bool(wrong[0])) == (True, False)
 
 
@@ -109,10 +109,10 @@ def test_every_token_of_a_continuation_is_in_one_window():
 
 
 def test_a_token_that_spans_the_border_is_the_continuations():
-    assert behind([np.array([1, 2])], [np.array([1, 2, 3])]).tolist() == [1]
-    assert behind([np.array([1, 2])], [np.array([1, 9, 3])]).tolist() == [2]
-    assert behind([np.array([1, 2, 3])], [np.array([1, 9])]).tolist() == [1]
-    assert behind([np.array([], int)], [np.array([4, 5])]).tolist() == [2]
+    assert count_after_context([np.array([1, 2])], [np.array([1, 2, 3])]).tolist() == [1]
+    assert count_after_context([np.array([1, 2])], [np.array([1, 9, 3])]).tolist() == [2]
+    assert count_after_context([np.array([1, 2, 3])], [np.array([1, 9])]).tolist() == [1]
+    assert count_after_context([np.array([], int)], [np.array([4, 5])]).tolist() == [2]
     run = run_of("lstm", "next-token", BPE)
     whole, cut = BPE.encode(" the cat"), BPE.encode(" the c")
     assert whole[0] == cut[0] and whole[1] != cut[1] and len(whole) == 2  # " cat" is one token
@@ -158,7 +158,10 @@ def test_who_cannot_tell():
 
 
 def test_one_token_too_many(monkeypatch):
-    monkeypatch.setattr("seqloom.runs.scoring.behind", lambda a, b: np.minimum(behind(a, b) + 1, [len(x) for x in b]))
+    monkeypatch.setattr(
+        "seqloom.runs.scoring.count_after_context",
+        lambda a, b: np.minimum(count_after_context(a, b) + 1, [len(x) for x in b]),
+    )
     with pytest.raises(AssertionError):
         check(run_of("lstm", "next-token", BPE))
 

@@ -11,7 +11,7 @@ from seqloom.batch import pack
 from seqloom.batches.labelled import Frame, batch_of
 from seqloom.errors import DataError, UsageError
 from seqloom.models.bilstm_cnn import BilstmCnn
-from seqloom.recipes.library import labelled
+from seqloom.recipes.library import task_sections
 from seqloom.runs.first_weights import known_words
 from seqloom.runs.training import train
 from seqloom.tasks import tag, transfer
@@ -170,7 +170,7 @@ def test_layers_of_several_widths_are_not_mixed():
     with pytest.raises(UsageError, match=r"the layers are \[130, 400\] wide"):
         learner(batch_of(rows))
     found = {
-        name: labelled("tag", {"name": name}, "features")["task"]["layers"]
+        name: task_sections("tag", {"name": name}, "features")["task"]["layers"]
         for name in ("bilstm-cnn", "awd-lstm", "lstm", "albert")
     }
     assert found == {"bilstm-cnn": "last", "awd-lstm": "last", "lstm": "mix", "albert": "mix"}

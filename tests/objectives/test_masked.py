@@ -282,7 +282,7 @@ def test_the_discriminator_is_asked_about_the_generators_words():
         "ELECTRA hides all that is chosen"
     )
     told = ours.generator(example.batch).hidden[example.where]
-    ids, wrong = ours.filled(ours.scores(told), example)
+    ids, wrong = ours.fill_gaps(ours.scores(told), example)
     kept = example.targets != IGNORE
     true = example.batch.ids.index_copy(0, example.where[kept], example.targets[kept])
     assert torch.equal(wrong, ids != true)

@@ -58,7 +58,7 @@ def test_rate_one_reads_its_own_words(name):
     ours = learner(name, 1.0)
     ours.softmax.weight.mul_(1e5)
     texts, carry = example(), ours(example()).carry
-    mixed = ours.mixed(texts.batch, carry).split(texts.batch.offsets.diff().tolist())
+    mixed = ours.mix_inputs(texts.batch, carry).split(texts.batch.offsets.diff().tolist())
     given = texts.batch.ids.split(texts.batch.offsets.diff().tolist())
     ours.eval()
     for row, (own, true) in enumerate(zip(mixed, given, strict=True)):
@@ -74,7 +74,7 @@ def test_the_rate_is_the_share_of_own_words():
     ours = learner("gru", 0.3)
     batch = example((200,) * 20).batch
     torch.manual_seed(0)
-    changed = (ours.mixed(batch, None) != batch.ids).double().mean().item()
+    changed = (ours.mix_inputs(batch, None) != batch.ids).double().mean().item()
     assert changed == pytest.approx(0.3, abs=0.03)  # a few draws hit the true token
 
 
@@ -82,7 +82,7 @@ def test_seeds():
     ours, found = learner("lstm", 0.5), []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        found.append(ours.mixed(example().batch, None).tolist())
+        found.append(ours.mix_inputs(example().batch, None).tolist())
     assert found[0] == found[1] != found[2]
 
 
@@ -90,7 +90,7 @@ def test_no_gradient_flows_through_a_draw():
     """The gradient is that of teacher forcing on the mixed text."""
     ours = learner("lstm", 0.5)
     torch.manual_seed(3)
-    mixed = ours.mixed(example().batch, None)
+    mixed = ours.mix_inputs(example().batch, None)
     torch.manual_seed(3)
     ours(example()).total.backward()
     found = gradients(ours)

@@ -64,7 +64,7 @@ class MiddleWordEvaluator(Evaluator):
         return self.measure(text)
 
     def definition(self, variant: str | None, backward: bool) -> str:
-        self.refuse_variant(variant, "around")
+        self.reject_variant(variant, "around")
         return "around"
 
     @torch.no_grad()

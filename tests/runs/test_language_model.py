@@ -198,7 +198,9 @@ def test_a_run_without_validation_keeps_its_last_weights(tmp_path: Path) -> None
 
 def test_an_existing_run_is_left_alone(made: Made, copy: Path) -> None:
     before = tree(copy)
-    with pytest.raises(UsageError, match=r"holds a run already: go on with --resume, start anew with --overwrite"):
+    with pytest.raises(
+        UsageError, match=r"holds a run already: continue it with --resume, start anew with --overwrite"
+    ):
         train("gpt2-tiny", made.data, copy)
     assert {name: data for name, data in tree(copy).items() if name != "lock"} == {
         name: data for name, data in before.items() if name != "lock"

@@ -149,7 +149,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from seqloom.runs.lm_eval_harness import harness_model
-from seqloom.evaluate.continuations import behind
+from seqloom.evaluate.continuations import count_after_context
 from tests.encoders import run_of, tokenizer_of
 import numpy as np
 from seqloom.batch import pack
@@ -168,7 +168,7 @@ for sentence in sentences(50, 1):
         context, more = sentence[:at], sentence[at:]
         before, after = TemplateLM._encode_pair(Parted, context, more)
         whole = np.array(run.tokenizer.encode(sentence))
-        count = int(behind([np.array(run.tokenizer.encode(context.rstrip()))], [whole])[0])
+        count = int(count_after_context([np.array(run.tokenizer.encode(context.rstrip()))], [whole])[0])
         spans = whole[: len(before)].tolist() != before
         assert count > len(after) if spans else count == len(after), (context, more)
     ids = run.tokenizer.encode(sentence)

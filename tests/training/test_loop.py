@@ -76,7 +76,7 @@ def test_a_broken_step_between_two_lines_of_the_log_can_be_saved(data, tmp_path,
 
 
 def test_a_validation_loss_that_is_no_number_stops_the_run(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop.Fit, "validated", lambda self, asked: {"loss": math.nan})
+    monkeypatch.setattr(loop.Fit, "run_validation", lambda self, asked: {"loss": math.nan})
     with pytest.raises(NumbersError, match="validation loss is nan"):
         run("gpt2-tiny", data, tmp_path / "run", "budget={steps=20}", "train.eval_every=10")
 

@@ -23,7 +23,7 @@ Asks = Literal["sentences", "words", "continuations"]
 
 
 class Suite(NamedTuple):
-    asks: Asks  # the scores of whole sentences; of words in their place; what comes next, which some models cannot tell
+    asks: Asks  # the scores of whole sentences; of words in their place; what comes next, which some models cannot predict
     read: Callable[[Path], Any]  # its files
     measure: Callable[[Any, Any], dict[str, Any]]  # what was read, and whoever is asked
     sets: Callable[[Any], list[str]] | None = None  # the set that each item belongs to: its items are alike
@@ -50,7 +50,7 @@ def write_items(path: Path, items: Sequence[float]) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """As .npz, whole or not at all."""
+    """Writes an .npz file, whole or not at all."""
 
     def write(file: Path) -> None:
         with open(file, "wb") as opened:  # given a name numpy would add an ending of its own

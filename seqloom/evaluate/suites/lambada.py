@@ -5,7 +5,7 @@ printed; either is read as it is. The target is the last word that stands betwee
 punctuation behind; of a copy that has some it would be part of the target. The blank before a word belongs to it, so models
 that read words, pieces or bytes are asked the same.
 
-accuracy     the share of passages in which each token of the target is the likeliest one: greedy writing gives the whole
+accuracy     the share of passages in which each token of the target is the most likely one: greedy decoding gives the whole
              word. A target that the vocabulary does not have is wrong, whatever is thought of the unknown token.
 perplexity   exp(−mean log p(target)), over words, not tokens. There is none where a vocabulary lacks targets: the unknown
              token is likelier than any of the words behind it.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.errors import DataError
-from seqloom.evaluate.continuations import Continued
+from seqloom.evaluate.continuations import ContinuationScore
 from seqloom.evaluate.suites.minimal import mean
 from seqloom.text.labelled import fields_of, read_objects, text_of
 from seqloom.text.pairs import lines
@@ -59,7 +59,7 @@ def _passage(text: str, place: str) -> Passage:
     return Passage(context, text[len(context) :], place)
 
 
-Continue = Callable[[Sequence[str], Sequence[str]], list[Continued]]  # contexts, and how they go on
+Continue = Callable[[Sequence[str], Sequence[str]], list[ContinuationScore]]  # contexts, and how they go on
 
 
 def score_lambada(passages: Sequence[Passage], go_on: Continue) -> dict[str, Any]:

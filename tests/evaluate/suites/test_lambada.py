@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.continuations import Continued
+from seqloom.evaluate.continuations import ContinuationScore
 from seqloom.evaluate.suites.lambada import read_lambada, score_lambada
 from tests.encoders import run_of, tokenizer_of
 
@@ -42,7 +42,7 @@ def test_a_target_behind_a_line_end(tmp_path):
 def test_known_figures(tmp_path):
     passages = read_lambada(write(tmp_path / "a.txt", ["a b", "a c", "a d"]))
     answers = {" b": (-1.0, True, False), " c": (-2.0, False, False), " d": (-6.0, True, False)}
-    found = score_lambada(passages, lambda contexts, more: [Continued(*answers[word]) for word in more])
+    found = score_lambada(passages, lambda contexts, more: [ContinuationScore(*answers[word]) for word in more])
     assert found == {
         "accuracy": 2 / 3,
         "passages": 3,
@@ -51,7 +51,7 @@ def test_known_figures(tmp_path):
         "items": [1.0, 0.0, 1.0],
     }
     answers[" d"] = (-6.0, True, True)  # the likeliest is the unknown token
-    found = score_lambada(passages, lambda contexts, more: [Continued(*answers[word]) for word in more])
+    found = score_lambada(passages, lambda contexts, more: [ContinuationScore(*answers[word]) for word in more])
     assert found["items"] == [1.0, 0.0, 0.0] and found["unknown"] == 1
     assert "perplexity" not in found and "lacks the target of 1 passages" in found["no_perplexity"]
 
