@@ -145,7 +145,7 @@ ERNIE = BERT._replace(
 ROBERTA = BERT._replace(
     model="roberta",
     prefix="roberta.",
-    # positions are counted from behind the number of the padding token, 1 unless a folder has another (`counted_from`)
+    # positions are counted from behind the number of the padding token, 1 unless a folder has another (`with_padding`)
     defaults=ENCODER_DEFAULTS | {"pad_token_id": 1},
     needed=ENCODER_NEEDED | {"pad_token_id": 1},
     table=encoder("roberta.") | {"embedding.positions": stored_as("roberta.embeddings.position_embeddings", skip=2)},

@@ -368,7 +368,7 @@ def test_positions_begin_behind_any_padding(name, padding, tmp_path, monkeypatch
     assert json.loads((tmp_path / "back" / "config.json").read_text())["pad_token_id"] == padding
 
 
-@pytest.mark.parametrize(("padding", "words"), [(7, "no special token"), (-1, "must be the number"), (None, "must be")])
+@pytest.mark.parametrize(("padding", "words"), [(7, "not a special token"), (-1, "must be the id"), (None, "must be")])
 def test_padding_that_is_a_word_is_refused(padding, words, tmp_path):
     save("roberta", tmp_path / "theirs")
     config = json.loads((tmp_path / "theirs" / "config.json").read_text())
@@ -436,7 +436,7 @@ PLANTED = [
     ("tokenizer_settings", no_segment_ids, "bert", "wordpiece", "pair"),
     ("tokenizer_settings", segment_ids, "gpt2", "byte", "read"),
     ("tokenizer_settings", blanks_before_gaps, "roberta", "bpe", "read"),
-    ("counted_from", lambda family, padding: family, "roberta", "wordpiece", "read"),
+    ("with_padding", lambda family, padding: family, "roberta", "wordpiece", "read"),
 ]
 
 
