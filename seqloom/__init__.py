@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from seqloom.comparison.run import compare
     from seqloom.convert.huggingface import load
     from seqloom.runs.language_model import Run
+    from seqloom.runs.lm_eval_harness import harness_model
     from seqloom.runs.predictor import Predictor
     from seqloom.runs.training import finetune, pretrain, train
     from seqloom.runs.translator import Translator
@@ -19,11 +20,23 @@ PLACES = {
     "Translator": "seqloom.runs.translator",
     "compare": "seqloom.comparison.run",
     "finetune": "seqloom.runs.training",
+    "harness_model": "seqloom.runs.lm_eval_harness",
     "load": "seqloom.convert.huggingface",
     "pretrain": "seqloom.runs.training",
     "train": "seqloom.runs.training",
 }
-__all__ = ["Predictor", "Run", "Translator", "__version__", "compare", "finetune", "load", "pretrain", "train"]
+__all__ = [
+    "Predictor",
+    "Run",
+    "Translator",
+    "__version__",
+    "compare",
+    "finetune",
+    "harness_model",
+    "load",
+    "pretrain",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,7 @@ class Bert(BidirectionalBackbone):
         num_heads: int = Field(12, gt=0)
         ffn_dim: int | None = Field(None, gt=0, description="4 × dim unless given")
         max_len: int = Field(512, gt=0)
-        num_segments: int = Field(2, ge=0, description="kinds of tokens; 0: they are not told apart")
+        num_segments: int = Field(2, ge=0, description="number of segment ids; 0: no segments")
         pooler: bool = True
         dropout: float = Field(0.1, ge=0, lt=1)
         attention_dropout: float = Field(0.0, ge=0, lt=1)

@@ -18,7 +18,7 @@ class Roberta(Bert):
 
     class Config(Bert.Config):
         vocab_size: int = Field(50265, gt=0)
-        num_segments: int = Field(0, ge=0, description="kinds of tokens; 0: they are not told apart")
+        num_segments: int = Field(0, ge=0, description="number of segment ids; 0: no segments")
         pooler: bool = False
         norm_eps: float = Field(1e-5, gt=0, le=0.1)
 

@@ -31,7 +31,7 @@ class TextCnn(BidirectionalBackbone):
         vocab_size: int = Field(gt=0)
         embedding_dim: int = Field(300, gt=0)
         filters: tuple[tuple[Width, Number], ...] = Field(((3, 100), (4, 100), (5, 100)), min_length=1, max_length=32)
-        dropout: float = Field(0.5, ge=0, lt=1, description="of what is told from; of the embeddings half of it")
+        dropout: float = Field(0.5, ge=0, lt=1, description="before the label layer; half of it on the embeddings")
 
     presets = {  # noqa: RUF012
         "tiny": {"embedding_dim": 64, "filters": [[2, 32], [3, 32], [4, 32]], "dropout": 0.3},

@@ -20,7 +20,7 @@ class Xlm(Bert):
         vocab_size: int = Field(95000, gt=0)
         dim: int = Field(1024, gt=0)
         num_heads: int = Field(8, gt=0)
-        num_segments: int = Field(15, ge=0, description="languages; 0: they are not told apart")
+        num_segments: int = Field(15, ge=0, description="number of languages; 0: none")
         pooler: bool = False
 
     presets = {  # noqa: RUF012
