@@ -34,6 +34,7 @@ from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.pooling import LAYERS, ScalarMix, check_layers, choose, pool
 from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.softmax import Softmax
+from seqloom.blocks.views import View
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
 from seqloom.tokens.tokenizer import Tokenizer
@@ -54,7 +55,7 @@ class Transfer(Task):
 
     class Config(BaseConfig):
         layers: str = Field("last", description="of the backbone, as embed --layers; mix: with learnt weights")
-        view: Literal["encoder", "whole"] = Field(
+        view: View = Field(
             "encoder",
             description="of a model that translates: its encoder's states, or its decoder's after both have read",
         )
