@@ -91,7 +91,6 @@ class ExampleFiles:
             "sources": [{"name": file.name} for files in self.files.values() for file in files],
             "options": {"tokenizer": self.tokenizer.kind},
             "vocab_size": self.tokenizer.vocab_size,
-            "fingerprint": self.source()["fingerprint"],
         }
 
 

@@ -187,7 +187,7 @@ def train_run(
                 config,
                 state,
                 learner,
-                dataset.describe(),
+                dataset.describe() | {"fingerprint": data["fingerprint"]},
                 training_costs(state, options.country, device),
                 **scores,
             )

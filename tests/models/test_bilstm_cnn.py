@@ -158,6 +158,9 @@ def test_a_run_begins_with_them(tmp_path):
     for word, vector in (("The", [5, 6]), ("sees", [3, 4])):
         assert table[run.tokenizer.id(word)].tolist() == pytest.approx(vector, abs=1e-5)
     assert run.config["data"]["vectors"] == {"file": str(tmp_path / "v.txt"), "words": 2}
+    assert run.config["data"]["fingerprint"] in (tmp_path / "run" / "card.md").read_text(), (
+        "the vectors are part of the data"
+    )
     with pytest.raises(DataError, match="other data"):
         train("bilstm-cnn-tiny", "tag", [file], tmp_path / "run", vectors=tmp_path / "other.txt", resume=True, **given)
 
