@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: setup quickstart lint test test-fast test-all test-gpu bench clean
+.PHONY: setup quickstart lint test test-fast test-all test-gpu programs bench clean
 
 setup: $(VENV)/.ready
 
@@ -30,8 +30,13 @@ test: lint
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not gpu and not slow"
 
-test-all: lint
+test-all: lint programs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu"
+
+# what the long tests need beside Python, on Debian: a browser for pages, LaTeX for tables; without them those tests fail
+programs:
+	-command -v chromium >/dev/null && command -v pdflatex >/dev/null || { apt-get update -q && \
+	  apt-get install -q -y --no-install-recommends chromium texlive-latex-recommended; }
 
 test-gpu:
 	python3 -m pytest -m gpu

@@ -13,7 +13,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 def find_chromium() -> str:
     """Fails where there is none: what is asked of a page must not pass unseen."""
     found = os.environ.get("SEQLOOM_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    assert found, "no Chromium: `make browser` installs Debian's; or name another one in SEQLOOM_CHROMIUM"
+    assert found, "no Chromium: `make programs` installs Debian's; or name another one in SEQLOOM_CHROMIUM"
     return found
 
 

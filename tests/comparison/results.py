@@ -1,11 +1,14 @@
 """Rows with results that no job has made."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from seqloom.comparison.measured import MeasuredRow
-from seqloom.comparison.records import JobResult, Row, RunRecord, parse
+from seqloom.comparison.metric import Metric
+from seqloom.comparison.records import COSTS, JobResult, ResolvedPlan, Row, RunRecord, parse
+from seqloom.comparison.table import Comparison
 from seqloom.recipes.library import find_recipe
 
 METRICS = {
@@ -32,3 +35,20 @@ def measured_row(
     arrays = dict(enumerate(items or [{} for _ in results]))
     run = parse(RunRecord, {"tokenizer": tokenizer, "data": {"fingerprint": "abc"}, "versions": {}})
     return MeasuredRow(row, found, arrays, run, {seed: Path(f"seed-{seed}") for seed in found})
+
+
+def comparison_of(*metrics: Metric, name: str = "a comparison", questions: tuple = (), **changes: Any) -> Comparison:
+    """A comparison of the rows that metrics have, with as many seeds; answers are not computed."""
+    rows = list(dict.fromkeys(row for metric in metrics for row in (*metric.values, *metric.missing)))
+    seeds = {row: max((len(each.values[row]) for each in metrics if row in each.values), default=1) for row in rows}
+    values = {
+        "rows": (), "seeds": (0, 1, 2), "questions": questions, "price": None, "budget": {"words": 1e6},
+        "parameters": 5e5, "suites": (), "tasks": (),
+    }  # fmt: skip
+    found = {
+        "name": name, "rows": rows, "seeds": {row: list(range(count)) for row, count in seeds.items()},
+        "costs": {row: dict.fromkeys(COSTS, 1000.0) for row in rows}, "energy": [], "metrics": list(metrics),
+        "answers": [], "curves": {}, "milestones": {}, "by_category": {}, "samples": {}, "held": [], "caveats": [],
+        "plan": ResolvedPlan.model_construct(**values), "versions": {"seqloom": "1.2.3", "git": "0123456789abcdef"},
+    }  # fmt: skip
+    return Comparison(**(found | changes))
