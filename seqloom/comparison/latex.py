@@ -2,7 +2,7 @@
 
 import math
 
-from seqloom.comparison.methods import methods_sentences
+from seqloom.comparison.methods import methods_sentences, software
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.table import Comparison
 from seqloom.config import unknown_name
@@ -101,5 +101,6 @@ def caption(found: Comparison, baseline: str | None) -> str:
         if tested
         else ""
     )
-    text = " ".join(methods_sentences(found))
-    return f"{latex_escaped(found.name)}. Bold: the best value.{marks} {latex_escaped(text)}"
+    bold = " Bold: the best value." if len(found.rows) > 1 else ""
+    text = " ".join(line for line in methods_sentences(found) if line not in software(found))
+    return f"{latex_escaped(found.name)}.{bold}{marks} {latex_escaped(text)}"

@@ -5,23 +5,35 @@ from seqloom.comparison.table import Comparison
 
 
 def methods_sentences(found: Comparison) -> list[str]:
-    return [line for part in (training, measurements, tests, questions, software) for line in part(found)]
+    return [sentence(line) for part in (training, measurements, tests, questions, software) for line in part(found)]
+
+
+def sentence(line: str) -> str:
+    return line[:1].upper() + line[1:]
 
 
 def joined(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) and value < 1e12 else f"{value:.4g}"
+
+
 def training(found: Comparison) -> list[str]:
     if not found.rows:
         return []
     plan = found.plan
-    budget = " and ".join(f"{value:,.6g} {name}" for name, value in plan.budget.items())
+    budget = " and ".join(f"{number(value)} {name}" for name, value in plan.budget.items())
     counts = {len(seeds) for seeds in found.seeds.values()}
     many = f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(max(counts))
     seeds = f"{many} seed{'s' if max(counts) > 1 else ''}"
-    rows = f"Each of the {len(found.rows)} models" if len(found.rows) > 1 else "The model"
-    lines = [f"{rows} was trained on the same text with a budget of {budget} and {seeds}."]
+    rows = (
+        f"Each of the {len(found.rows)} models was trained on the same text"
+        if found.rows[1:]
+        else "The model was trained"
+    )
+    lines = [f"{rows} with a budget of {budget} and {seeds}."]
     if plan.parameters is not None:
         lines.append(f"The sizes of trained models were set to about {plan.parameters:,.0f} parameters.")
     fixed = sorted({row for metric in found.metrics for row in metric.deterministic if row in found.rows})
@@ -72,5 +84,5 @@ def questions(found: Comparison) -> list[str]:
 
 
 def software(found: Comparison) -> list[str]:
-    made = [f"{name} {value}" for name, value in found.versions.items() if value]
+    made = [f"{name} {value[:10] if name == 'git' else value}" for name, value in found.versions.items() if value]
     return [f"Made with {', '.join(made)}."] if made else []

@@ -10,7 +10,9 @@ from seqloom.comparison.folder import (
     earlier_pictures,
     long_table_path,
     picture_path,
+    plan_path,
     report_path,
+    result_path,
     run_path,
     table_path,
 )
@@ -19,8 +21,10 @@ from seqloom.comparison.long_form import LongRow, long_rows
 from seqloom.comparison.methods import methods_sentences
 from seqloom.comparison.metric import ALPHA, Metric, PairDifference
 from seqloom.comparison.pictures import Picture, better_first, draw_pictures
-from seqloom.comparison.table import Answer, Comparison
+from seqloom.comparison.records import read_plan_record
+from seqloom.comparison.table import Answer, Comparison, collect
 from seqloom.cost import DeviceLog
+from seqloom.errors import ModelError
 from seqloom.files import write_bytes, write_json
 from seqloom.metrics.intervals import Interval
 from seqloom.progress import clock, human
@@ -32,6 +36,17 @@ LEGEND = (
     "Intervals are 95% confidence intervals; where there are two, the first is for other sets of items and the second for other "
     "items of the same sets. p values are corrected for multiple comparisons."
 )
+
+
+def read_comparison(folder: Path) -> Comparison:
+    """The results that are in the folder of a comparison, finished or not."""
+    if not plan_path(folder).exists():
+        raise ModelError(f"{folder} holds no comparison (it has no plan.json): give the --out of seqloom compare")
+    plan = read_plan_record(folder)
+    jobs = [(row, seed) for row in plan.rows for seed in plan.seeds]
+    lacking = [(row, seed) for row, seed in jobs if not result_path(folder, row.place, seed).exists()]
+    failures = {f"{row.name}, seed {seed}": (ModelError.exit_code, "it has no result here") for row, seed in lacking}
+    return collect(folder, plan, failures)
 
 
 def write_report(found: Comparison, folder: Path) -> Path:

@@ -1,0 +1,62 @@
+"""report: the results of a comparison as a page, a table for a paper, or lines for other programs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqloom.cli import app
+
+REPORT_EXAMPLES = """Examples:
+
+seqloom report runs/classroom
+
+seqloom report runs/classroom --latex > table.tex
+
+seqloom report runs/classroom --latex --baseline LSTM
+
+seqloom report runs/classroom --csv --items > scores.csv
+
+seqloom report runs/classroom --methods
+"""
+
+
+@app.command(epilog=REPORT_EXAMPLES)
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a comparison, finished or not.")],
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print the table in LaTeX, with daggers for significant differences.")
+    ] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print the score of every row and seed, one a line.")] = False,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="Print how the comparison was made, in sentences for a paper.")
+    ] = False,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="ROW", help="With --latex: mark differences from this row instead of the best one."),
+    ] = None,
+    items: Annotated[bool, typer.Option("--items", help="With --csv: print the scores of single items.")] = False,
+) -> None:
+    """Write the page of a comparison again, or print its results for a paper or another program."""
+    from seqloom.comparison.latex import latex_table
+    from seqloom.comparison.methods import methods_sentences
+    from seqloom.comparison.report import as_long_csv, read_comparison, write_report
+    from seqloom.errors import UsageError
+    from seqloom.files import sole_owner
+
+    if latex + csv + methods > 1:
+        raise UsageError("give one of --latex, --csv and --methods")
+    if baseline is not None and not latex:
+        raise UsageError("--baseline needs --latex")
+    if items and not csv:
+        raise UsageError("--items needs --csv")
+    found = read_comparison(folder)
+    if latex:
+        print(latex_table(found, baseline), end="")
+    elif csv:
+        print(as_long_csv(found, items), end="")
+    elif methods:
+        print(" ".join(methods_sentences(found)))
+    else:
+        with sole_owner(folder):
+            print(f"report: {write_report(found, folder)}")
