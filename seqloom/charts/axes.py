@@ -25,7 +25,7 @@ def text_width(text: str) -> float:
     for letter in text:
         if letter in "ijltfrI.,:;'|!()[]· ":
             wide += 0.34
-        elif letter in "mwMW@%" or ord(letter) > 0x2E80:
+        elif letter in "mwMW@%≈▲▼★☆" or ord(letter) > 0x2E80:
             wide += 0.95
         else:
             wide += 0.66 if letter.isupper() else 0.58

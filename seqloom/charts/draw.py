@@ -164,8 +164,7 @@ def chart(
     parts = [f'<text x="{left:.1f}" y="16">{escaped(shortened(y_axis.title(), WIDTH - left - RIGHT))}</text>', *legend]
     parts += [*draw_y_axis(y_axis, left, WIDTH - RIGHT), *draw_x_axis(x_axis, top, bottom)]
     taken: list[Box] = []
-    for mark in marks:
-        parts += draw_mark(mark, x_axis, y_axis, taken)
+    parts += [drawn for mark in marks for drawn in mark_line(mark, x_axis, y_axis)]
     for number, curve in enumerate(shown):
         sign_of = look_of(curve, signs)
         drawn = "".join(draw_curve(curve, x_axis, y_axis, sign_of, number))
@@ -177,6 +176,7 @@ def chart(
     for curve in single:
         if curve.legend:
             parts += name_beside(curve, x_axis, y_axis, taken)
+    parts += [drawn for mark in marks for drawn in mark_text(mark, x_axis, y_axis, taken)]
     return svg(parts, WIDTH, bottom + 48, f"{y_axis.title()} against {x_axis.title()}", wide=True)
 
 
@@ -260,44 +260,60 @@ def name_beside(curve: Curve, x_axis: Axis, y_axis: Axis, taken: list[Box]) -> l
     """The name of a single point, where there is room for it; the legend has it in any case."""
     x, y = x_axis.at(curve.points[0][0]), y_axis.at(curve.points[0][1])
     wide = text_width(curve.name)
-    for left, middle in ((x + 10, y), (x - 10 - wide, y), (x - wide / 2, y - 15), (x - wide / 2, y + 15)):
+    for left, middle in ((x - wide / 2, y - 15), (x + 10, y), (x - 10 - wide, y), (x - wide / 2, y + 15)):
         box = Box(left, middle - 8, left + wide, middle + 8)
         inside = box.left >= x_axis.start and box.right <= x_axis.stop and box.top >= y_axis.stop
         if inside and box.bottom <= y_axis.start and not any(box.meets(other) for other in taken):
             taken.append(box)
             row = escaped(curve.like or curve.name)
-            return [f'<text data-row="{row}" x="{left:.1f}" y="{middle + 4.5:.1f}">{escaped(curve.name)}</text>']
+            return [f'<g data-row="{row}">{on_paper(box)}{text_in(box, curve.name)}</g>']
     return []
 
 
-def draw_mark(mark: Mark, x_axis: Axis, y_axis: Axis, taken: list[Box]) -> list[str]:
-    """A line with its text at the end, or a text beside a point; lines below one another if several are near."""
-    dash = 'stroke-dasharray="3 3"'
+def on_paper(box: Box) -> str:
+    """Behind a text that may stand on curves."""
+    wide, high = box.right - box.left + 4, box.bottom - box.top
+    return (
+        f'<rect class="paper" x="{box.left - 2:.1f}" y="{box.top:.1f}" width="{wide:.1f}" height="{high:.1f}" '
+        f'fill="{PAPER.light}" fill-opacity=".75"/>'
+    )
+
+
+def text_in(box: Box, text: str, style: str = "") -> str:
+    return f'<text x="{box.left:.1f}" y="{box.top + 12.5:.1f}"{style}>{escaped(text)}</text>'
+
+
+def can_be_marked(mark: Mark, x_axis: Axis, y_axis: Axis) -> bool:
+    given = [(value, axis.log) for value, axis in ((mark.x, x_axis), (mark.y, y_axis)) if value is not None]
+    return bool(given) and all(is_shown(value, log) for value, log in given)
+
+
+def mark_line(mark: Mark, x_axis: Axis, y_axis: Axis) -> list[str]:
+    """A line across the chart, or a ring around a point."""
+    if not can_be_marked(mark, x_axis, y_axis):
+        return []
+    x, y = (None if value is None else axis.at(value) for value, axis in ((mark.x, x_axis), (mark.y, y_axis)))
+    if x is not None and y is not None:
+        return [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" {AXIS_LINE} stroke-width="1.5"/>']
+    vertical = f"M{x:.1f} {y_axis.start:.1f}V{y_axis.stop:.1f}" if x is not None else ""
+    horizontal = f"M{x_axis.start:.1f} {y:.1f}H{x_axis.stop:.1f}" if y is not None else ""
+    return [f'<path d="{vertical}{horizontal}" {AXIS_LINE} stroke-width="1.5" stroke-dasharray="3 3"/>']
+
+
+def mark_text(mark: Mark, x_axis: Axis, y_axis: Axis, taken: list[Box]) -> list[str]:
+    """Beside the top of a vertical line, above the end of a horizontal one, or above a point; lower where another text stands."""
+    if not can_be_marked(mark, x_axis, y_axis):
+        return []
     wide = text_width(mark.text)
-    if (mark.x is not None and not is_shown(mark.x, x_axis.log)) or (
-        mark.y is not None and not is_shown(mark.y, y_axis.log)
-    ):
-        return []
-    parts = []
-    if mark.y is None and mark.x is not None:
-        x, y = x_axis.at(mark.x), y_axis.stop + 8
-        parts.append(f'<path d="M{x:.1f} {y_axis.start:.1f}V{y_axis.stop:.1f}" {AXIS_LINE} stroke-width="1.5" {dash}/>')
-    elif mark.x is None and mark.y is not None:
-        x, y = x_axis.stop - wide - 10, y_axis.at(mark.y) - 9
-        parts.append(
-            f'<path d="M{x_axis.start:.1f} {y + 9:.1f}H{x_axis.stop:.1f}" {AXIS_LINE} stroke-width="1.5" {dash}/>'
-        )
-    elif mark.x is not None and mark.y is not None:
-        x, y = x_axis.at(mark.x), y_axis.at(mark.y)
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="none" {AXIS_LINE} stroke-width="1.5"/>')
-    else:
-        return []
+    x = x_axis.stop - 12 - wide if mark.x is None else x_axis.at(mark.x)
+    y = y_axis.stop + 9 if mark.y is None else y_axis.at(mark.y) - 10
+    y -= 8 if mark.x is not None and mark.y is not None else 0
     left = x + 6 if x + 6 + wide <= x_axis.stop else x - 6 - wide
     box = Box(left, y - 8, left + wide, y + 8)
     while any(box.meets(other) for other in taken) and box.bottom < y_axis.start:
         box = box._replace(top=box.top + 16, bottom=box.bottom + 16)
     taken.append(box)
-    return [*parts, f'<text x="{left:.1f}" y="{box.top + 12.5:.1f}" {MUTED_TEXT}>{escaped(mark.text)}</text>']
+    return [on_paper(box), text_in(box, mark.text, f" {MUTED_TEXT}")]
 
 
 # ---- intervals and bars
@@ -456,7 +472,7 @@ def grid(
 ) -> str:
     """Squares with a text in each, and what their shades stand for below them (scale)."""
     longest = max((text_width(square.text) for line in squares for square in line), default=0.0)
-    wide, high = max(longest + 10, 24), 24
+    wide, high = max(longest + 12, 24), 24
     row_names = [shortened(row, LONGEST_LABEL) for row in rows]
     column_names = [shortened(column, LONGEST_LABEL) for column in columns]
     over = max(map(text_width, column_names), default=0.0)

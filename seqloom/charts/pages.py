@@ -32,7 +32,8 @@ STYLE = (
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
   background: var(--paper); color: var(--ink) }
 h1, h2, h3, p, li, summary, a, th[scope=row] { overflow-wrap: anywhere }
-h1 { font-size: 1.7rem; line-height: 1.25; margin-bottom: .2rem } h2 { font-size: 1.2rem; margin-top: 2.4rem }
+h1 { font-size: 1.7rem; line-height: 1.25; margin-bottom: .2rem } h2 { font-size: 1.3rem; margin-top: 2.4rem }
+h3 { font-size: 1.02rem; margin: 1.6rem 0 .4rem }
 a { color: var(--link) } :focus-visible { outline: 2px solid var(--link); outline-offset: 2px }
 .note, figcaption, .tools { color: var(--muted) } .tools { font-size: .85rem; margin: .2rem 0 0 }
 nav ol { columns: 17rem; padding-left: 1.6rem; margin: .3rem 0 }

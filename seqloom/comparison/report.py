@@ -37,6 +37,11 @@ LEGEND = (
     "items of the same sets. p values are corrected for multiple comparisons."
 )
 
+CORRECTION = (
+    "Here p values are corrected for all pairs of rows. ★ and ☆ come from a test of the best row against the others, which can "
+    "find more."
+)
+
 
 def read_comparison(folder: Path) -> Comparison:
     """The results that are in the folder of a comparison, finished or not."""
@@ -76,8 +81,8 @@ def page_parts(
     boxes = [f"<div><h3>{escaped(name)}</h3><pre>{escaped(text)}</pre></div>" for name, text in found.samples.items()]
     costs = table(cost_header(found), cost_cells(found), signs, file="costs.csv")
     parts: list[str | Section] = [
-        f"<h1>{escaped(found.name)}</h1>{main}{note(LEGEND)}",
-        f'<p class="note">{methods}</p>{missing_values(found)}',
+        f"<h1>{escaped(found.name)}</h1>",
+        Section("Results", f'{main}{note(LEGEND)}<p class="note">{methods}</p>{missing_values(found)}'),
         *bullets(found.caveats, "Before you believe a difference"),
         *answers_section(found),
         *([drawn.pop("Metrics")] if "Metrics" in drawn else []),
@@ -221,7 +226,7 @@ def differences_section(found: Comparison, matrices: str) -> Section:
             lines.append([metric.name, better, worse, amount, f"{pair.p_adjusted:.2g}"])
     head = ["metric", "better", "worse", "difference", "p, corrected"]
     shown = table(head, lines, file="differences.csv") if lines else "<p>None: every difference may be noise.</p>"
-    remark = note(f"{others} other differences may be noise." if others else "")
+    remark = note(f"{others} other differences may be noise. {CORRECTION}" if others else "")
     if matrices and lines:
         shown = f"<details><summary>Significant differences as a table</summary>{shown}</details>"
     return Section("Significant differences", matrices + shown + remark)
