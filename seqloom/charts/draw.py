@@ -529,10 +529,10 @@ def matrix(
 
     squares = [
         [
-            Square(write(number), shade(number), f"{row} → {column}: {number:.3f}")
+            Square(write(number) if math.isfinite(number) else "–", shade(number), f"{row} → {column}: {number:.3f}")
             for column, number in zip(columns, line, strict=True)
         ]
         for row, line in zip(rows, values, strict=True)
     ]
     ends = sorted({0.0, middle / 2, middle, (1 + middle) / 2, 1.0})
-    return grid(rows, columns, squares, name, [Square(f"{value:g}", shade(value)) for value in ends])
+    return grid(rows, columns, squares, name, [Square(write(value) or f"{value:g}", shade(value)) for value in ends])

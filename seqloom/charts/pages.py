@@ -202,6 +202,7 @@ class Cell(NamedTuple):
 TableCell = str | Cell
 
 INTERVAL = re.compile(r"± \S+( / \S+)?( [★☆])?|\[[^]]*\]")
+NONE = "–"  # a cell without a value
 SORTABLE = 3  # rows, at least
 SHORT = 16  # letters of a name that is not broken
 
@@ -221,11 +222,13 @@ def table(
 ) -> str:
     """signs: of rows, by their first cell. file: the name under which it is saved as CSV. as_csv: what is saved, if it is more
     than what is shown. choose: rows can be hidden, here and in all pictures."""
-    head = "".join(f'<th scope="col">{escaped(cell)}</th>' for cell in header)
-    body = "".join(table_row(row, signs or {}) for row in rows)
-    kinds = [*(["sortable"] if len(rows) >= SORTABLE else []), *(["choose"] if choose and len(rows) > 1 else [])]
-    kind = f' class="{" ".join(kinds)}"' if kinds else ""
-    made = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    texts = [any(is_text(row[column]) for row in rows) for column in range(len(header))]
+    kinds = [' class="text"' if text else "" for text in texts]
+    head = "".join(f'<th scope="col"{kind}>{escaped(cell)}</th>' for cell, kind in zip(header, kinds, strict=True))
+    body = "".join(table_row(row, signs or {}, kinds) for row in rows)
+    abilities = [*(["sortable"] if len(rows) >= SORTABLE else []), *(["choose"] if choose and len(rows) > 1 else [])]
+    ability = f' class="{" ".join(abilities)}"' if abilities else ""
+    made = f"<table{ability}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     box = f'<div class="scroll" tabindex="0" role="group" aria-label="table">{made}</div>'
     if not file:
         return box
@@ -234,18 +237,21 @@ def table(
     return f'{box}<p class="tools">{link}</p>'
 
 
-def table_row(row: Sequence[TableCell], signs: Mapping[str, Look]) -> str:
+def is_text(cell: TableCell) -> bool:
+    return not isinstance(cell, Cell) and as_number(cell) is None and cell not in ("", NONE)
+
+
+def table_row(row: Sequence[TableCell], signs: Mapping[str, Look], kinds: Sequence[str]) -> str:
     first = row[0].text if isinstance(row[0], Cell) else row[0]
     drawn = swatch(signs[first]) if first in signs else ""
-    cells = "".join(map(table_cell, row[1:]))
+    cells = "".join(table_cell(cell, kind) for cell, kind in zip(row[1:], kinds[1:], strict=True))
     kind = ' class="short"' if len(first) <= SHORT else ""
     return f'<tr data-row="{escaped(first)}"><th scope="row"{kind}>{drawn}{escaped(first)}</th>{cells}</tr>'
 
 
-def table_cell(cell: TableCell) -> str:
+def table_cell(cell: TableCell, kind: str) -> str:
     text, value = cell if isinstance(cell, Cell) else (cell, as_number(cell))
     known = "" if value is None else f' data-value="{value!r}"'
-    kind = ' class="text"' if value is None and len(text) > 1 else ""
     return f"<td{kind}{known}>{INTERVAL.sub(keep_together, escaped(text))}</td>"  # no line break inside an interval
 
 

@@ -53,7 +53,7 @@ def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> Section:
     run.learner.check(examples)
     answers = run.predict_examples(examples)
     scores, found = run.learner.scores(examples, answers), score_items(run.learner, run.task, examples, answers)
-    header = ["", "score", "95% interval", "baseline", ""]
+    header = ["metric", "score", "95% interval", "baseline", "remark"]
     rows = [score_row(SCORES.get(key, key), each) for key, each in found.scores.items()]
     parts = [table(header, rows, file=f"scores-{split}.csv")]
     if "confusion" in scores:
@@ -70,7 +70,7 @@ def score_row(name: str, score: Score) -> list[str]:
     return [
         name,
         f"{interval.value:.4f}",
-        f"{interval.low:.4f} – {interval.high:.4f}",
+        f"{interval.low:.4f} – {interval.high:.4f}" if interval.is_bounded else "–",
         baseline,
         compare_with_baseline(interval, score),
     ]

@@ -128,7 +128,8 @@ def test_intervals_have_seeds_and_a_legend():
 
 def test_numbers_stand_in_matrices():
     made = matrix(["r"], ["c", "d"], [[0.25, math.nan]], "m", middle=0.5)
-    assert "0.25" in texts(made) and "0.5" in texts(made), "the number, and the scale"
+    assert "0.25" in texts(made) and "0.50" in texts(made), "the number, and the scale"
+    assert "–" in texts(made) and "nan" not in texts(made)
     assert PALETTE[0].light in made, "below the middle"
 
 
