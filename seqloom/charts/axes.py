@@ -81,7 +81,7 @@ def is_shown(value: float, log: bool) -> bool:
 
 def fit_axis(name: str, values: Iterable[float], log: bool = False, pad: float = 0.04) -> Axis | None:
     """An axis that shows all values with some room on both sides; None where there is no value to show."""
-    known = [value for value in values if is_shown(value, log)]
+    known = [float(value) for value in values if is_shown(value, log)]  # perhaps of numpy
     if not known:
         return None
     low, high = min(known), max(known)

@@ -472,7 +472,7 @@ def grid(
 ) -> str:
     """Squares with a text in each, and what their shades stand for below them (scale)."""
     longest = max((text_width(square.text) for line in squares for square in line), default=0.0)
-    wide, high = max(longest + 12, 24), 24
+    wide, high = round(max(longest + 12, 24)), 24
     row_names = [shortened(row, LONGEST_LABEL) for row in rows]
     column_names = [shortened(column, LONGEST_LABEL) for column in columns]
     over = max(map(text_width, column_names), default=0.0)
@@ -489,8 +489,8 @@ def grid(
     for i, (row, line) in enumerate(zip(row_names, squares, strict=True)):
         y = top + high * i
         parts.append(f'<text x="{left - 6:.1f}" y="{y + 16.5:.1f}" text-anchor="end">{escaped(row)}</text>')
-        for j, square in enumerate(line):
-            parts.append(draw_square(square, left + wide * j, y, wide, high))
+        drawn = [draw_square(square, left + wide * j, y, wide, high) for j, square in enumerate(line)]
+        parts.append(f'<g class="squares" text-anchor="middle">{"".join(drawn)}</g>')
     parts.append(f'<g transform="translate(0 {top + high * len(rows) + 20:.1f})">{"".join(legend)}</g>')
     return svg(parts, width, height, name)
 
@@ -500,16 +500,17 @@ def tinted(shade: float) -> Callable[[float, float], str]:
 
 
 def draw_square(square: Square, x: float, y: float, wide: float, high: float) -> str:
-    hint = f"<title>{escaped(square.hint)}</title>" if square.hint else ""
+    """There may be thousands in a picture: what has no colour and no hint is its text alone."""
     colour, opacity = BETTER if square.shade >= 0 else WORSE, min(abs(square.shade), 1.0) * TINT
-    found = (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide - 1:.1f}" height="{high - 1:.1f}" fill-opacity="{opacity:.3f}" '
-        f"{fill(colour)}>{hint}</rect>"
+    found = ""
+    if opacity >= 0.005 or square.hint:
+        hint = f"<title>{escaped(square.hint)}</title>" if square.hint else ""
+        size = f'width="{wide - 1:.0f}" height="{high - 1:.0f}"'
+        found = f'<rect x="{x:.0f}" y="{y:.0f}" {size} fill-opacity="{opacity:.2f}" {fill(colour)}>{hint}</rect>'
+    text = (
+        f'<text x="{x + wide / 2:.0f}" y="{y + high / 2 + 4:.0f}">{escaped(square.text)}</text>' if square.text else ""
     )
-    if not square.text:
-        return found
-    middle = f'x="{x + wide / 2:.1f}" y="{y + high / 2 + 4.5:.1f}" text-anchor="middle"'
-    return f'{found}<text {middle} pointer-events="none">{escaped(square.text)}</text>'
+    return found + text
 
 
 def matrix(
@@ -528,11 +529,7 @@ def matrix(
         return (number - middle) / reach if math.isfinite(number) else 0.0
 
     squares = [
-        [
-            Square(write(number) if math.isfinite(number) else "–", shade(number), f"{row} → {column}: {number:.3f}")
-            for column, number in zip(columns, line, strict=True)
-        ]
-        for row, line in zip(rows, values, strict=True)
+        [Square(write(number) if math.isfinite(number) else "–", shade(number)) for number in line] for line in values
     ]
     ends = sorted({0.0, middle / 2, middle, (1 + middle) / 2, 1.0})
     return grid(rows, columns, squares, name, [Square(write(value) or f"{value:g}", shade(value)) for value in ends])

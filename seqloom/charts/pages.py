@@ -251,7 +251,7 @@ def table_row(row: Sequence[TableCell], signs: Mapping[str, Look], kinds: Sequen
 
 def table_cell(cell: TableCell, kind: str) -> str:
     text, value = cell if isinstance(cell, Cell) else (cell, as_number(cell))
-    known = "" if value is None else f' data-value="{value!r}"'
+    known = "" if value is None else f' data-value="{float(value)!r}"'
     return f"<td{kind}{known}>{INTERVAL.sub(keep_together, escaped(text))}</td>"  # no line break inside an interval
 
 

@@ -81,7 +81,7 @@ def picture_style() -> str:
     rules = [f".f{i}{{fill:{each.dark}}}.s{i}{{stroke:{each.dark}}}" for i, each in enumerate(PALETTE)]
     rules += [f".chart{{fill:{INK.dark}}}", f".muted{{fill:{MUTED.dark}}}", f".paper{{fill:{PAPER.dark}}}"]
     rules += [f".axis{{stroke:{AXIS.dark}}}", f".grid{{stroke:{GRID.dark}}}"]
-    return f".off{{display:none}}{DARK}{{{''.join(rules)}}}"
+    return f".off{{display:none}}.squares text{{pointer-events:none}}{DARK}{{{''.join(rules)}}}"
 
 
 # ---- contrast, as WCAG 2.1 defines it

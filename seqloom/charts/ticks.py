@@ -24,7 +24,7 @@ def linear_ticks(low: float, high: float, count: int = 8) -> list[float]:
     """At most count + 1 values, at least two."""
     m, power = round_step(high - low, count)
     step = Decimal(m).scaleb(power)  # multiples are exact: 0.3, not 0.30000000000000004
-    first, last = math.ceil(Decimal(repr(low)) / step), math.floor(Decimal(repr(high)) / step)
+    first, last = math.ceil(Decimal(str(low)) / step), math.floor(Decimal(str(high)) / step)
     return [value for i in range(first, last + 1) if low <= (value := float(i * step)) <= high]
 
 

@@ -175,7 +175,7 @@ def lowest_contrast(browser) -> float:
              let behind = e, soft = null;
              while (behind && !soft) { const b = getComputedStyle(behind).backgroundColor;
                if (!b.endsWith(', 0)')) soft = b; behind = behind.parentElement; }
-             const square = drawn && e.previousElementSibling?.tagName === 'rect' && e.getAttribute('pointer-events')
+             const square = drawn && e.previousElementSibling?.tagName === 'rect' && e.closest('.squares')
                ? getComputedStyle(e.previousElementSibling) : null;
              return [drawn ? own.fill : own.color, soft, square && square.fill, square && square.fillOpacity];
            })"""

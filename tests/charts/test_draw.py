@@ -4,10 +4,12 @@ import math
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
 
 from seqloom.charts import (
     FIT,
+    Cell,
     Curve,
     Estimate,
     Mark,
@@ -21,6 +23,7 @@ from seqloom.charts import (
     looks,
     matrix,
     plane,
+    table,
 )
 from seqloom.charts.axes import shortened, text_width
 from seqloom.charts.palette import PALETTE
@@ -137,6 +140,15 @@ def test_a_file_of_its_own_is_dark_where_it_should_be():
     made = as_file(chart("x", "y", [Curve("a", LINE)]))
     assert made.startswith("<svg xmlns=") and "prefers-color-scheme:dark" in made and made.count("<style>") == 1
     assert parsed(chart("x", "y", [Curve("a", LINE)])).get("width") == "720"
+
+
+def test_numbers_of_numpy_are_numbers():
+    points = [(np.float64(x), np.float32(y)) for x, y in LINE]
+    assert texts(chart("x", "y", [Curve("a", points)])) == texts(chart("x", "y", [Curve("a", LINE)]))
+    made = intervals([Estimate("a", *np.array([1.0, 0.5, 1.5]))], "x") + table(
+        ["", "x"], [["a", Cell("1", np.float64(1))]]
+    )
+    assert "float" not in made
 
 
 def test_long_names_are_shortened():
