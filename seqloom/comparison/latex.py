@@ -43,8 +43,9 @@ def latex_table(found: Comparison, baseline: str | None = None) -> str:
         [
             *remarks(found),
             r"\begin{table}",
-            r"\centering",
+            r"\centering\small\setlength{\tabcolsep}{4pt}",
             rf"\caption{{{caption(found, baseline)}}}",
+            r"\smallskip",
             rf"\begin{{tabular}}{{lr{'r' * len(columns)}}}",
             r"\toprule", head, r"\midrule", *body, r"\bottomrule",
             r"\end{tabular}",
@@ -73,19 +74,31 @@ def significant_rows(metric: Metric, baseline: str | None) -> set[str]:
     return {each.first for each in metric.compare_rows(pairs) if each.p_adjusted < ALPHA}
 
 
+def half_width(metric: Metric, row: str) -> float:
+    """Of an interval; 0 where it is unbounded."""
+    interval = metric.interval(row)
+    return (interval.high - interval.low) / 2 if interval.is_bounded else 0.0
+
+
+def column_digits(metric: Metric) -> int:
+    """Digits behind the point, the same in a whole column: two of the smallest half width, or three of the largest value."""
+    halves = [half for row in metric.values if (half := half_width(metric, row)) > 0]
+    largest = max(abs(metric.interval(row).value) for row in metric.values)
+    wanted = [*([1 - math.floor(math.log10(min(halves)))] if halves else [3])]
+    wanted += [2 - math.floor(math.log10(largest))] if largest > 0 else []
+    return min(max(0, *wanted), 6)
+
+
 def latex_cell(metric: Metric, row: str, daggers: set[str]) -> str:
-    """As many digits as its interval allows: two of the half width. The best value is bold."""
+    """The best value is bold. A dagger takes no room, so that digits stand below one another."""
     if row not in metric.values:
         return "--"
-    interval = metric.interval(row)
-    half = (interval.high - interval.low) / 2 if interval.is_bounded else 0.0
-    digits = min(max(1 - math.floor(math.log10(half)), 0), 6) if half > 0 else 4
     values = {name: metric.interval(name).value for name in metric.values}
-    best = (min if metric.lower else max)(values.values())
-    value = f"{interval.value:.{digits}f}"
+    best, digits = (min if metric.lower else max)(values.values()), column_digits(metric)
+    value, half = f"{values[row]:.{digits}f}", half_width(metric, row)
     shown = rf"\textbf{{{value}}}" if values[row] == best and len(values) > 1 else value
     ends = rf" {{\scriptsize $\pm$ {half:.{digits}f}}}" if half > 0 else ""
-    return shown + ends + (DAGGER if row in daggers else "")
+    return shown + ends + (rf"\rlap{{{DAGGER}}}" if row in daggers else "")
 
 
 def caption(found: Comparison, baseline: str | None) -> str:

@@ -10,7 +10,8 @@ from seqloom.comparison.metric import Metric
 
 class LongRow(NamedTuple):
     """item: its number in the test, from 0 on; empty for the score of a seed over all items. set: the number of the set that the
-    item belongs to, where items come in sets."""
+    item belongs to, where items come in sets. The scores of single items of a ratio (bits per byte of documents) are such that
+    their mean is the score of the seed."""
 
     row: str
     seed: int

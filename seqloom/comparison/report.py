@@ -76,13 +76,14 @@ def page_parts(
 ) -> list[str | Section]:
     sections = list(dict.fromkeys(picture.section for picture in pictures))
     drawn = {name: pictures_section(name, [each for each in pictures if each.section == name]) for name in sections}
-    methods = "<br>".join(escaped(metric.method()) for metric in found.metrics)
+    methods = "".join(f"<li>{escaped(metric.method())}</li>" for metric in found.metrics)
+    covered = f'<details class="note"><summary>What the intervals cover</summary><ul>{methods}</ul></details>'
     main = table(header(found), cells(found), signs, file="table.csv", as_csv=as_csv(found), choose=True)
     boxes = [f"<div><h3>{escaped(name)}</h3><pre>{escaped(text)}</pre></div>" for name, text in found.samples.items()]
     costs = table(cost_header(found), cost_cells(found), signs, file="costs.csv")
     parts: list[str | Section] = [
         f"<h1>{escaped(found.name)}</h1>",
-        Section("Results", f'{main}{note(LEGEND)}<p class="note">{methods}</p>{missing_values(found)}'),
+        Section("Results", main + note(LEGEND) + missing_values(found) + covered),
         *bullets(found.caveats, "Before you believe a difference"),
         *answers_section(found),
         *([drawn.pop("Metrics")] if "Metrics" in drawn else []),

@@ -53,6 +53,14 @@ def test_the_best_is_bold_and_what_differs_from_it_has_a_dagger():
     assert [line for line in made.splitlines() if "rule" in line] == [r"\toprule", r"\midrule", r"\bottomrule"]
 
 
+def test_a_column_has_as_many_digits_as_its_intervals_allow():
+    found = comparison_of(
+        by_seed(a=[1.0, 1.1, 1.2], b=[2.0, 2.0001, 2.0002]), by_seed(a=[570.0, 575.0], b=[580.0, 590.0])
+    )
+    first, second = (re.findall(r"\d+\.?(\d*)", line_of(latex_table(found), "b").split("&")[i]) for i in (2, 3))
+    assert {len(digits) for digits in first} == {5} and {len(digits) for digits in second} == {0}
+
+
 def test_daggers_for_a_baseline():
     made = latex_table(comparison_of(by_seed(**THREE)), baseline="far")
     assert latex.DAGGER in line_of(made, "best") and latex.DAGGER in line_of(made, "near")
@@ -63,7 +71,7 @@ def test_daggers_for_a_baseline():
 
 def test_of_one_seed_nothing_is_marked():
     made = latex_table(comparison_of(by_seed(a=[1.0], b=[2.0])))
-    assert "dagger" not in made and r"\pm" not in made and "1.0000" in made
+    assert "dagger" not in made and r"\pm" not in made and r"& 2.000 \\" in made
 
 
 def test_rows_without_a_value():
