@@ -63,16 +63,24 @@ def coverage(simulations, budgets, seeds, fit=fit_ladder):
     return *(held / simulations).tolist(), float(np.median(widths))
 
 
+def draw_crossing(random, budgets):
+    """Two laws that cross once within the ladder, and where."""
+    while True:
+        a, b = Law(random.uniform(0.1, 0.3), random.uniform(0.5, 1)), Law(random.uniform(0.4, 0.8), 0)
+        place = a.first * 3.2 ** random.uniform(0.3, budgets - 1.3)
+        b = b._replace(offset=a.at(place) - b.at(place))
+        places = np.geomspace(a.first, a.first * 3.2 ** (budgets - 1), 400)
+        if np.count_nonzero(np.diff(np.sign(a.at(places) - b.at(places)))) == 1:
+            return a, b, place
+
+
 def two_rows(simulations, budgets, seeds):
     """Two rows whose laws cross within the ladder: how often the difference where they cross has 0 in its interval, how often a
     crossing is found, and how often its interval then holds the true one."""
     random = np.random.default_rng([simulations, budgets, seeds, 2])
     held = found = right = 0
     for _ in range(simulations):
-        a = Law(random.uniform(0.1, 0.3), random.uniform(0.5, 1))
-        b = Law(random.uniform(0.4, 0.8), 0)
-        place = a.first * 3.2 ** random.uniform(0.3, budgets - 1.3)
-        b = b._replace(offset=a.at(place) - b.at(place))
+        a, b, place = draw_crossing(random, budgets)
         noise = draw_noise(random)
         first, second = fit_ladders(
             {str(i): draw_losses(random, law, budgets, seeds, noise) for i, law in enumerate((a, b))}
