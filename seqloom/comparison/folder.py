@@ -5,7 +5,7 @@ runs/           a run folder for each row and seed           results/    what wa
 search/         the results of trials, where settings are searched for
 tasks/          a run folder for each task, row and seed     pairs-N.jsonl   minimal pairs from held-out text
 logs/           the output of jobs, where several run at a time, and why they failed
-report.html  table.csv  comparison.json  *.svg
+report.html  table.csv  table-long.csv  comparison.json  *.svg
 
 Rows and tasks have a `place` there: their names, as folders can be named (`slug`).
 """
@@ -36,6 +36,10 @@ def comparison_path(out: Path) -> Path:
 
 def table_path(out: Path) -> Path:
     return out / "table.csv"
+
+
+def long_table_path(out: Path) -> Path:
+    return out / "table-long.csv"
 
 
 def report_path(out: Path) -> Path:
@@ -124,7 +128,7 @@ def comparison_folder(out: Path, runs: bool = True) -> FolderKind:
     """What a comparison writes. Its pictures are those that it lists: a folder may hold a user's own beside them. runs: whether
     the contents of its run folders belong to it."""
     files = [
-        r"(plan|comparison)\.json|table\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)",
+        r"(plan|comparison)\.json|table(-long)?\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)",
         r"search/[^/]+/trial-[^/]+\.json",
         rf"data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))",
         *([rf"((runs|tasks/[^/]+)/[^/]+/seed-\d+|search/[^/]+/trial-[^/]+)/({RUN_FILES})"] if runs else []),

@@ -16,6 +16,7 @@ import numpy as np
 
 from seqloom.comparison.caveats import BITS, Failures, Findings, find_caveats, find_fixed
 from seqloom.comparison.job import DOCUMENTS
+from seqloom.comparison.long_form import LongRow, long_rows
 from seqloom.comparison.measured import MeasuredRow, read_rows
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import PriceConfig
@@ -91,6 +92,14 @@ class Comparison(NamedTuple):
             "held_fixed": self.held, "caveats": self.caveats,
             "samples": self.samples, "versions": self.versions, "plan": self.plan.record(),
         }  # fmt: skip
+
+    def to_pandas(self, items: bool = False) -> Any:
+        """A DataFrame in long form: one score for each row, seed and metric, or, by `items`, one for each item as well."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ModelError("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        return pandas.DataFrame(list(long_rows(self.metrics, self.seeds, items)), columns=list(LongRow._fields))
 
 
 def metric_record(metric: Metric) -> dict[str, Any]:
