@@ -356,12 +356,12 @@ def evaluate_suite(
     from seqloom.evaluate.suites import find_suite, write_items
     from seqloom.files import new_file
 
-    find_suite(suite)
+    _, read, _, sets = find_suite(suite)
     items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
     result = load_run().evaluate_suite(suite, path, pll, batch_tokens, items=True)
     item_scores = result.pop("items")
     if items is not None:
-        write_items(items, item_scores)
+        write_items(items, item_scores, None if sets is None else sets(read(path)))
     return result
 
 

@@ -82,7 +82,7 @@ def iter_rows(paths: Sequence[Path], task: str, need_labels: bool = True) -> Ite
     seen: dict[str, str] = {}
     first: Example | None = None
     for path in paths:
-        for place, row in _rows(path, wanted):
+        for place, row in rows_of(path, wanted):
             try:
                 example = _example(fields_of(row), task, place, need_labels)
                 first = first or example
@@ -108,7 +108,7 @@ class Label(NamedTuple):
 def read_labels(path: Path) -> list[Label]:
     """Only the labels of a file, gold or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
     if file_format(path) == "jsonl" or file_extension(path) in ("csv", "tsv"):
-        rows = _rows(path, ["label"])
+        rows = rows_of(path, ["label"])
     else:
         rows = ((f"{path}:{i}", {"label": line}) for i, line in enumerate(lines(path), 1))
     found = []
@@ -150,7 +150,7 @@ def _fields(task: str) -> list[str]:
     return ["text", *{"pair": ["text2"], "choose": ["choices"]}.get(task, [])]
 
 
-def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
+def rows_of(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """file:line and the fields there, or what is wrong with that line."""
     if file_format(path) == "jsonl":
         return read_objects(path)

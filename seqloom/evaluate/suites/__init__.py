@@ -42,11 +42,15 @@ def find_suite(name: str) -> Suite:
     return SUITES[name]
 
 
-def write_items(path: Path, items: Sequence[float]) -> None:
+def write_items(path: Path, items: Sequence[float], groups: Sequence[str] | None = None) -> None:
+    """groups: the set that each item belongs to."""
     if path.suffix == ".jsonl":
-        write_bytes(path, "".join(json.dumps({"item": i, "score": x}) + "\n" for i, x in enumerate(items)).encode())
+        rows: list[dict[str, Any]] = [{"item": i, "score": x} for i, x in enumerate(items)]
+        for row, group in zip(rows, groups or (), strict=False):
+            row["group"] = group
+        write_bytes(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
         return
-    write_arrays(path, {"items": np.array(items)})
+    write_arrays(path, {"items": np.array(items)} | ({} if groups is None else {"groups": np.array(groups)}))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
