@@ -165,7 +165,7 @@ def curve_page(record: dict[str, Any], found: Sequence[Size]) -> str:
     curves = []
     for name, of in get.items():
         points = [(float(each.examples), of(each).value) for each in found]
-        spread = [(of(each).low, of(each).high) for each in found] if of(found[0]).is_bounded else []
+        spread = [(of(each).low, of(each).high) for each in found]  # unbounded ones are not drawn
         curves.append(Curve(name, points, spread=spread))
     signs = looks(get)
     names = [[curve.name, f"{curve.points[-1][1]:.4f}"] for curve in curves]

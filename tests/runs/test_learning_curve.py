@@ -12,7 +12,8 @@ from seqloom.cli import run as main
 from seqloom.metrics.intervals import student
 from seqloom.recipes.library import find_recipe
 from seqloom.runs import learning_curve as module
-from seqloom.runs.learning_curve import long_enough, nested_order
+from seqloom.runs.learning_curve import Size, curve_page, long_enough, nested_order
+from tests.pages import check_page
 from tests.tasks.labelled import examples, sentence, write
 
 
@@ -119,3 +120,13 @@ def test_few_examples_are_learnt_from_long_enough():
     few, many = long_enough(recipe, 10), long_enough(recipe, 32 * 100)
     assert few.budget.epochs == module.MIN_STEPS and few.train.eval_every == 5 and many == recipe
     assert long_enough(recipe, 64).budget.epochs == module.MIN_STEPS / 2
+
+
+def test_the_page_has_a_bar_for_every_bounded_interval():
+    """Also where the first one is unbounded."""
+    sure, unsure = student([0.5, 0.6, 0.7]), student([0.5])
+    sizes = [Size(10, unsure, unsure, unsure), Size(100, sure, unsure, unsure), Size(1000, sure, sure, sure)]
+    record = {"task": "classify", "score": "accuracy", "split": "test", "from": "lstm", "seeds": [0], "majority": 0.5}
+    page = curve_page(record, sizes)
+    check_page(page)
+    assert len(re.findall(r"V[\d.]+M[\d.]+ [\d.]+h8", page)) == 3 and "inf" not in re.sub(r"<script>.*", "", page)
