@@ -150,7 +150,7 @@ def significance(
     if not common or not ids:
         remedy = "give the same items" + (", or --common to compare those that all systems have" if ids else "")
         same_items(sides, remedy=remedy)
-    same_facts(systems, set(ids), "content", "is")
+    same_facts(systems, set(ids), "content", "has the hash")
     groups = same_facts(systems, set(ids), "group", "is in group")
     lacking = [each for each in ids if each not in groups]
     if groups and lacking:
