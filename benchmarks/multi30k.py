@@ -120,7 +120,7 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def by_length(rows: list[dict[str, Any]]) -> str:
-    from seqloom.charts import COLOURS, Curve, as_file, chart
+    from seqloom.charts import Curve, as_file, chart
 
     curves = []
     for name in ("seq2seq", "additive", "dot", "transformer"):
@@ -129,8 +129,7 @@ def by_length(rows: list[dict[str, Any]]) -> str:
             middles = [(part["shortest"] + part["longest"]) / 2 for part in same[0]]
             means = [statistics.mean(parts[i]["bleu"] for parts in same) for i in range(len(middles))]
             curves.append(Curve(name, list(zip(middles, means, strict=True))))
-    colour = {curve.name: COLOURS[i] for i, curve in enumerate(curves)}
-    return as_file(chart("words of the source", "BLEU", curves, colour), colour)
+    return as_file(chart("words of the source", "BLEU", curves, better="higher"))
 
 
 def main() -> None:

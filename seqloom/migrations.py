@@ -111,3 +111,4 @@ CHECKPOINT = Format(RELEASES, (unchanged,), unstamped=1)  # state.json of a chec
 PREPARED = Format(RELEASES, (unchanged,), newer=DataError)  # manifest.json of prepared text
 COMPARISON = Format(RELEASES, (comparison_2,), unstamped=1)  # plan.json of a comparison
 RESULT = Format(RELEASES, (unchanged,), unstamped=1)  # results/ROW/seed-N.json of a comparison
+TRIAL = Format(("0.2.0",), ())  # search/ROW/trial-N.json of a comparison

@@ -10,7 +10,9 @@ All positions below count tokens in the concatenation of a split's shards.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -236,6 +238,19 @@ class Split:
         return out
 
 
+HELD_BACK: ContextVar[frozenset[str]] = ContextVar("splits that nothing may be chosen by", default=frozenset())
+
+
+@contextmanager
+def held_back(*splits: str) -> Iterator[None]:
+    """Within it nobody opens these splits."""
+    token = HELD_BACK.set(frozenset(splits))
+    try:
+        yield
+    finally:
+        HELD_BACK.reset(token)
+
+
 class Store:
     """A prepared folder. Opening checks the manifest and every size; `verify=True` checks every hash too."""
 
@@ -312,6 +327,8 @@ class Store:
         return [name for name in SPLITS if name in self._open]
 
     def split(self, name: str) -> Split:
+        if name in HELD_BACK.get():
+            raise DataError(f"{self.folder}: its {name} split is held back here: nothing may be chosen by it")
         if name not in self._open:
             has = ", ".join(self.splits) or "none"
             raise DataError(

@@ -11,6 +11,7 @@ from seqloom.comparison.job import DOCUMENTS
 from seqloom.comparison.measured import MeasuredRow
 from seqloom.comparison.metric import Metric
 from seqloom.comparison.records import ResolvedPlan, Row, flatten
+from seqloom.comparison.tuning import RowSearch
 from seqloom.evaluate.suites import SUITES
 from seqloom.runs.folder import numeric_settings, plain
 
@@ -27,6 +28,7 @@ class Findings(NamedTuple):
     failures: Failures
     metrics: Sequence[Metric]
     empty_metrics: Sequence[Metric]  # that no row has
+    searches: Mapping[str, RowSearch] = {}  # of rows whose settings were searched for
 
     @property
     def trained(self) -> list[MeasuredRow]:
@@ -101,10 +103,40 @@ def late_questions(found: Findings) -> list[str]:
     return [f"asked after there were results, perhaps because something stood out: {'; '.join(late)}"]
 
 
+def unequal_search(found: Findings) -> list[str]:
+    """What was tuned, and what of that was not alike."""
+    search, trained = found.plan.search, found.trained
+    if search is None:
+        return ["settings were not searched for: a row may win or lose by them"] if len(trained) > 1 else []
+    lines = []
+    if search.budget < 1:
+        lines.append(
+            f"settings were chosen by trials with {search.budget:.3g} of the budget, and steps of warm-up as they are: what is "
+            f"best for a short run may not be best for a long one"
+        )
+    without = [each.name for each in found.rows if not each.row.search]
+    if without:
+        lines.append(f"settings were not searched for, as there are none to train with: {', '.join(without)}")
+    lines += [
+        f"{each.name} was searched in narrower ranges: {each.row.narrowed}" for each in trained if each.row.narrowed
+    ]
+    for name, each in found.searches.items():
+        lines += [f"{name}: {edge}: a wider range may have a better one" for edge in each.edges]
+        failed = sum(1 for one in each.trials if one.result.valid_loss is None)
+        if failed:
+            lines.append(f"{name}: {failed} of {len(each.trials)} trials broke off, their numbers not finite")
+    return lines
+
+
 def different_settings(found: Findings) -> list[str]:
     tables = {each.name: training_settings(each.row) for each in found.trained}
     lines = []
     for key in dict.fromkeys(key for table in tables.values() for key in table):
+        searched = [each.name for each in found.trained if key in each.row.search]
+        if len(searched) == len(found.trained):
+            values = ", ".join(f"{name} {table[key]}" for name, table in tables.items())
+            lines.append(f"{key} was searched for each row, and chosen: {values}")
+            continue
         chosen = {name: table[key] for name, table in tables.items() if key in table}
         if len({json.dumps(value) for value in chosen.values()}) > 1:
             lines.append(f"{key} differs: {', '.join(f'{name} {value}' for name, value in chosen.items())}")
@@ -149,6 +181,7 @@ CAVEATS: tuple[Callable[[Findings], list[str]], ...] = (
     unscaled_widths,
     different_definitions,
     late_questions,
+    unequal_search,
     different_settings,
     metrics_without_rows,
     intervals_without_items,

@@ -2,9 +2,10 @@
 
 plan.json       what the plan resolved to        data/       the prepared text of each vocabulary
 runs/           a run folder for each row and seed           results/    what was measured of each
+search/         the results of trials, where settings are searched for
 tasks/          a run folder for each task, row and seed     pairs-N.jsonl   minimal pairs from held-out text
 logs/           the output of jobs, where several run at a time, and why they failed
-report.html  table.csv  comparison.json  *.svg
+report.html  table.csv  table-long.csv  comparison.json  *.svg
 
 Rows and tasks have a `place` there: their names, as folders can be named (`slug`).
 """
@@ -18,7 +19,7 @@ from seqloom.batches.store import MANIFEST
 from seqloom.files import FolderKind, contents, files_below, is_known, read_json
 from seqloom.runs.folder import RUN_FILES
 
-FOLDERS = ("data", "runs", "results", "logs", "tasks")
+FOLDERS = ("data", "runs", "results", "logs", "tasks", "search")
 
 
 def slug(name: str) -> str:
@@ -35,6 +36,10 @@ def comparison_path(out: Path) -> Path:
 
 def table_path(out: Path) -> Path:
     return out / "table.csv"
+
+
+def long_table_path(out: Path) -> Path:
+    return out / "table-long.csv"
 
 
 def report_path(out: Path) -> Path:
@@ -75,6 +80,11 @@ def transfer_path(out: Path, task: str, place: str, seed: int) -> Path:
     return task_path(out, task) / place / f"seed-{seed}"
 
 
+def trial_path(out: Path, place: str, trial: str) -> Path:
+    """The result of a trial; without its suffix the run folder, which is there while it runs."""
+    return out / "search" / place / f"{trial}.json"
+
+
 def result_path(out: Path, place: str, seed: int) -> Path:
     return out / "results" / place / f"seed-{seed}.json"
 
@@ -89,8 +99,9 @@ def result_paths(out: Path) -> Iterator[Path]:
     return (out / "results").glob("*/*.json")
 
 
-def log_path(out: Path, place: str, seed: int) -> Path:
-    return out / "logs" / f"{place}-{seed}.log"
+def log_path(out: Path, place: str, job: int | str) -> Path:
+    """job: the seed, or the name of a trial."""
+    return out / "logs" / f"{place}-{job}.log"
 
 
 def device_log_path(out: Path) -> Path:
@@ -117,9 +128,10 @@ def comparison_folder(out: Path, runs: bool = True) -> FolderKind:
     """What a comparison writes. Its pictures are those that it lists: a folder may hold a user's own beside them. runs: whether
     the contents of its run folders belong to it."""
     files = [
-        r"(plan|comparison)\.json|table\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)",
+        r"(plan|comparison)\.json|table(-long)?\.csv|report\.html|pairs-\d+\.jsonl|logs/[^/]+\.log|results/[^/]+/seed-\d+\.(json|npz)",
+        r"search/[^/]+/trial-[^/]+\.json",
         rf"data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))",
-        *([rf"(runs|tasks/[^/]+)/[^/]+/seed-\d+/({RUN_FILES})"] if runs else []),
+        *([rf"((runs|tasks/[^/]+)/[^/]+/seed-\d+|search/[^/]+/trial-[^/]+)/({RUN_FILES})"] if runs else []),
         *(re.escape(name) for name in sorted(earlier_pictures(out))),
     ]
     return FolderKind("a comparison", re.compile("|".join(files)), FOLDERS, is_comparison, "plan.json")

@@ -1,8 +1,8 @@
 """A job: one row trained with one seed, measured and transferred, in a process of its own, so that jobs neither wait for nor harm
 each other.
 
-Called as `python -m seqloom.comparison.job OUT ROW SEED [--quiet] [--debug]`; everything else is in OUT/plan.json. Rerun after a
-kill, it resumes. If it fails, the reason is the last line of its log: the comparison reports it, once for all jobs.
+Called as `python -m seqloom.comparison.job OUT ROW SEED|TRIAL [--quiet] [--debug]`; everything else is in OUT/plan.json. Rerun
+after a kill, it resumes. If it fails, the reason is the last line of its log: the comparison reports it, once for all jobs.
 The result is written last, as OUT/results/ROW/seed-N.json, with the scores of single items beside it. It names the suites and
 tasks by which the row was measured, so that a plan with other ones does not take it for its own.
 """
@@ -15,11 +15,21 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from seqloom import cost, errors, progress
-from seqloom.comparison.folder import device_log_path, items_path, log_path, result_path, run_path, transfer_path
+from seqloom.batches.store import held_back
+from seqloom.comparison.folder import (
+    device_log_path,
+    items_path,
+    log_path,
+    result_path,
+    run_path,
+    transfer_path,
+    trial_path,
+)
 from seqloom.comparison.records import (
     HeldOutScores,
     JobResult,
@@ -32,16 +42,20 @@ from seqloom.comparison.records import (
     SuiteScores,
     TaskRecord,
     TaskScores,
+    TrialCosts,
+    TrialResult,
     parse,
     read_as,
     read_plan_record,
 )
-from seqloom.errors import UsageError
+from seqloom.comparison.search import Trial
+from seqloom.comparison.tuning import trial_recipe, trial_settings, tuned
+from seqloom.errors import NumbersError, UsageError
 from seqloom.evaluate.suites import write_arrays
-from seqloom.files import digest_of, read_record, sha256, write_json
-from seqloom.migrations import RESULT
+from seqloom.files import clear_folder, digest_of, files_below, read_record, sha256, write_json
+from seqloom.migrations import RESULT, TRIAL
 from seqloom.models import model_class
-from seqloom.runs.folder import plain
+from seqloom.runs.folder import RUN, plain
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import load_language_model
 from seqloom.runs.training import finetune, pretrain
@@ -59,7 +73,8 @@ Items = dict[str, np.ndarray]  # scores of single items, by suite
 
 def run_job(out: Path, place: str, seed: int) -> None:
     plan = read_plan_record(out)
-    row = next(each for each in plan.rows if each.place == place)
+    row = tuned(out, plan, next(each for each in plan.rows if each.place == place))
+    assert row is not None, "its trials are finished"
     folder = run_path(out, place, seed)
     run = pretrain(
         row.recipe,
@@ -87,6 +102,55 @@ def run_job(out: Path, place: str, seed: int) -> None:
     write_arrays(items_path(path), items)
     record = RESULT.stamp() | result.record() | {"items": sha256(items_path(path))}
     write_json(path, record | {"whole": digest_of(record)})
+
+
+def run_trial(out: Path, place: str, name: str) -> None:
+    """Trains a row with the settings of a trial and keeps the validation loss. No test split can be opened meanwhile. A training
+    that breaks off is a result too: these settings are no good. The run folder is removed at the end."""
+    plan = read_plan_record(out)
+    row = next(each for each in plan.rows if each.place == place)
+    assert plan.search is not None
+    trial = Trial.parse(name)
+    recipe, path = trial_recipe(plan.search, row, trial), trial_path(out, place, trial.name)
+    folder, started = path.with_suffix(""), time.monotonic()
+    found: dict[str, Any] = {}
+    try:
+        with held_back("test"):
+            pretrain(
+                recipe,
+                out / row.data,
+                folder,
+                seed=trial.seed,
+                resume=(folder / "config.json").exists(),
+                device=plan.device,
+                deterministic=plan.deterministic,
+            )
+        found = read_record(folder / "metrics.json", REDO)
+        costs = TrialCosts.model_validate(found)
+    except NumbersError as error:
+        costs = TrialCosts(seconds=round(time.monotonic() - started, 3))
+        found = {"valid_loss": None, "failed": str(error)}
+    result = TrialResult(
+        settings=trial_settings(plan.search, row, trial),
+        valid_loss=found["valid_loss"],
+        failed=found.get("failed", ""),
+        metrics=costs,
+        recipe=plain(recipe.model_dump()),
+        fingerprint=row.fingerprint,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = TRIAL.stamp() | plain(result.model_dump(exclude={"whole"}))
+    write_json(path, record | {"whole": digest_of(record)})
+    remove_run(folder)
+
+
+def remove_run(folder: Path) -> None:
+    """Of a trial that has a result. A kill may leave empty folders, which are removed as well."""
+    if any(name != "lock" for name in files_below(folder)):
+        clear_folder(folder, RUN)
+    (folder / "lock").unlink(missing_ok=True)
+    for place, _, _ in os.walk(folder, topdown=False):
+        os.rmdir(place)
 
 
 def measure_suite(run: Run, suite: SuiteRecord, out: Path, items: Items | None = None) -> SuiteScores:
@@ -177,18 +241,21 @@ def stop_with(parent: int) -> None:
 
 
 def main() -> int:
-    out, place, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    out, place, which = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     stop_with(os.getppid())
     progress.QUIET, errors.DEBUG = "--quiet" in sys.argv, "--debug" in sys.argv
     try:
         with on_device(out):
-            run_job(out, place, seed)
+            if which.isdecimal():
+                run_job(out, place, int(which))
+            else:
+                run_trial(out, place, which)
     except BaseException as error:
         if not errors.can_explain(error):
             raise
         errors.show_traceback(error)
         reason, code = errors.explain(error)
-        with contextlib.suppress(OSError), log_path(out, place, seed).open("a", encoding="utf-8") as log:  # a full disk
+        with contextlib.suppress(OSError), log_path(out, place, which).open("a", encoding="utf-8") as log:  # full
             log.write(f"{FAILED}{reason}\n")
         return code
     return 0

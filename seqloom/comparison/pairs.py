@@ -1,6 +1,6 @@
 """Minimal pairs from any text: a held-out sentence, and the same sentence with one error.
 
-    order        two neighbouring words are swap_neighbours
+    order        two neighbouring words are swapped
     agreement    a verb has the other number: is and are, was and were, has and have
     word         a word is replaced by another one that is about as frequent in the text
 

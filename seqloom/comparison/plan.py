@@ -12,11 +12,15 @@
     [budget]
     words = 2e6                           # or tokens, epochs, minutes, flops; with flops and tokens sizes are solved for
 
+    [search]                              # of the settings of every row, see `search`; leave it out to search for none
+    trials = 8
+    settings = {train.optim.lr = [1e-4, 3e-3, "log"]}
+
     [[rows]]
     recipe = "lstm-tiny"
     [[rows]]
     recipe = "gpt2-tiny"
-    settings = ["train.optim.lr=1e-3"]
+    settings = ["model.num_layers=2"]
 
     [[questions]]                         # asked before any result is seen, and corrected for the other questions alone
     name = "Recurrence or attention?"
@@ -36,10 +40,12 @@ is trained.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from seqloom.comparison.folder import slug
+from seqloom.comparison.search import FIRST_SEED, SearchConfig, conflicts, row_ranges
 from seqloom.config import Config, build, read_toml, unknown_name
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
@@ -77,7 +83,7 @@ class TextConfig(Config):
 
 
 class RowConfig(Config):
-    """grow: the field that is changed to give all rows the same size."""
+    """grow: the field that is changed to give all rows the same size. search: ranges that are narrower than the plan's."""
 
     recipe: str
     name: str | None = Field(None, min_length=1, max_length=100)
@@ -85,6 +91,7 @@ class RowConfig(Config):
     tokenizer: str | None = None
     vocab_size: int | None = Field(None, gt=0)
     grow: str = "dim"
+    search: dict[str, Any] = {}  # noqa: RUF012
 
 
 class TaskConfig(Config):
@@ -123,6 +130,7 @@ class PlanConfig(Config):
     parameters: float | None = Field(None, gt=0, le=MOST_PARAMETERS)
     tolerance: float = Field(0.05, gt=0, lt=1, description="how far solved sizes may be off, as a fraction")
     settings: tuple[str, ...] = ()
+    search: SearchConfig | None = None
     suites: dict[str, str] = {}  # noqa: RUF012
     pairs: int = Field(0, ge=0, description="minimal pairs to make from held-out text, of each kind")
     tasks: tuple[TaskConfig, ...] = ()
@@ -157,6 +165,8 @@ class PlanConfig(Config):
         chosen = self.chosen_seeds()
         if not chosen or len(set(chosen)) != len(chosen) or min(chosen) < 0:
             raise ValueError("seeds: give how many (at least 1), or a list of different numbers from 0 on")
+        if self.search is not None and max(chosen) >= FIRST_SEED:
+            raise ValueError(f"seeds: {max(chosen)} is one of the trials': give seeds below {FIRST_SEED:,}")
         return self
 
     def chosen_seeds(self) -> list[int]:
@@ -284,6 +294,24 @@ def question_problems(plan: PlanConfig) -> list[str]:
     return found
 
 
+def search_problems(plan: PlanConfig) -> list[str]:
+    """A setting is searched for or held fixed, and rows narrow the ranges of the plan."""
+    if plan.search is None:
+        return [f"row {row_name(row)!r}: search: the plan has no [search]" for row in plan.rows if row.search]
+    solved = plan.parameters is not None or len(plan.budget.model_dump(exclude_none=True)) == 2
+    found: list[str] = []
+    for row in plan.rows:
+        try:
+            ranges = row_ranges(plan.search, row.search)
+        except ValueError as error:
+            found.append(f"row {row_name(row)!r}: search: {error}")
+            continue
+        reasons = [conflicts(name, row.settings, solved) for name in ranges]
+        found += [f"row {row_name(row)!r}: {reason}" for reason in reasons if reason and reason not in found]
+    reasons = [conflicts(name, plan.settings, solved) for name in plan.search.ranges()]
+    return [*(f"search: {reason}" for reason in reasons if reason), *found]
+
+
 def task_name_problems(plan: PlanConfig) -> list[str]:
     names = [task_name(task) for task in plan.tasks]
     return ["two tasks have the same name: give them names (name = …)"] if len(set(names)) < len(names) else []
@@ -297,6 +325,7 @@ CHECKS: tuple[Callable[[PlanConfig], list[str]], ...] = (
     task_problems,
     question_problems,
     task_name_problems,
+    search_problems,
 )
 
 

@@ -3,6 +3,7 @@
 Records that are read again keep keys that they do not know: other versions may have written them.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from pydantic import ConfigDict
 
 from seqloom.comparison.folder import items_path, plan_path
 from seqloom.comparison.plan import PriceConfig, QuestionConfig, TaskConfig, TextConfig
+from seqloom.comparison.search import Range, parse_range
 from seqloom.config import Config, problems
 from seqloom.errors import ModelError
 from seqloom.files import read_json, read_record
@@ -61,6 +63,12 @@ class Row(Config):
     solved: str = ""  # what its size was solved for, in words
     ungrown: str = ""  # the widths that were not scaled with it, in words
     place: str
+    search: dict[str, tuple[Any, ...]] = {}  # noqa: RUF012  # the ranges of its settings; none: it is not searched for
+    narrowed: str = ""  # what is narrower than in the plan, in words
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        return {name: parse_range(name, given) for name, given in self.search.items()}
 
     @property
     def objective(self) -> dict[str, Any]:
@@ -75,6 +83,15 @@ class Row(Config):
     @property
     def is_count_based(self) -> bool:
         return self.recipe.count_based
+
+
+class SearchRecord(Config):
+    """How settings are searched for; the ranges are those of the rows."""
+
+    method: str
+    trials: int
+    budget: float
+    seed: int
 
 
 class SuiteRecord(Config):
@@ -107,6 +124,7 @@ class ResolvedPlan(Config):
     parameters: float | None
     widths_together: bool
     settings: tuple[str, ...]
+    search: SearchRecord | None = None
     suites: tuple[SuiteRecord, ...]
     milestones: tuple[str, ...]
     tasks: tuple[TaskRecord, ...]
@@ -195,6 +213,16 @@ class RunMetrics(Open):
         return {name: getattr(self, name) for name in COSTS}
 
 
+class TrialCosts(Open):
+    """What a trial has cost; of one that broke off what it had used by then."""
+
+    tokens: Number = 0
+    flops: Number = 0
+    seconds: Number = 0
+    energy_kwh: Number = 0
+    device_seconds: Number | None = None
+
+
 COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
 
 
@@ -257,6 +285,24 @@ def read_result(path: Path) -> JobResult:
 def read_items(result: Path) -> dict[str, np.ndarray]:
     with np.load(items_path(result)) as arrays:
         return dict(arrays)
+
+
+class TrialResult(Open):
+    """Of one trial. valid_loss: the lowest; None where the training broke off because its numbers were not finite. recipe and
+    fingerprint: what was trained on what, so that a plan that has changed does not take it for its own."""
+
+    settings: dict[str, str | bool | int | float]
+    valid_loss: Number | None
+    failed: str = ""
+    metrics: TrialCosts
+    recipe: dict[str, Any]
+    fingerprint: str
+    whole: str | None = None
+
+    @property
+    def score(self) -> float:
+        """Lower is better."""
+        return math.inf if self.valid_loss is None else float(self.valid_loss)
 
 
 class RunData(Open):

@@ -1,11 +1,13 @@
 """From a plan to what a job needs: rows with complete recipes, their sizes solved for, and everything checked before training."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from seqloom.comparison.folder import slug
 from seqloom.comparison.plan import PlanConfig, RowConfig, TaskConfig, budget_of, row_name, task_name, tokens_of
 from seqloom.comparison.records import Row
+from seqloom.comparison.search import Range, illegal_values, row_ranges
 from seqloom.comparison.solve import describe_unscaled, solve_size
 from seqloom.errors import DataError, UsageError
 from seqloom.models import model_class
@@ -65,6 +67,7 @@ def resolve_row(plan: PlanConfig, row: RowConfig, data: Path, read: Examples, to
     before = recipe
     if wanted:
         recipe, solution = solve_size(recipe, text, row.grow, plan.tolerance, together=together, **wanted)
+    ranges = search_ranges(plan, row, recipe, text)
     return Row(
         name=row_name(row),
         recipe=recipe,
@@ -73,7 +76,34 @@ def resolve_row(plan: PlanConfig, row: RowConfig, data: Path, read: Examples, to
         solved=solution,
         ungrown=describe_unscaled(before, recipe),
         place=slug(row_name(row)),
+        search={name: (*each.values, *([each.scale] if each.scale else [])) for name, each in ranges.items()},
+        narrowed=describe_narrowed(plan, ranges) if ranges else "",
     )
+
+
+def search_ranges(plan: PlanConfig, row: RowConfig, recipe: Recipe, text: Corpus) -> dict[str, Range]:
+    """The ranges of a row, every value of which its recipe takes; none where nothing is searched for. A count-based row has no
+    settings to train with."""
+    if plan.search is None or recipe.count_based:
+        return {}
+    if not text.validates:
+        raise DataError(f"row {row_name(row)!r}: a search chooses by the valid split, and {text.first.folder} has none")
+    ranges = row_ranges(plan.search, row.search)
+    wrong = list(illegal_values(recipe, ranges, row.recipe))
+    if wrong:
+        raise UsageError("search: " + "; ".join(wrong))
+    return ranges
+
+
+def describe_narrowed(plan: PlanConfig, ranges: Mapping[str, Range]) -> str:
+    assert plan.search is not None
+    found = []
+    for name, each in plan.search.ranges().items():
+        if name not in ranges:
+            found.append(f"{name} was not searched")
+        elif ranges[name] != each:
+            found.append(f"{name} from {ranges[name]}, not from {each}")
+    return "; ".join(found)
 
 
 def check_held_out(text: Corpus) -> None:

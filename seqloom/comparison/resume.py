@@ -26,6 +26,7 @@ from seqloom.comparison.records import (
     parse,
     read_items,
 )
+from seqloom.comparison.tuning import changes_of_trial, is_searched, tried, tuned
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import digest_of, read_record, sha256
 from seqloom.progress import say
@@ -64,8 +65,12 @@ def check_same(out: Path, plan: ResolvedPlan, earlier: EarlierPlan) -> None:
     changed = describe_changes("task", begun, now.tasks)  # a transfer may have been stopped before there was a result
     incomplete = []
     for row in plan.rows:
+        trials = changes_of_trials(out, plan, row)
+        changed += trials
+        chosen = None if trials else tuned(out, plan, row)
         for seed in plan.seeds:
-            changed += changes_of_run(run_path(out, row.place, seed), row)
+            if chosen is not None:  # else its settings are not known yet
+                changed += changes_of_run(run_path(out, row.place, seed), chosen)
             result = result_path(out, row.place, seed)
             if result.exists():
                 before = measured_by(result)
@@ -79,6 +84,13 @@ def check_same(out: Path, plan: ResolvedPlan, earlier: EarlierPlan) -> None:
         raise UsageError(f"{out} holds a comparison in which {shown}: {REMEDY}")
     for result in incomplete:  # its run stays, and is measured again
         result.unlink()
+
+
+def changes_of_trials(out: Path, plan: ResolvedPlan, row: Row) -> list[str]:
+    if plan.search is None or not is_searched(plan, row):
+        return []
+    found = [changes_of_trial(plan.search, row, *each) for each in tried(out, plan.search, row)[0]]
+    return [each for each in found if each][:1]
 
 
 def changes_of_run(folder: Path, row: Row) -> list[str]:

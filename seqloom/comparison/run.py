@@ -5,13 +5,14 @@ tasks may be added to a plan later, or left out for a while; those that have cha
 are milestones that are switched on or off: weights are kept while a row is trained, or never.
 """
 
+import itertools
 import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -33,15 +34,25 @@ from seqloom.comparison.folder import (
     result_paths,
     slug,
 )
-from seqloom.comparison.job import FAILED
+from seqloom.comparison.job import FAILED, remove_run
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import PlanConfig, TaskConfig, check, check_files, task_name, tokens_of
 from seqloom.comparison.plans import find_plan
-from seqloom.comparison.records import EarlierPlan, QuestionRecord, ResolvedPlan, SuiteRecord, TaskRecord
+from seqloom.comparison.records import (
+    NO_EARLIER_PLAN,
+    EarlierPlan,
+    QuestionRecord,
+    ResolvedPlan,
+    SearchRecord,
+    SuiteRecord,
+    TaskRecord,
+)
 from seqloom.comparison.report import write_report
 from seqloom.comparison.resolve import resolve_rows
 from seqloom.comparison.resume import check_same, check_text, hash_content, read_earlier_plan
+from seqloom.comparison.search import TRIALS, Trial
 from seqloom.comparison.table import Comparison, collect
+from seqloom.comparison.tuning import is_searched, missing_trials, num_trials, tried
 from seqloom.cost import DeviceLog, cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
 from seqloom.files import clear_folder, remove_leftovers, sole_owner, write_json
@@ -59,12 +70,19 @@ GRACE = 25.0  # seconds that jobs have to save their state
 
 
 class Job(NamedTuple):
+    """A row with a seed, or a trial of its settings."""
+
     row: str
     place: str
     seed: int
+    trial: Trial | None = None
+
+    @property
+    def label(self) -> int | str:
+        return self.seed if self.trial is None else self.trial.name
 
     def __str__(self) -> str:
-        return f"{self.row}, seed {self.seed}"
+        return f"{self.row}, " + (f"seed {self.seed}" if self.trial is None else str(self.trial))
 
 
 def compare(
@@ -92,16 +110,25 @@ def compare(
         begin(folder, overwrite)
         resolved = settle_plan(plan, folder, device, deterministic)
         failures = run_jobs(folder, resolved, jobs, until)
+        if resolved.search is not None:  # a trial that was lost and run again may have found something else
+            check_same(folder, resolved, NO_EARLIER_PLAN)
+            remove_trial_runs(folder)
         found = collect(folder, resolved, failures)
         write_report(found, folder)
     if failures:
         first, (code, reason) = next(iter(failures.items()))
         raise JobsFailed(
-            f"{len(failures)} of {len(resolved.rows) * len(resolved.seeds)} jobs failed, the first ({first}) with: {reason}; "
+            f"{len(failures)} of {count_jobs(resolved)} jobs failed, the first ({first}) with: {reason}; "
             f"{report_path(folder)} has the others",
             code,
         )
     return found
+
+
+def remove_trial_runs(folder: Path) -> None:
+    """Those that have a result: a job may have been killed before it removed its run."""
+    for path in (folder / "search").glob("*/*.json"):
+        remove_run(path.with_suffix(""))
 
 
 class JobsFailed(SeqloomError):
@@ -140,6 +167,7 @@ def settle_plan(plan: PlanConfig, folder: Path, device: str, deterministic: bool
         parameters=plan.parameters,
         widths_together=together,
         settings=plan.settings,
+        search=search_record(plan),
         suites=tuple(suite_records(plan, folder)),
         milestones=tuple(plan.milestone_suites()),
         tasks=tuple(task_record(task, folder) for task in plan.tasks),
@@ -155,6 +183,14 @@ def settle_plan(plan: PlanConfig, folder: Path, device: str, deterministic: bool
         write_pairs(Path(plan.text.prepared) if plan.text.prepared else request_of(plan, folder), pairs, plan.pairs)
     write_json(plan_path(folder), resolved.record())
     return resolved
+
+
+def search_record(plan: PlanConfig) -> SearchRecord | None:
+    if plan.search is None:
+        return None
+    points = math.prod(len(each.values) for each in plan.search.ranges().values())
+    trials = points if plan.search.method == "grid" else plan.search.trials or TRIALS
+    return SearchRecord(method=plan.search.method, trials=trials, budget=plan.search.budget, seed=plan.search.seed)
 
 
 def suite_records(plan: PlanConfig, folder: Path) -> Iterator[SuiteRecord]:
@@ -228,13 +264,39 @@ def check_held_out(place: Path) -> None:
 
 
 def run_jobs(folder: Path, plan: ResolvedPlan, most: int, until: float) -> dict[str, tuple[int, str]]:
-    """Run all jobs that have no result yet, seed by seed, so that every row has one soon. Returns those that failed, with their
-    exit codes and reasons."""
-    todo = [Job(row.name, row.place, seed) for seed in plan.seeds for row in plan.rows]
-    left = [job for job in todo if not result_path(folder, job.place, job.seed).exists()]
-    if len(left) < len(todo):
-        say(f"{len(todo) - len(left)} of {len(todo)} jobs are done")
-    return Jobs(folder, most).run(left, until) if left else {}
+    """Run all jobs that have no result yet. Returns those that failed, with their exit codes and reasons."""
+    total = count_jobs(plan)
+    left = total - count_done(folder, plan)
+    if left < total:
+        say(f"{total - left} of {total} jobs are done")
+    return Jobs(folder, most).run(lambda: pending_jobs(folder, plan), left, until) if left else {}
+
+
+def count_jobs(plan: ResolvedPlan) -> int:
+    searched = sum(is_searched(plan, row) for row in plan.rows)
+    trials = searched * num_trials(plan.search) if plan.search is not None else 0
+    return len(plan.rows) * len(plan.seeds) + trials
+
+
+def count_done(folder: Path, plan: ResolvedPlan) -> int:
+    results = sum(result_path(folder, row.place, seed).exists() for row in plan.rows for seed in plan.seeds)
+    if plan.search is None:
+        return results
+    return results + sum(len(tried(folder, plan.search, row)[0]) for row in plan.rows if is_searched(plan, row))
+
+
+def pending_jobs(folder: Path, plan: ResolvedPlan) -> Iterator[Job]:
+    """Those that can be run now: trials, then results of rows whose settings are known, seed by seed, so that every row has one
+    soon."""
+    missing = [missing_trials(folder, plan, row) for row in plan.rows]
+    trials = [(trial.rung, trial.number, i) for i, each in enumerate(missing) for trial in each]
+    for rung, number, i in sorted(trials):
+        trial, row = Trial(number, rung), plan.rows[i]
+        yield Job(row.name, row.place, trial.seed, trial)
+    for seed in plan.seeds:
+        for row, still in zip(plan.rows, missing, strict=True):
+            if not still and not result_path(folder, row.place, seed).exists():
+                yield Job(row.name, row.place, seed)
 
 
 def launch(call: list[str], output: BinaryIO | None, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -255,28 +317,35 @@ class Jobs:
         (folder / "logs").mkdir(exist_ok=True)
         device_log_path(folder).unlink(missing_ok=True)  # of processes that are gone
 
-    def run(self, left: Sequence[Job], until: float) -> dict[str, tuple[int, str]]:
-        waiting, done = list(left), 0
-        with Interruption() as asked, Progress("compare", float(len(left))) as bar:
-            while waiting or self.running:
-                while waiting and len(self.running) < self.most:
-                    self.start(waiting.pop(0))
+    def run(self, pending: Callable[[], Iterator[Job]], left: int, until: float) -> dict[str, tuple[int, str]]:
+        """pending: what can be run now, again and again, as trials decide what comes after them. left: how many there will be."""
+        done = 0
+        with Interruption() as asked, Progress("compare", float(left)) as bar:
+            while self.start_next(pending) or self.running:
                 time.sleep(0.1)
                 for job in self.ended():
                     done += 1
                     if self.most > 1:
-                        bar.advance(1, note=f"{done} of {len(left)} jobs, the last: {job}")
+                        bar.advance(1, note=f"{done} of {left} jobs, the last: {job}")
                     else:
-                        say(f"{done} of {len(left)} jobs done")
+                        say(f"{done} of {left} jobs done")
                 if asked.asked or time.monotonic() > until:
                     self.stop()
-                    raise Interrupted(f"stopped, {done} of {len(left)} jobs done: rerun the same command to resume")
+                    raise Interrupted(f"stopped, {done} of {left} jobs done: rerun the same command to resume")
         return self.failed
 
+    def start_next(self, pending: Callable[[], Iterator[Job]]) -> bool:
+        """Starts as many as there is room for. Returns whether any was started."""
+        room = self.most - len(self.running)
+        new = list(itertools.islice((job for job in pending() if job not in self.begun), room)) if room > 0 else []
+        for job in new:
+            self.start(job)
+        return bool(new)
+
     def start(self, job: Job) -> None:
-        call = [sys.executable, "-m", "seqloom.comparison.job", str(self.folder), job.place, str(job.seed)]
+        call = [sys.executable, "-m", "seqloom.comparison.job", str(self.folder), job.place, str(job.label)]
         call += ["--quiet"] * progress.QUIET + ["--debug"] * errors.DEBUG
-        path = log_path(self.folder, job.place, job.seed)
+        path = log_path(self.folder, job.place, job.label)
         path.unlink(missing_ok=True)
         with path.open("ab") as log:  # its last line is written by the job itself
             # a single job prints for itself; only the output of several at a time is kept in logs
@@ -308,7 +377,7 @@ class Jobs:
 
     def reason(self, job: Job, code: int) -> str:
         """Why it failed, by its log; a killed job has none."""
-        lines = log_path(self.folder, job.place, job.seed).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = log_path(self.folder, job.place, job.label).read_text(encoding="utf-8", errors="replace").splitlines()
         said = [line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)]
         if said:
             return said[-1]

@@ -16,10 +16,12 @@ import numpy as np
 
 from seqloom.comparison.caveats import BITS, Failures, Findings, find_caveats, find_fixed
 from seqloom.comparison.job import DOCUMENTS
+from seqloom.comparison.long_form import LongRow, long_rows
 from seqloom.comparison.measured import MeasuredRow, read_rows
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import PriceConfig
 from seqloom.comparison.records import COSTS, JobResult, QuestionRecord, ResolvedPlan, SuiteRecord
+from seqloom.comparison.tuning import RowSearch, search_of, tuned
 from seqloom.errors import ModelError
 from seqloom.evaluate.suites import find_suite
 from seqloom.metrics.differences import Difference
@@ -77,6 +79,7 @@ class Comparison(NamedTuple):
     caveats: list[str]
     plan: ResolvedPlan
     versions: Mapping[str, str | None]
+    searches: Mapping[str, RowSearch] = {}  # of rows whose settings were searched for
 
     def record(self) -> dict[str, Any]:
         """comparison.json. Keys of earlier versions are kept for now: figures, figure, kinds, not_told_apart_from_the_best."""
@@ -84,10 +87,19 @@ class Comparison(NamedTuple):
         return {
             "name": self.name, "seeds": self.seeds, "costs": self.costs, "energy_methods": self.energy,
             "metrics": metrics, "figures": metrics, "answers": [each.record() for each in self.answers],
+            "search": {row: each.record() for row, each in self.searches.items()},
             "milestones": self.milestones, "by_category": self.by_category, "kinds": self.by_category,
             "held_fixed": self.held, "caveats": self.caveats,
             "samples": self.samples, "versions": self.versions, "plan": self.plan.record(),
         }  # fmt: skip
+
+    def to_pandas(self, items: bool = False) -> Any:
+        """A DataFrame in long form: one score for each row, seed and metric, or, by `items`, one for each item as well."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ModelError("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        return pandas.DataFrame(list(long_rows(self.metrics, self.seeds, items)), columns=list(LongRow._fields))
 
 
 def metric_record(metric: Metric) -> dict[str, Any]:
@@ -121,6 +133,8 @@ def collect(folder: Path, plan: ResolvedPlan, failures: Failures) -> Comparison:
 
 
 def summarise(folder: Path, plan: ResolvedPlan, failures: Failures) -> Comparison:
+    plan = plan.model_copy(update={"rows": tuple(tuned(folder, plan, row) or row for row in plan.rows)})
+    searches = {row.name: found for row in plan.rows if (found := search_of(folder, plan, row)) is not None}
     rows = read_rows(folder, plan)
     every = [
         bits_metric(rows),
@@ -138,12 +152,13 @@ def summarise(folder: Path, plan: ResolvedPlan, failures: Failures) -> Compariso
         energy=sorted({result.metrics.energy_method for each in rows for result in each.results.values()}),
         metrics=metrics,
         answers=answer_questions(plan.questions, metrics),
+        searches=searches,
         curves={each.name: read_curves(each) for each in rows if not each.row.is_count_based},
         milestones=milestone_curves(plan.suites, rows),
         by_category=accuracy_by_category(plan.suites, rows),
         samples={each.name: each.first.sample for each in rows},
         held=find_fixed(rows, plan),
-        caveats=find_caveats(Findings(rows, plan, costs, failures, metrics, empty)),
+        caveats=find_caveats(Findings(rows, plan, costs, failures, metrics, empty, searches)),
         plan=plan,
         versions=rows[0].run.versions if rows else plan.versions,
     )

@@ -1,7 +1,7 @@
 """Beam search, over the step interface alone: language models, encoder–decoders and ensembles go through it alike.
 
 All bookkeeping is tensors of fixed shape, and a step is a pure function of them: on a GPU the model, the choice of
-candidates and the moving of states are recorded as one CUDA graph. The host only attentions whether sources are done.
+candidates and the moving of states are recorded as one CUDA graph. The host only checks whether sources are done.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ class Hypothesis(NamedTuple):
     log_prob: float  # of those and of the end token; under a repetition penalty, what that makes of it
     score: float  # after all penalties: what hypotheses are ranked by
     finished: bool  # False: it was cut off at the greatest length
-    alignment: Tensor | None = None  # (tokens, source places) where the model attention when it chose each
+    alignment: Tensor | None = None  # (tokens, source positions) the attention with which each was chosen
 
 
 class Finished(NamedTuple):
@@ -42,7 +42,7 @@ class Beams(NamedTuple):
 
     seen: Tensor  # (N, G, B, W) the prompt and what follows it, NOTHING behind
     sums: Tensor  # (N, G, B) of log-probabilities; −inf: no hypothesis
-    attentions: Any  # (N, G, B, L, S) where each new token attention; () if that is not kept
+    attentions: Any  # (N, G, B, L, S) the attention of each new token; () if it is not kept
     parents: Tensor  # (N, G, B) which of its source's K = G · B hypotheses each one continues
     prompt: Tensor  # (N,) tokens of the prompt
     made: Tensor  # (N,) tokens behind it
@@ -191,7 +191,7 @@ class Search:
         return rows.is_cuda or not torch.equal(rows, torch.arange(rows.shape[0], device=rows.device))
 
     def choose(self, beams: Beams, scores: Tensor, attention: Any) -> Beams:
-        """One more token for every hypothesis: (N·K, V) scores, and (N·K, S) where the models attention for them.
+        """One more token for every hypothesis: (N·K, V) scores, and (N·K, S) their attention to the source.
 
         Of each group the 2B best candidates are taken, of which at most B end: those of the first B that end are finished,
         and the first B that do not end go on."""

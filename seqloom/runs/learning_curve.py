@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.charts import COLOURS, Curve, chart, escaped, page, table
+from seqloom.charts import Curve, Mark, chart, escaped, figure, looks, note, page, table
 from seqloom.errors import UsageError
 from seqloom.files import read_json, write_bytes, write_json
 from seqloom.metrics.intervals import Interval, student
@@ -164,22 +164,23 @@ def curve_page(record: dict[str, Any], found: Sequence[Size]) -> str:
     }
     curves = []
     for name, of in get.items():
-        points = [(float(np.log10(each.examples)), of(each).value) for each in found]
+        points = [(float(each.examples), of(each).value) for each in found]
         spread = [(of(each).low, of(each).high) for each in found] if of(found[0]).is_bounded else []
-        curves.append(Curve(name, points, "", spread))
-    if record["majority"] is not None:
-        ends = [float(np.log10(found[i].examples)) for i in (0, -1)]
-        curves.append(Curve("majority class", [(x, record["majority"]) for x in ends], "4 4"))
-    colour = {curve.name: COLOURS[i] for i, curve in enumerate(curves)}
+        curves.append(Curve(name, points, spread=spread))
+    signs = looks(get)
     names = [[curve.name, f"{curve.points[-1][1]:.4f}"] for curve in curves]
+    marks = []
+    if record["majority"] is not None:
+        marks.append(Mark("majority class", y=record["majority"]))
+        names.append(["majority class", f"{record['majority']:.4f}"])
     title = f"{record['task']} trained on {found[0].examples:,} to {found[-1].examples:,} examples"
     metric = f"{record['score']} on {record['split']}"
     parts = [
         f"<h1>{escaped(title)}</h1>",
-        f'<p class="note">{escaped(metric)}; pre-trained: {escaped(record["from"])}; {remark(len(record["seeds"]))}</p>',
-        chart("examples, logarithm to base 10", metric, curves, colour),
-        table(["", f"{metric}, {found[-1].examples:,} examples"], names, colour),
+        note(f"{metric}; pre-trained: {record['from']}; {remark(len(record['seeds']))}"),
+        figure(chart("examples", metric, curves, signs, log_x=True, marks=marks), "learning-curve"),
+        table(["", f"{metric}, {found[-1].examples:,} examples"], names, signs),
         "<h2>All sizes</h2>",
-        table(HEADER, rows_of(found)),
+        table(HEADER, rows_of(found), file="learning-curve.csv"),
     ]
     return page(title, parts)

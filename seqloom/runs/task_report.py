@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqloom.charts import COLOURS, Curve, bars, chart, escaped, matrix, page, table
+from seqloom.charts import Curve, Section, bars, chart, escaped, figure, looks, matrix, note, page, table
 from seqloom.evaluate.items import Item, ItemScores, Score, score_items
 from seqloom.files import write_bytes
 from seqloom.metrics.intervals import Interval, bootstrap
@@ -24,16 +24,15 @@ LONGEST_TEXT = 600  # characters of the text of a mistake
 def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]]) -> Path:
     """files: by split, of which `train` is left out. The weights are those of the run folder, which are the best ones."""
     name = run.config["recipe"]["name"]
-    parts = [f"<h1>{escaped(name)}</h1>", f'<p class="note">{escaped(about(run))}</p>']
-    for split, paths in files.items():
-        if split != "train":
-            parts += split_section(run, split, paths)
+    parts: list[str | Section] = [f"<h1>{escaped(name)}</h1>", note(about(run))]
+    parts += [split_section(run, split, paths) for split, paths in files.items() if split != "train"]
     parts += training_curves(run.folder)
     if run.learner.mix is not None:
         shares = run.learner.mix.shares.tolist()
         names = ["embedding", *(f"layer {i}" for i in range(1, len(shares)))]
-        note = f"weights of the scalar mix, scaled by {run.learner.mix.gamma.item():.3f}"
-        parts.append(f'<h2>Weight of each layer</h2><p class="note">{note}</p>{bars(names, shares, "shares")}')
+        about_mix = note(f"weights of the scalar mix, scaled by {run.learner.mix.gamma.item():.3f}")
+        drawn = figure(bars(names, shares, "weight in the scalar mix"), "layers")
+        parts.append(Section("Weight of each layer", about_mix + drawn))
     path = run.folder / "report.html"
     write_bytes(path, page(name, parts).encode())
     return path
@@ -49,20 +48,20 @@ def about(run: Predictor) -> str:
     )
 
 
-def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> list[str]:
+def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> Section:
     examples = list(run.learner.read(list(paths)))
     run.learner.check(examples)
     answers = run.predict_examples(examples)
     scores, found = run.learner.scores(examples, answers), score_items(run.learner, run.task, examples, answers)
     header = ["", "score", "95% interval", "baseline", ""]
     rows = [score_row(SCORES.get(key, key), each) for key, each in found.scores.items()]
-    parts = [f"<h2>{escaped(split)}: {len(examples):,} examples</h2>", table(header, rows)]
+    parts = [table(header, rows, file=f"scores-{split}.csv")]
     if "confusion" in scores:
         parts.append(confusion(scores["confusion"]["labels"], scores["confusion"]["counts"]))
     each = scores.get("per_class") or scores.get("per_kind")
     if each:
         parts.append(per_class(each, "class" if "per_class" in scores else "entity"))
-    return parts + mistakes(found)
+    return Section(f"{split}: {len(examples):,} examples", "".join(parts + mistakes(found)))
 
 
 def score_row(name: str, score: Score) -> list[str]:
@@ -91,7 +90,8 @@ def confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
     shares = [[counts[i][j] / max(size[i], 1) for j in largest] for i in largest]
     shown = "" if len(labels) <= CLASSES else f", the {CLASSES} largest of {len(labels):,} classes"
     heading = f"<h3>Confusion matrix (rows: gold, columns: predicted){shown}</h3>"
-    return heading + matrix(names, names, shares, "confusion matrix")
+    caption = "Shares of the gold examples of each class."
+    return heading + figure(matrix(names, names, shares, "confusion matrix"), "confusion", caption)
 
 
 def per_class(each: Mapping[str, Mapping[str, Any]], kind: str) -> str:
@@ -101,7 +101,9 @@ def per_class(each: Mapping[str, Mapping[str, Any]], kind: str) -> str:
         [shorten(name, 80), *(f"{part[key]:.4f}" for key in scores), f"{part['count']:,}"] for name, part in largest
     ]
     shown = "" if len(each) <= CLASSES else f", the {CLASSES} largest of {len(each):,}"
-    return f"<h3>By {kind}{shown}</h3>" + table([kind, "precision", "recall", "F1", "count"], rows)
+    return f"<h3>By {kind}{shown}</h3>" + table(
+        [kind, "precision", "recall", "F1", "count"], rows, file=f"by-{kind}.csv"
+    )
 
 
 def mistakes(found: ItemScores) -> list[str]:
@@ -120,7 +122,7 @@ def mistake(item: Item, measure: str) -> str:
     return f"<pre>{escaped(shorten(item.text, LONGEST_TEXT))}\n{escaped(chr(10).join(facts))}</pre>"
 
 
-def training_curves(folder: Path) -> list[str]:
+def training_curves(folder: Path) -> list[Section]:
     """Loss and score by step."""
     lines = read_log(folder)
     curves = [
@@ -129,12 +131,13 @@ def training_curves(folder: Path) -> list[str]:
     ]
     score = Curve("score on valid", [(line["step"], line["score"]) for line in lines if "score" in line])
     parts = []
-    for heading, name, group in (("Loss", "loss", curves), ("Score", "score", [score])):
-        drawn = [curve for curve in group if curve.points]
-        colour = {curve.name: COLOURS[i] for i, curve in enumerate(drawn)}
-        if drawn:
-            last = table(["", "last"], [[curve.name, f"{curve.points[-1][1]:.4f}"] for curve in drawn], colour)
-            parts.append(f"<h2>{heading}</h2>{last}{chart('step', name, drawn, colour)}")
+    for heading, better, group in (("Loss", "lower", curves), ("Score", "", [score])):
+        known = [curve for curve in group if curve.points]
+        signs = looks(curve.name for curve in known)
+        if known:
+            last = table(["", "last"], [[curve.name, f"{curve.points[-1][1]:.4f}"] for curve in known], signs)
+            drawn = chart("step", heading.lower(), known, signs, better=better)
+            parts.append(Section(heading, last + figure(drawn, heading.lower())))
     return parts
 
 

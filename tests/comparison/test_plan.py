@@ -58,7 +58,10 @@ def size(row, data):
         ({"text": {"files": ["a"], "built_in": True}}, ["one of files, built_in and prepared"]),
         ({"text": {"built_in": True, "tokenizer": "sylables"}}, ["sylables"]),
         ({"milestones": ["pairs", "blimp"], "pairs": 5}, ["this plan has no suite 'blimp' (it has: pairs)"]),
-        ({"rows": [LSTM | {"bar": 1}]}, ["'rows.0.bar' (known: grow, name, recipe, settings, tokenizer, vocab_size)"]),
+        (
+            {"rows": [LSTM | {"bar": 1}]},
+            ["'rows.0.bar' (known: grow, name, recipe, search, settings, tokenizer, vocab_size)"],
+        ),
         ({"rows": [LSTM | {"name": "L" * 101}]}, ["rows.0.name", "at most 100 characters"]),
         ({"questions": [{"name": "Why?", "rows": ["LSTM", "GTP"]}]}, ["question 'Why?': unknown row 'GTP'", "'GPT'"]),
         ({"questions": [{"name": "Why?", "rows": ["LSTM", "LSTM"]}]}, ["question 'Why?' asks about one row twice"]),

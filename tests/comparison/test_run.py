@@ -28,8 +28,8 @@ from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.runs.load import load_language_model
 from seqloom.tasks.classify import Classify
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
+from tests.pages import check_page
 from tests.tasks.labelled import examples, write
-from tests.test_quickstart import check_page
 
 ASKED = {"name": "Recurrence or attention?", "rows": ["LSTM", "GPT"]}
 WHOLE = {"price": {"hour": 3.6, "currency": "EUR"}, "milestones": True, "questions": [ASKED]}
@@ -132,7 +132,7 @@ def test_results_of_an_earlier_version_are_collected(finished, text, tmp_path):
 def test_the_page_and_the_files(finished):
     _, folder = finished
     page = (folder / "report.html").read_text(encoding="utf-8")
-    check_page(page)
+    check_page(page, frozenset(path.name for path in folder.iterdir()))
     words = ("n-gram", "LSTM", "GPT", "bits per byte", "pairs", "EUR", "held fixed", "seqloom compare", ASKED["name"])
     for word in words:
         assert word in page

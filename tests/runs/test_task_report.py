@@ -1,12 +1,11 @@
 """The page about a run that tells something about texts, and its card. Strangers' texts stay texts."""
 
-import html.parser
 import json
 
 import numpy as np
 import pytest
 
-from seqloom import charts
+from seqloom.charts import draw, pages
 from seqloom.evaluate.items import Item, ItemScores, Score
 from seqloom.metrics.intervals import bootstrap
 from seqloom.runs import task_report
@@ -14,25 +13,11 @@ from seqloom.runs.card import SCORES
 from seqloom.runs.load import load_predictor
 from seqloom.runs.task_report import confusion, mistakes, score_row, split_section, training_curves, write_task_report
 from seqloom.runs.training import train
+from tests.pages import Page, check_page
 from tests.tasks.labelled import examples, write
 
 SMALL = ["model.dim=16", "budget={epochs=2}", "train.log_every=1"]
 EVIL = "<script>alert(1)</script>"
-
-
-class Page(html.parser.HTMLParser):
-    """The tags of a page, and the text between them."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.tags, self.text = [], ""
-        self.feed(source)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def trained(folder, task="classify", rows=None, settings=(), name="run"):
@@ -52,14 +37,13 @@ def trained(folder, task="classify", rows=None, settings=(), name="run"):
 def test_it_is_written_at_the_end(tmp_path, task):
     run, _files = trained(tmp_path, task)
     source = (run.folder / "report.html").read_text()
-    page = Page(source)
+    page = check_page(source)
     assert (
         "valid: 20 examples" in page.text
         and "test: 20 examples" in page.text
         and "the most frequent answer" in page.text
     )
     assert "Loss" in page.text and "Score" in page.text and "Mistakes" in page.text
-    assert "script" not in page.tags and "http" not in source.replace("http://www.w3.org", "")
     scores = json.loads((run.folder / "metrics.json").read_text())["test_scores"]
     assert f"{scores[run.learner.main_metric]:.4f}" in page.text
     assert ("Confusion matrix (rows: gold, columns: predicted)" in page.text) == (task in ("classify", "choose"))
@@ -74,8 +58,8 @@ def evil():
 
 def check_escaped(folder):
     run, files = trained(folder, rows=evil(), settings=["train.optim.lr=1e-9"])  # it learns nothing: half is wrong
-    page = Page(write_task_report(run, files).read_text())
-    assert "script" not in page.tags and "b" not in page.tags
+    page = check_page(write_task_report(run, files).read_text())
+    assert "b" not in page.tags
     assert EVIL in page.text and "<b>good" in page.text
 
 
@@ -83,7 +67,7 @@ def test_strangers_texts_and_labels_are_escaped(tmp_path):
     check_escaped(tmp_path)
 
 
-@pytest.mark.parametrize("module", [task_report, charts])
+@pytest.mark.parametrize("module", [task_report, draw, pages])
 def test_planted_raw_texts_are_noticed(tmp_path, monkeypatch, module):
     monkeypatch.setattr(module, "escaped", lambda text: text)
     with pytest.raises(AssertionError):
@@ -94,8 +78,8 @@ def test_escaped_in_questions_and_choices(tmp_path):
     rows = [each._replace(question=EVIL, context=f"{EVIL} {each.context}", answers=[(EVIL, 0)], impossible=False)
             for each in examples("span", 30)]  # fmt: skip
     run, _files = trained(tmp_path, "span", rows, ["train.optim.lr=1e-9"])
-    page = Page((run.folder / "report.html").read_text())
-    assert "script" not in page.tags and f"gold: {EVIL}" in page.text
+    page = check_page((run.folder / "report.html").read_text())
+    assert f"gold: {EVIL}" in page.text
 
 
 def test_layers_of_the_mix(tmp_path):
@@ -111,7 +95,7 @@ def test_a_finished_run_keeps_its_page_and_can_be_reported_anew(tmp_path):
     again = load_predictor(run.folder, "cpu")
     first = (run.folder / "report.html").read_text()
     assert write_task_report(again, files).read_text() == first
-    assert len(split_section(again, "valid", files["valid"])) > 3
+    assert split_section(again, "valid", files["valid"]).body.count("<table") == 2
 
 
 # ---- its parts
