@@ -93,6 +93,7 @@ def test_the_component_by_hand():
     draws = np.random.default_rng(1).choice(trials, (200_000, 8)).max(1)
     assert selection_component(trials) == pytest.approx((draws.var(), 7), rel=0.03)
     assert selection_component(-trials, lower=True) == selection_component(trials)
+    assert selection_component(trials, scale=0.5).variance == pytest.approx(selection_component(trials).variance / 4)
     assert selection_component([2.0]).variance == 0 == selection_component([2.0, 2.0, 2.0]).variance
     assert selection_component([2.0, np.inf, 3.0], lower=True) == selection_component([2.0, 3.0, 3.0], lower=True)
     for trials in ([], [np.inf], [1.0, np.nan]):
