@@ -24,6 +24,8 @@ from seqloom.metrics.intervals import (
 )
 from seqloom.metrics.student_t import tail
 
+SMALL = 1e-100  # smaller p values are given as this one: quantiles that far out are beyond the range of numbers
+
 
 class Difference(NamedTuple):
     interval: Interval  # of the first row's mean minus the second's
@@ -74,9 +76,9 @@ def compare_with_zero(value: float, components: Sequence[VarianceComponent], lev
     t = abs(value) / math.sqrt(sum(component.variance for component in moving))
     tails = [tail(t, component.df) for component in moving]
     low, high = min(tails), max(tails)
-    while high - low > 1e-6 * high:
+    while high - low > 1e-6 * high and high > SMALL:
         middle = (low + high) / 2
-        low, high = (middle, high) if quantile(moving, middle) > t else (low, middle)
+        low, high = (middle, high) if quantile(moving, middle) > t else (low, max(middle, SMALL))
     return Difference(interval, max(high, sys.float_info.min))  # never 0, however small
 
 
