@@ -1,7 +1,7 @@
 """One column of a comparison's table: the scores of all rows by one metric, their intervals and their differences."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqloom.metrics.differences import Difference, difference, difference_of_seeds, holm, leaders
-from seqloom.metrics.intervals import Interval, Sample, by_set, nested, student
+from seqloom.metrics.intervals import Interval, Sample, VarianceComponent, by_set, nested, student
 from seqloom.metrics.variances import Pool, pool
 
 ALPHA = 0.05  # a difference is significant if its corrected p is below this
@@ -38,6 +38,7 @@ class Metric:
     sets: np.ndarray | None = None  # (n,) of the items: intervals are for other sets of the kind, unless asked by item
     fixed_sets: bool = False  # there are no other sets: all are meant
     df: float | None = None  # of the variance over items that have different sizes
+    selection: Mapping[str, VarianceComponent] = field(default_factory=dict)  # of rows whose settings were searched for
 
     @property
     def has_sampled_sets(self) -> bool:
@@ -46,7 +47,12 @@ class Metric:
     def sample(self, row: str, by_item: bool = False) -> Sample:
         """Before seeds are pooled."""
         found = Sample(
-            self.values[row], row in self.deterministic, strata=self.sets, df=self.df, outcomes=self.outcomes
+            self.values[row],
+            row in self.deterministic,
+            strata=self.sets,
+            df=self.df,
+            outcomes=self.outcomes,
+            selection=self.selection.get(row),
         )
         return by_set(found, self.sets) if self.sets is not None and self.has_sampled_sets and not by_item else found
 
@@ -96,6 +102,8 @@ class Metric:
                     f" in {len(np.unique(self.sets)):,} sets: ± for other sets, then for other items of the same sets"
                 )
             sources.append(f"other {self.items} ({count})")
+        if self.selection:
+            sources.append("other searches")
         lines = [f"{self.name}: intervals are for {' and '.join(sources) or 'nothing that was sampled'}"]
         if first.ndim == 2 and self.deterministic:
             names = ", ".join(sorted(self.deterministic))

@@ -11,7 +11,7 @@ import numpy as np
 from seqloom.comparison.metric import ALPHA, Metric, PairDifference
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.item_scores import System, same_facts, same_items
-from seqloom.metrics.power import WANTED, Design, spread_of
+from seqloom.metrics.power import WANTED, Design, design_of
 
 OUTCOMES = (0.0, 0.5, 1.0)
 
@@ -42,16 +42,10 @@ class Significance:
     @cached_property
     def designs(self) -> list[Design]:
         """Of each pair."""
-        pairs = list(combinations(self.metric.values, 2))
-        together = self.metric.pool
-        found = []
-        for pair in pairs:
-            a, b = (self.metric.samples[name] for name in pair)
-            seeds = min(len(a.scores), len(b.scores))
-            rows = len(together.rows) if together is not None and together.component is not None else 0
-            own = [row._replace(pooled=None) for row in (a, b)]
-            found.append(Design(seeds, a.scores.shape[1], spread_of(*own), len(pairs), rows))
-        return found
+        pairs, together = list(combinations(self.metric.values, 2)), self.metric.pool
+        rows = len(together.rows) if together is not None and together.component is not None else 0
+        own = {name: row._replace(pooled=None) for name, row in self.metric.samples.items()}
+        return [design_of(own[a], own[b], len(pairs), rows) for a, b in pairs]
 
     def power(self, pair: PairDifference, design: Design) -> dict[str, Any]:
         """The smallest difference that is found in 80% of repetitions, and what the observed one would need."""
@@ -156,7 +150,7 @@ def significance(
     if not common or not ids:
         remedy = "give the same items" + (", or --common to compare those that all systems have" if ids else "")
         same_items(sides, remedy=remedy)
-    same_facts(systems, set(ids), "content", "is")
+    same_facts(systems, set(ids), "content", "has the hash")
     groups = same_facts(systems, set(ids), "group", "is in group")
     lacking = [each for each in ids if each not in groups]
     if groups and lacking:

@@ -20,8 +20,11 @@ from seqloom.metrics.intervals import (
     item_component,
     quantile,
     seed_component,
+    selection_components,
 )
 from seqloom.metrics.student_t import tail
+
+SMALL = 1e-100  # smaller p values are given as this one: quantiles that far out are beyond the range of numbers
 
 
 class Difference(NamedTuple):
@@ -36,7 +39,8 @@ def difference(first: Scores, second: Scores, level: float = LEVEL) -> Differenc
     if any(len(shape) != 2 or not math.prod(shape) for shape in shapes) or shapes[0][1] != shapes[1][1]:
         raise ValueError(f"rows have the shape (seeds, items) with the same items, not {shapes[0]} and {shapes[1]}")
     means = a.replicates.mean(0) - b.replicates.mean(0)
-    return compare_with_zero(a.value - b.value, [seed_component_of_both(a, b), item_component(means, a, b)], level)
+    components = [seed_component_of_both(a, b), item_component(means, a, b), *selection_components(a, b)]
+    return compare_with_zero(a.value - b.value, components, level)
 
 
 def difference_of_seeds(first: Scores, second: Scores, level: float = LEVEL) -> Difference:
@@ -44,7 +48,7 @@ def difference_of_seeds(first: Scores, second: Scores, level: float = LEVEL) -> 
     a, b = as_sample(first), as_sample(second)
     if any(row.scores.ndim != 1 or not row.scores.size for row in (a, b)):
         raise ValueError(f"rows have one number a seed, not the shapes {a.scores.shape} and {b.scores.shape}")
-    return compare_with_zero(a.value - b.value, [seed_component_of_both(a, b)], level)
+    return compare_with_zero(a.value - b.value, [seed_component_of_both(a, b), *selection_components(a, b)], level)
 
 
 def seed_component_of_both(a: Sample, b: Sample) -> VarianceComponent:
@@ -72,9 +76,9 @@ def compare_with_zero(value: float, components: Sequence[VarianceComponent], lev
     t = abs(value) / math.sqrt(sum(component.variance for component in moving))
     tails = [tail(t, component.df) for component in moving]
     low, high = min(tails), max(tails)
-    while high - low > 1e-6 * high:
+    while high - low > 1e-6 * high and high > SMALL:
         middle = (low + high) / 2
-        low, high = (middle, high) if quantile(moving, middle) > t else (low, middle)
+        low, high = (middle, high) if quantile(moving, middle) > t else (low, max(middle, SMALL))
     return Difference(interval, max(high, sys.float_info.min))  # never 0, however small
 
 

@@ -104,6 +104,7 @@ class Sample(NamedTuple):
     strata: np.ndarray | None = None  # (n,) sets that stay the same: the interval is for other items within them
     df: float | None = None  # of the variance over items, where items have different weights
     outcomes: bool = False  # items are right (1), wrong (0) or in between
+    selection: VarianceComponent | None = None  # its settings were searched for (`best_of.selection_component`)
 
     @property
     def seeds(self) -> np.ndarray:
@@ -145,6 +146,11 @@ def seed_component(row: Sample) -> VarianceComponent:
         return VarianceComponent(math.inf, 0)
     # seeds whose means agree by chance still differ on single items, and means vary by at least that
     return VarianceComponent(unexplained(row.scores), S - 1) if S > 1 else VarianceComponent(math.inf, 0)
+
+
+def selection_components(*rows: Sample) -> list[VarianceComponent]:
+    """The variance from what another search would have found, which is independent between rows."""
+    return [row.selection for row in rows if row.selection is not None]
 
 
 def unexplained(scores: np.ndarray, strata: np.ndarray | None = None) -> float:
@@ -229,7 +235,7 @@ def student(values: Scores, level: float = LEVEL) -> Interval:
     row = as_sample(values)
     if not row.scores.size:
         raise ValueError("an interval needs at least one value")
-    return around(row.value, [seed_component(row)], level)
+    return around(row.value, [seed_component(row), *selection_components(row)], level)
 
 
 def nested(items: Scores, level: float = LEVEL) -> Interval:
@@ -239,7 +245,7 @@ def nested(items: Scores, level: float = LEVEL) -> Interval:
     row = as_sample(items)
     if row.scores.ndim != 2 or not row.scores.size:
         raise ValueError(f"scores of seeds on items have the shape (seeds, items), not {row.scores.shape}")
-    components = [seed_component(row), item_component(row.replicates.mean(0), row)]
+    components = [seed_component(row), item_component(row.replicates.mean(0), row), *selection_components(row)]
     return (around_share if row.outcomes else around)(row.value, components, level)
 
 

@@ -58,6 +58,7 @@ class Design:
     comparisons: int = 1
     rows: int = 0
     alpha: float = ALPHA
+    df_share: float = 1.0  # degrees of freedom of n items over n - 1: fewer where large ones dominate
 
     def power(self, difference: float) -> float:
         """How often a true difference of this size is found."""
@@ -115,9 +116,10 @@ class Design:
             table = np.geomspace(self.seeds - 1, max(self.rows, 2) * (self.seeds - 1), 60)
             bound = total * np.interp(dfs, table, [student_quantile(float(df), alpha) for df in table])
         if between and self.items:
-            estimate = between * random.chisquare(self.items - 1, DRAWS) / (self.items - 1)
+            df = max((self.items - 1) * self.df_share, 1.0)
+            estimate = between * random.chisquare(df, DRAWS) / df
             total = total + estimate
-            bound = bound + estimate * student_quantile(float(self.items - 1), alpha)
+            bound = bound + estimate * student_quantile(df, alpha)
         return bound / np.sqrt(total) / self._deviation
 
     def _estimates(self, random: np.random.Generator, one: float) -> tuple[np.ndarray, np.ndarray]:
@@ -132,6 +134,20 @@ class Design:
         total = own.sum(1)
         welch = np.minimum(total**2 / (own**2 / dfs).sum(1), 2 * dfs.min(1))
         return total, np.where(dfs.min(1) > free, dfs[:, 0], welch)
+
+
+def design_of(a: Sample, b: Sample, comparisons: int = 1, rows: int = 0) -> Design:
+    """Of two rows that were measured on the same items. Their seeds are as many as the row with fewer has."""
+    means = a.replicates.mean(0) - b.replicates.mean(0)
+    n, df = len(means), item_component(means, a, b).df
+    return Design(
+        min(len(a.scores), len(b.scores)),
+        n,
+        spread_of(a, b),
+        comparisons,
+        rows,
+        df_share=df / (n - 1) if n > 1 else 1.0,
+    )
 
 
 def first_enough(enough: Callable[[int], bool], most: int) -> int | None:

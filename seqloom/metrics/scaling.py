@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqloom.metrics.differences import leaders
 from seqloom.metrics.intervals import LEVEL, Interval, Sample, VarianceComponent, all_equal
 from seqloom.metrics.student_t import beta_share, student_quantile
 from seqloom.metrics.variances import pool
@@ -227,6 +228,23 @@ def fit_ladders(rows: Mapping[str, Losses]) -> dict[str, PowerLaw]:
     samples = [Sample(np.asarray(values, np.float64)) for losses in rows.values() for values in losses.values()]
     together = pool(samples)
     return {name: fit_ladder(losses, together and together.component) for name, losses in rows.items()}
+
+
+def leaders_by_budget(rows: Mapping[str, Losses], level: float = LEVEL) -> dict[float, list[str]]:
+    """The rows that are not significantly different from the best at each budget, by what was measured there, without any law.
+    The level is of all budgets together (Bonferroni's correction)."""
+    samples = {
+        name: {x: Sample(np.asarray(seeds, np.float64)) for x, seeds in each.items()} for name, each in rows.items()
+    }
+    together = pool([sample for each in samples.values() for sample in each.values()])
+    budgets = sorted({budget for each in rows.values() for budget in each})
+    found = {}
+    for budget in budgets:
+        there = {name: each[budget] for name, each in samples.items() if budget in each}
+        pooled = [sample._replace(pooled=together and together.component) for sample in there.values()]
+        names = list(there)
+        found[budget] = [names[i] for i in leaders(pooled, lower=True, level=1 - (1 - level) / len(budgets))]
+    return found
 
 
 # ---- two rows

@@ -169,7 +169,16 @@ def test_samples_of_the_harness(tmp_path, capsys):
 def test_samples_of_other_documents_and_of_several_filters_are_refused(tmp_path, capsys):
     scores = outcomes(seeds=1)[0][0].tolist()
     a, b = write_samples(tmp_path / "A", "piqa", scores), write_samples(tmp_path / "B", "piqa", scores, doc_hash="x")
-    refused(capsys, 3, f"{b}:1: item piqa/0 is x, but h0 at {a}:1", f"A={a}", f"B={b}", "--metric", "acc", "--fixed")
+    refused(
+        capsys,
+        3,
+        f"{b}:1: item piqa/0 has the hash x, but h0 at {a}:1",
+        f"A={a}",
+        f"B={b}",
+        "--metric",
+        "acc",
+        "--fixed",
+    )
     rows = [json.loads(line) for line in a.read_text().splitlines()]
     write_rows(a, [row | {"filter": name} for row in rows for name in ("strict", "flexible")])
     b = write_samples(tmp_path / "B", "piqa", scores)

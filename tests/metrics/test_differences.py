@@ -278,6 +278,20 @@ def test_planted_trust_in_identical_replicates_is_noticed(monkeypatch):
         check_identical_rows()
 
 
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e9])
+@pytest.mark.parametrize("dfs", [(1, 19), (18, 99), (9, 4999)])
+@pytest.mark.parametrize("variance", [1e-4, 1e-20, 1e-28])
+def test_differences_beyond_all_doubt_have_a_p(size, dfs, variance):
+    """Seeds that are copies but for rounding, and rows far apart: quantiles of p values below 1e-300 are beyond the range of
+    numbers."""
+
+    def p(size):
+        components = [VarianceComponent(each, df) for each, df in zip((variance, 1e-4), dfs, strict=True)]
+        return differences.compare_with_zero(size, components, 0.95).p
+
+    assert 0 < p(size) < 0.05 and p(size) <= p(size / 10)
+
+
 @pytest.mark.parametrize("seeds", [3, 10])
 def test_rows_equal_over_sets_are_seldom_told_apart(seeds):
     assert sets_told_apart(400, seeds, 20, 10, "0/1 at 0.7") <= ALLOWED[600]

@@ -8,8 +8,8 @@ from scipy import stats
 
 from seqloom.metrics import power
 from seqloom.metrics.differences import difference_of_seeds
-from seqloom.metrics.intervals import Sample
-from seqloom.metrics.power import Design, Spread, plan_power, spread_of
+from seqloom.metrics.intervals import Sample, by_set
+from seqloom.metrics.power import Design, Spread, design_of, plan_power, spread_of
 from seqloom.metrics.variances import pool
 from tests.metrics.simulations import OWN, SPREADS, seeds_told_apart, tables, told_apart
 
@@ -146,6 +146,22 @@ def test_the_spread_of_rows_is_found_again():
     assert spread_of(*map(Sample, seeds)) == pytest.approx((2.0, 0, 0), rel=0.05)
     fixed = [Sample(row[0][:1], deterministic=True) for row in rows]
     assert spread_of(*fixed) == pytest.approx((0.0, math.sqrt(2 * OWN**2 + 2), 0.0), rel=0.15)
+
+
+def test_items_of_which_few_dominate_are_known_worse():
+    """One set of 1,000 items and 20 of 10: the variance is as badly known as that of two."""
+    random = np.random.default_rng(0)
+    sets = np.repeat(np.arange(21), [1000, *[10] * 20])
+    rows = [random.normal(size=1200) + random.normal(scale=0.1, size=(4, 1200)) for _ in range(2)]
+    equal, unequal = (design_of(*(by_set(Sample(row), each) for row in rows)) for each in (np.arange(1200) % 21, sets))
+    assert (
+        equal.items == unequal.items == 21
+        and equal.df_share > 0.9
+        and unequal.df_share == pytest.approx(0.05, abs=0.01)
+    )
+    assert unequal.detectable() > 2 * power.replace(unequal, df_share=1.0).detectable()
+    plain = design_of(*map(Sample, rows), 3, 2)
+    assert plain == Design(4, 1200, spread_of(*map(Sample, rows)), 3, 2)
 
 
 def test_a_plan_is_told_what_it_can_find():

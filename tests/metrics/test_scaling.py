@@ -8,7 +8,16 @@ import pytest
 from scipy import stats
 
 from seqloom.metrics import scaling
-from seqloom.metrics.scaling import Stretch, crossing, difference_at, f_tail, fit_ladder, fit_ladders, who_is_ahead
+from seqloom.metrics.scaling import (
+    Stretch,
+    crossing,
+    difference_at,
+    f_tail,
+    fit_ladder,
+    fit_ladders,
+    leaders_by_budget,
+    who_is_ahead,
+)
 from tests.metrics.ladders import COLUMNS, SHAPES, Law, called_different, coverage, draw_losses, two_rows
 
 
@@ -176,6 +185,17 @@ def test_rows_that_do_not_cross_or_cannot_be_told():
     assert crossing(fits["b"], fits["c"]).reason.startswith("undetermined between")
     single = fit_ladder({x: [seeds[0]] for x, seeds in list(rows["a"].items())[:3]})
     assert [each.ahead for each in who_is_ahead(single, fits["b"])] == [None]
+
+
+def test_who_leads_at_each_budget():
+    """As measured: rows need not have the same budgets, and one seed is never left out."""
+    rows = {
+        "quick": {1e6: [2.0, 2.01, 2.02], 3e6: [1.5, 1.51, 1.5], 9e6: [1.2, 1.21, 1.2]},
+        "slow": {1e6: [1.8, 1.81, 1.8], 3e6: [1.5, 1.5, 1.51], 9e6: [1.4, 1.41, 1.42]},
+        "short": {1e6: [1.9, 1.91, 1.9], 3e6: [1.7, 1.7, 1.71]},
+        "single": {9e6: [1.5]},
+    }
+    assert leaders_by_budget(rows) == {1e6: ["slow"], 3e6: ["quick", "slow"], 9e6: ["quick", "single"]}
 
 
 def test_beyond_the_ladder_less_is_known():
