@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from seqloom.comparison.ladder import compare_ladder
     from seqloom.comparison.run import compare
     from seqloom.convert.huggingface import load
     from seqloom.runs.language_model import Run
@@ -19,6 +20,7 @@ PLACES = {
     "Run": "seqloom.runs.language_model",
     "Translator": "seqloom.runs.translator",
     "compare": "seqloom.comparison.run",
+    "compare_ladder": "seqloom.comparison.ladder",
     "finetune": "seqloom.runs.training",
     "harness_model": "seqloom.runs.lm_eval_harness",
     "load": "seqloom.convert.huggingface",
@@ -31,6 +33,7 @@ __all__ = [
     "Translator",
     "__version__",
     "compare",
+    "compare_ladder",
     "finetune",
     "harness_model",
     "load",

@@ -39,7 +39,9 @@ def compare(
     device: Device = "auto",
     deterministic: Deterministic = False,
 ) -> None:
-    """Train the models of a plan at an equal budget, evaluate them alike, and report which differences are significant."""
+    """Train the models of a plan at an equal budget, evaluate them alike, and report which differences are significant.
+
+    A plan with a [search] tunes every row alike; one with a [ladder] runs at several budgets and fits a law to each row."""
     import json
 
     from seqloom.comparison.plans import find_plan
@@ -56,6 +58,15 @@ def compare(
         raise UsageError(f"--on {on}: only local is available")
     if out is None:
         raise UsageError("--out is missing: give the folder to write")
+    if chosen.ladder is not None:
+        from seqloom.comparison.ladder import compare_ladder
+        from seqloom.comparison.ladder_report import as_text as ladder_text
+
+        ladder = compare_ladder(
+            chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic
+        )
+        print(json.dumps(ladder.record(), ensure_ascii=False) if as_json else ladder_text(ladder))
+        return
     found = run_plan(
         chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic
     )

@@ -114,6 +114,13 @@ def unequal_search(found: Findings) -> list[str]:
             f"settings were chosen by trials with {search.budget:.3g} of the budget, and steps of warm-up as they are: what is "
             f"best for a short run may not be best for a long one"
         )
+    if search.method in ("random", "halving"):
+        lines.append(
+            "that another search would have found other settings is in the intervals of bits per byte and masked perplexity, "
+            "not in those of suites and tasks"
+        )
+    else:
+        lines.append(f"rows are compared as this search ({search.method}) tunes them: its luck is in no interval")
     without = [each.name for each in found.rows if not each.row.search]
     if without:
         lines.append(f"settings were not searched for, as there are none to train with: {', '.join(without)}")

@@ -126,25 +126,23 @@ def draw_searches(found: Comparison, signs: Signs) -> list[Picture]:
                 drawn = chart(setting, VALID, curves, signs, log_x=log, better="lower")
                 title = f"Validation loss against {setting}{suffix}"
                 pictures.append(Picture(slug(f"search {setting} {searched[0]}"), "Search", title, ONE_TRIAL, drawn))
-        best = [
-            Curve(
-                row,
-                [(k, each.value) for k, each in enumerate(found.searches[row].curve, 1) if math.isfinite(each.value)],
-                spread=[
-                    (each.low, each.high) if each.is_bounded else (each.value, each.value)
-                    for each in found.searches[row].curve
-                    if math.isfinite(each.value)
-                ],
-                band=True,
-            )
-            for row in searched
-            if found.searches[row].curve
-        ]
+        best = [curve for row in searched for curve in best_of_curves(row, found.searches[row].curve)]
         if best:
             drawn = chart("trials", VALID, best, signs, better="lower")
             title = f"Expected best of so many trials{suffix}"
             pictures.append(Picture(slug(f"search best of {searched[0]}"), "Search", title, BEST_OF, drawn))
     return pictures
+
+
+def best_of_curves(row: str, curve: Sequence[Interval]) -> list[Curve]:
+    """With a band as far as intervals are known: not for all trials together, of which there is only one best."""
+    known = [(float(k), each) for k, each in enumerate(curve, 1) if math.isfinite(each.value)]
+    sure = [(k, each) for k, each in known if each.is_bounded]
+    points = [(k, each.value) for k, each in known]
+    band = [(k, each.value) for k, each in sure]
+    spread = [(each.low, each.high) for _, each in sure]
+    found = [Curve(row, points)] if points else []
+    return found + ([Curve(row, band, spread=spread, band=True, legend=False, like=row)] if band else [])
 
 
 def trial_points(found: Comparison, rows: Sequence[str], setting: str) -> tuple[list[Curve], bool]:
@@ -159,8 +157,8 @@ def trial_points(found: Comparison, rows: Sequence[str], setting: str) -> tuple[
         ]
         if len({x for x, _ in points}) > 1:
             curves.append(Curve(row, sorted(points)))
-    ranges = [row.ranges for row in found.plan.rows if row.name in rows]
-    return curves, any(each[setting].scale == "log" for each in ranges if setting in each)
+    scales = {row.ranges[setting].scale for row in found.plan.rows if row.name in rows and setting in row.ranges}
+    return [curve._replace(line=scales != {""}) for curve in curves], "log" in scales
 
 
 def draw_milestones(found: Comparison, signs: Signs) -> list[Picture]:

@@ -12,6 +12,10 @@
     [budget]
     words = 2e6                           # or tokens, epochs, minutes, flops; with flops and tokens sizes are solved for
 
+    [ladder]                              # instead of [budget]: one comparison at each budget, and fits over them
+    words = [5e5, 1.5e6, 5e6]             # or tokens, epochs, flops
+    predict = [1.7e7]                     # predicted from the others before it is run
+
     [search]                              # of the settings of every row, see `search`; leave it out to search for none
     trials = 8
     settings = {train.optim.lr = [1e-4, 3e-3, "log"]}
@@ -38,6 +42,7 @@ Paths are relative to the plan. A plan is read, checked and resolved into rows w
 is trained.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +51,7 @@ from pydantic import Field, model_validator
 
 from seqloom.comparison.folder import slug
 from seqloom.comparison.search import FIRST_SEED, SearchConfig, conflicts, row_ranges
-from seqloom.config import Config, build, read_toml, unknown_name
+from seqloom.config import Config, build, problems, read_toml, unknown_name
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
 from seqloom.recipes.library import find_recipe
@@ -58,6 +63,8 @@ from seqloom.tokens.learn import check_options
 
 ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
 MOST = {"tokens": 1e15, "words": 1e15, "epochs": 1e6, "minutes": 1e7, "flops": 1e30}  # a larger budget is a typo
+LADDER_UNITS = ("words", "tokens", "epochs", "flops")
+MOST_BUDGETS = 20
 MOST_SEEDS = 1000
 MOST_PARAMETERS = 1e12
 
@@ -114,6 +121,41 @@ class QuestionConfig(Config):
     rows: tuple[str, str]
 
 
+class LadderConfig(Config):
+    """Budgets in one unit, each smaller than the next; then those that are predicted before they are run."""
+
+    words: tuple[float, ...] = ()
+    tokens: tuple[float, ...] = ()
+    epochs: tuple[float, ...] = ()
+    flops: tuple[float, ...] = ()
+    predict: tuple[float, ...] = ()
+
+    @model_validator(mode="after")
+    def rises(self) -> "LadderConfig":
+        given = [unit for unit in LADDER_UNITS if getattr(self, unit)]
+        if len(given) != 1:
+            raise ValueError(f"give the budgets of a ladder in one unit: {', '.join(LADDER_UNITS)}")
+        budgets = [*self.budgets, *self.predict]
+        if len(self.budgets) < 2 or len(budgets) > MOST_BUDGETS:
+            raise ValueError(f"a ladder has 2 to {MOST_BUDGETS} budgets, not {len(budgets)}")
+        if self.predict and len(self.budgets) < 3:
+            raise ValueError("predict: three budgets are needed to predict another one")
+        if any(low >= high for low, high in itertools.pairwise([0.0, *budgets])):
+            raise ValueError(
+                f"budgets are given from the smallest to the largest, not {', '.join(f'{each:g}' for each in budgets)}"
+            )
+        return self
+
+    @property
+    def unit(self) -> str:
+        return next(unit for unit in LADDER_UNITS if getattr(self, unit))
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        found: tuple[float, ...] = getattr(self, self.unit)
+        return found
+
+
 class PriceConfig(Config):
     """The price of the machine, by the hour."""
 
@@ -124,7 +166,8 @@ class PriceConfig(Config):
 class PlanConfig(Config):
     name: str = Field(min_length=1, max_length=200)
     text: TextConfig
-    budget: BudgetConfig
+    budget: BudgetConfig  # of a ladder its largest
+    ladder: LadderConfig | None = None
     rows: tuple[RowConfig, ...] = Field(min_length=1)
     seeds: int | tuple[int, ...] = Field(3, description="how many seeds, or which ones")
     parameters: float | None = Field(None, gt=0, le=MOST_PARAMETERS)
@@ -140,6 +183,20 @@ class PlanConfig(Config):
     )
     price: PriceConfig | None = None
     prompt: str = "The "
+
+    @model_validator(mode="before")
+    @classmethod
+    def largest_budget(cls, values: Any) -> Any:
+        """A ladder stands in place of the budget."""
+        ladder = values.get("ladder") if isinstance(values, dict) else None
+        if not isinstance(ladder, dict) or problems(LadderConfig, ladder):
+            return (
+                values if not isinstance(ladder, dict) else {"budget": {"epochs": 1}, **values}
+            )  # it is told what is wrong
+        if "budget" in values:
+            raise ValueError("give [budget] or [ladder], not both")
+        found = LadderConfig.model_validate(ladder)
+        return values | {"budget": {found.unit: max((*found.budgets, *found.predict))}}
 
     @model_validator(mode="after")
     def ends(self) -> "PlanConfig":

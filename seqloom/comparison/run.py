@@ -95,8 +95,10 @@ def compare(
     overwrite: bool = False,
     device: str = "auto",
     deterministic: bool = False,
+    texts: Path | None = None,
 ) -> Comparison:
-    """Run a plan, or resume it, and return the results; the page is OUT/report.html. minutes: when to stop; rerun to resume."""
+    """Run a plan, or resume it, and return the results; the page is OUT/report.html. minutes: when to stop; rerun to resume.
+    texts: the folder in whose data/ the text is prepared; OUT unless given."""
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: give at least 1")
@@ -105,12 +107,16 @@ def compare(
         check(plan, plan.name)
     else:
         plan = find_plan(str(plan))
+    if plan.ladder is not None:
+        raise UsageError(
+            f"{plan.name} has several budgets: it is run by seqloom.compare_ladder, or on the command line"
+        )
     check_files(plan)
     warn_of_few_seeds(plan)
     folder = Path(out)
     with sole_owner(folder):
         begin(folder, overwrite)
-        resolved = settle_plan(plan, folder, device, deterministic)
+        resolved = settle_plan(plan, folder, device, deterministic, texts or folder)
         failures = run_jobs(folder, resolved, jobs, until)
         if resolved.search is not None:  # a trial that was lost and run again may have found something else
             check_same(folder, resolved, NO_EARLIER_PLAN)
@@ -159,10 +165,10 @@ def begin(folder: Path, overwrite: bool) -> None:
     remove_leftovers(folder, comparison_folder(folder, runs=False))
 
 
-def settle_plan(plan: PlanConfig, folder: Path, device: str, deterministic: bool) -> ResolvedPlan:
+def settle_plan(plan: PlanConfig, folder: Path, device: str, deterministic: bool, texts: Path) -> ResolvedPlan:
     """Resolve a plan and write plan.json. What was begun earlier is resumed, or the plan is rejected."""
     earlier = read_earlier_plan(folder)
-    folders = prepare_texts(plan, folder)
+    folders = prepare_texts(plan, texts)
     together = earlier.widths_together is True
     rows = resolve_rows(plan, folders, together)
     pairs = pairs_path(folder, plan.pairs)
@@ -192,7 +198,7 @@ def settle_plan(plan: PlanConfig, folder: Path, device: str, deterministic: bool
     )
     check_same(folder, resolved, earlier)
     if plan.pairs and not pairs.exists():
-        write_pairs(Path(plan.text.prepared) if plan.text.prepared else request_of(plan, folder), pairs, plan.pairs)
+        write_pairs(Path(plan.text.prepared) if plan.text.prepared else request_of(plan, texts), pairs, plan.pairs)
     write_json(plan_path(folder), resolved.record())
     return resolved
 

@@ -137,6 +137,11 @@ class RowSearch(NamedTuple):
     curve: list[Interval]
     costs: dict[str, float]
 
+    @property
+    def first_losses(self) -> list[float]:
+        """Of all trials with the same budget."""
+        return [each.result.score for each in self.trials if each.trial.rung == 0]
+
     def record(self) -> dict[str, Any]:
         return {
             "chosen": {"trial": self.chosen.trial.name, "settings": self.chosen.result.settings},

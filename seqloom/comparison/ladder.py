@@ -1,0 +1,394 @@
+"""A ladder: one plan at several budgets, a power law fitted to every row, and budgets that are predicted before they are run.
+
+Every budget is a comparison of its own, with its own search and schedules that end with it: a checkpoint of a longer run is not a
+run of a smaller budget. What is in its folder:
+
+data/            the prepared text, which all budgets share        predictions.json   written before what it predicts is run
+budgets/         a comparison for each budget                      report.html  ladder.json  ladder.csv  ladder-*.svg
+
+The budgets of a ladder in words are of new text. Repeated text is another thing: that is a ladder in epochs.
+"""
+
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqloom.batches.prepare import PREPARED_FILES
+from seqloom.batches.store import Store
+from seqloom.comparison.folder import comparison_folder, slug
+from seqloom.comparison.metric import ALPHA, Metric
+from seqloom.comparison.plan import LadderConfig, PlanConfig, check, check_files
+from seqloom.comparison.plans import find_plan
+from seqloom.comparison.run import compare, prepare_texts
+from seqloom.comparison.table import MASKED, Comparison
+from seqloom.errors import DataError, UsageError
+from seqloom.files import (
+    FolderKind,
+    clear_folder,
+    contents,
+    digest_of,
+    files_below,
+    is_known,
+    read_record,
+    remove_leftovers,
+    sole_owner,
+    write_json,
+)
+from seqloom.metrics.intervals import Interval
+from seqloom.metrics.scaling import PARAMETERS, Crossing, PowerLaw, Stretch, crossing, fit_ladders, who_is_ahead
+from seqloom.progress import say
+from seqloom.recipes.schema import BudgetConfig
+from seqloom.training.precision import choose_device
+
+LADDER, PREDICTIONS = "ladder.json", "predictions.json"
+OWN_FILES = r"(ladder|predictions)\.json|ladder\.csv|report\.html|ladder-[^/]+\.svg"
+
+
+class LadderMetric(NamedTuple):
+    """One metric at all budgets. values: by row and budget, one a seed; laws: of rows with enough budgets, fitted to the budgets
+    that are not predicted. is_log: the law is of the logarithm, as the loss is that of a perplexity."""
+
+    name: str
+    lower: bool
+    values: Mapping[str, Mapping[float, list[float]]]
+    intervals: Mapping[str, Mapping[float, Interval]]
+    laws: Mapping[str, PowerLaw]
+    is_log: bool
+
+    def law_at(self, row: str, budget: float) -> Interval:
+        """The mean of all seeds at a budget, by the law."""
+        return self.back(self.laws[row].mean_at(budget))
+
+    def back(self, found: Interval) -> Interval:
+        return Interval(*(math.exp(min(each, 700.0)) for each in found)) if self.is_log else found
+
+
+class Prediction(NamedTuple):
+    metric: str
+    row: str
+    budget: float
+    interval: Interval  # of the mean of as many seeds as the plan has
+    measured: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        return {"metric": self.metric, "row": self.row, "budget": self.budget, **self.interval.record()}
+
+
+class Pair(NamedTuple):
+    """Two rows by one metric: where which is ahead, and where they cross."""
+
+    metric: str
+    rows: tuple[str, str]
+    stretches: list[Stretch]
+    crossing: Crossing
+
+
+class Ladder(NamedTuple):
+    name: str
+    unit: str
+    budgets: list[float]  # those that laws are fitted to
+    predicted: list[float]
+    comparisons: dict[float, Comparison]  # those that are finished
+    metrics: list[LadderMetric]
+    predictions: list[Prediction]
+    pairs: list[Pair]
+    caveats: list[str]
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "unit": self.unit, "budgets": self.budgets, "predicted_budgets": self.predicted,
+            "metrics": [metric_record(metric) for metric in self.metrics],
+            "predictions": [each.record() | {"measured": each.measured} for each in self.predictions],
+            "pairs": [pair_record(pair) for pair in self.pairs],
+            "caveats": self.caveats,
+        }  # fmt: skip
+
+
+def bounded(interval: Interval) -> dict[str, float | None]:
+    """With the ends that are known."""
+    ends = zip(("value", "low", "high"), interval, strict=True)
+    return {name: end if math.isfinite(end) else None for name, end in ends}
+
+
+def metric_record(metric: LadderMetric) -> dict[str, Any]:
+    laws = {
+        row: {"exponent": bounded(law.exponent()), "offset": bounded(law.offset()), "misfit_p": law.misfit}
+        for row, law in metric.laws.items()
+    }
+    values = {row: {f"{budget:g}": seeds for budget, seeds in each.items()} for row, each in metric.values.items()}
+    return {
+        "name": metric.name, "lower_is_better": metric.lower, "law_of_the_logarithm": metric.is_log, "values": values,
+        "laws": laws,
+    }  # fmt: skip
+
+
+def pair_record(pair: Pair) -> dict[str, Any]:
+    ahead = [
+        {"low": each.low, "high": each.high, "ahead": None if each.ahead is None else pair.rows[each.ahead]}
+        for each in pair.stretches
+    ]
+    where = None if pair.crossing.interval is None else bounded(pair.crossing.interval)
+    return {
+        "metric": pair.metric, "rows": list(pair.rows), "ahead": ahead, "crossing": where,
+        "reason": pair.crossing.reason,
+    }  # fmt: skip
+
+
+# ---- running
+
+
+def compare_ladder(
+    plan: str | Path | PlanConfig,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    minutes: float | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    deterministic: bool = False,
+) -> Ladder:
+    """Run a plan at all budgets of its ladder, or resume it, and return what was found; the page is OUT/report.html. minutes:
+    when to stop; rerun to resume."""
+    from seqloom.comparison.ladder_report import write_ladder_report
+
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    choose_device(device)
+    if isinstance(plan, PlanConfig):
+        check(plan, plan.name)
+    else:
+        plan = find_plan(str(plan))
+    if plan.ladder is None:
+        raise UsageError(f"{plan.name} has a single budget: it has no ladder")
+    check_files(plan)
+    folder, ladder = Path(out), plan.ladder
+    with sole_owner(folder):
+        begin(folder, overwrite)
+        check_new_text(plan, folder)
+        (folder / "budgets").mkdir(exist_ok=True)
+        found: dict[float, Comparison] = {}
+        for budget in (*ladder.budgets, *ladder.predict):
+            if budget in ladder.predict:
+                predict_once(folder, plan, found)
+            say(f"{budget:,.6g} {ladder.unit}")
+            left = None if until is None else max((until - time.monotonic()) / 60, 1e-3)
+            found[budget] = compare(
+                at_budget(plan, budget), budget_path(folder, ladder, budget), jobs=jobs, minutes=left, device=device,
+                deterministic=deterministic, texts=folder,
+            )  # fmt: skip
+        whole = summarise(plan, found, read_predictions(folder, plan, found))
+        write_ladder_report(whole, folder)
+    return whole
+
+
+def at_budget(plan: PlanConfig, budget: float) -> PlanConfig:
+    """The plan of one comparison."""
+    assert plan.ladder is not None
+    unit = plan.ladder.unit
+    change = {"budget": BudgetConfig(**{unit: budget}), "ladder": None, "name": f"{plan.name}: {budget:,.6g} {unit}"}
+    return plan.model_copy(update=change)
+
+
+def budget_path(folder: Path, ladder: LadderConfig, budget: float) -> Path:
+    return folder / "budgets" / slug(f"{budget:.12g} {ladder.unit}")
+
+
+def ladder_folder(folder: Path) -> FolderKind:
+    files = rf"{OWN_FILES}|data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))|budgets/[^/]+/lock"
+    return FolderKind("a ladder", re.compile(files), ("data", "budgets"), is_ladder, LADDER)
+
+
+def is_ladder(folder: Path) -> bool:
+    return (folder / LADDER).exists() or (folder / "budgets").is_dir()
+
+
+def begin(folder: Path, overwrite: bool) -> None:
+    if contents(folder, ladder_folder(folder)) and not is_ladder(folder):
+        raise UsageError(f"{folder} is not empty and does not hold a ladder of budgets: choose another --out")
+    if overwrite:
+        budgets = sorted((folder / "budgets").glob("*/"))
+        for path in budgets:  # all are looked at before anything is removed
+            foreign = next((name for name in files_below(path) if not is_known(name, comparison_folder(path))), None)
+            if foreign is not None:
+                raise UsageError(
+                    f"{path} holds {foreign!r}, which is not part of a comparison: move it elsewhere, or choose another --out"
+                )
+        for path in budgets:
+            clear_folder(path, comparison_folder(path))
+        clear_folder(folder, ladder_folder(folder))
+    remove_leftovers(folder, ladder_folder(folder))
+
+
+def check_new_text(plan: PlanConfig, folder: Path) -> None:
+    """Budgets in words are of new text: more than there is would be read again."""
+    assert plan.ladder is not None
+    largest = max((*plan.ladder.budgets, *plan.ladder.predict))
+    for path in set(prepare_texts(plan, folder).values()):
+        words = Store.open(path).split("train").words
+        if plan.ladder.unit == "words" and largest > words:
+            raise DataError(
+                f"{path}: its training text has {words:,.0f} words, and a budget of {largest:,.0f} would read them again, which "
+                f"is not the same as new text: lower the budget, or give the ladder in epochs"
+            )
+
+
+# ---- what was found
+
+
+def summarise(plan: PlanConfig, found: Mapping[float, Comparison], predictions: Sequence[Prediction]) -> Ladder:
+    assert plan.ladder is not None
+    metrics = ladder_metrics(plan.ladder, found)
+    return Ladder(
+        name=plan.name,
+        unit=plan.ladder.unit,
+        budgets=list(plan.ladder.budgets),
+        predicted=list(plan.ladder.predict),
+        comparisons=dict(found),
+        metrics=metrics,
+        predictions=list(predictions),
+        pairs=compare_pairs(metrics),
+        caveats=ladder_caveats(plan, found, metrics),
+    )
+
+
+def ladder_metrics(ladder: LadderConfig, found: Mapping[float, Comparison]) -> list[LadderMetric]:
+    names = dict.fromkeys(metric.name for each in found.values() for metric in each.metrics)
+    return [ladder_metric(name, ladder, found) for name in names]
+
+
+def ladder_metric(name: str, ladder: LadderConfig, found: Mapping[float, Comparison]) -> LadderMetric:
+    by_budget = {
+        budget: metric for budget, each in found.items() for metric in each.metrics if metric.name == name
+    }  # fmt: skip
+    first = next(iter(by_budget.values()))
+    values: dict[str, dict[float, list[float]]] = {}
+    intervals: dict[str, dict[float, Interval]] = {}
+    for budget, metric in by_budget.items():
+        for row in metric.values:
+            values.setdefault(row, {})[budget] = seed_means(metric, row)
+            intervals.setdefault(row, {})[budget] = metric.interval(row)
+    is_log = name.startswith(MASKED)
+    losses = {
+        row: {
+            budget: [math.log(value) if is_log else value for value in seeds]
+            for budget, seeds in each.items()
+            if budget in ladder.budgets
+        }
+        for row, each in values.items()
+    }
+    enough = {row: each for row, each in losses.items() if len(each) >= PARAMETERS}
+    laws = fit_ladders(enough) if first.lower and enough else {}
+    return LadderMetric(name, first.lower, values, intervals, laws, is_log)
+
+
+def seed_means(metric: Metric, row: str) -> list[float]:
+    values = np.atleast_1d(metric.values[row])
+    means = values if values.ndim == 1 else values.mean(1)
+    return [float(value) for value in (means[:1] if row in metric.deterministic else means)]
+
+
+def compare_pairs(metrics: Sequence[LadderMetric]) -> list[Pair]:
+    """The level is of all pairs of rows of a metric together (Bonferroni)."""
+    found = []
+    for metric in metrics:
+        pairs = list(combinations(metric.laws, 2))
+        for a, b in pairs:
+            level = 1 - ALPHA / len(pairs)
+            laws = metric.laws[a], metric.laws[b]
+            if all(math.isfinite(law.variance.variance) for law in laws):
+                found.append(Pair(metric.name, (a, b), who_is_ahead(*laws, level=level), crossing(*laws, level=level)))
+    return found
+
+
+def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics: Sequence[LadderMetric]) -> list[str]:
+    assert plan.ladder is not None
+    lines = []
+    if len(plan.ladder.budgets) == PARAMETERS:
+        lines.append(
+            "with three budgets a power law with an offset fits exactly: whether the law holds cannot be tested"
+        )
+    if len(plan.chosen_seeds()) < 2:
+        lines.append("one seed: how far the laws are known cannot be said")
+    doubtful = [
+        f"{row} ({metric.name})" for metric in metrics for row, law in metric.laws.items() if law.misfit < ALPHA
+    ]
+    if doubtful:
+        lines.append(f"a power law does not fit within the noise of the seeds: {', '.join(doubtful)}")
+    if plan.ladder.unit == "epochs":
+        lines.append("the budgets are passes over the same text: repeated text is another thing than new text")
+    if plan.parameters is not None:
+        lines.append(
+            f"all budgets have models of one size ({plan.parameters:,.0f} parameters): no size was chosen for its budget"
+        )
+    if plan.search is None:
+        lines.append(
+            "settings were not searched for at each budget: a row may fall behind because its settings fit another one"
+        )
+    unfinished = [f"{budget:,.6g}" for budget in (*plan.ladder.budgets, *plan.ladder.predict) if budget not in found]
+    return lines + ([f"not finished: {', '.join(unfinished)} {plan.ladder.unit}"] if unfinished else [])
+
+
+# ---- predictions
+
+
+def make_predictions(plan: PlanConfig, found: Mapping[float, Comparison]) -> list[Prediction]:
+    assert plan.ladder is not None
+    seeds = len(plan.chosen_seeds())
+    return [
+        Prediction(metric.name, row, budget, metric.back(law.predict(budget, seeds)))
+        for metric in ladder_metrics(plan.ladder, found)
+        for row, law in metric.laws.items()
+        for budget in plan.ladder.predict
+    ]
+
+
+def predict_once(folder: Path, plan: PlanConfig, found: Mapping[float, Comparison]) -> None:
+    """Written before the first predicted budget is run, and never again."""
+    path = folder / PREDICTIONS
+    assert plan.ladder is not None
+    if path.exists():
+        return
+    begun = [each for each in plan.ladder.predict if budget_path(folder, plan.ladder, each).exists()]
+    if begun:
+        raise UsageError(
+            f"{folder}: {begun[0]:,.6g} {plan.ladder.unit} was run before it was predicted (there is no {PREDICTIONS}): choose "
+            f"another --out, or start over with --overwrite"
+        )
+    record = {
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "from": list(plan.ladder.budgets),
+        "predictions": [each.record() for each in make_predictions(plan, found)],
+    }
+    write_json(path, record | {"whole": digest_of(record)})
+    say(
+        f"{path} has the predictions for {', '.join(f'{each:,.6g}' for each in plan.ladder.predict)} {plan.ladder.unit}"
+    )
+
+
+def read_predictions(folder: Path, plan: PlanConfig, found: Mapping[float, Comparison]) -> list[Prediction]:
+    """As they were written, with what was measured since. Changed ones are refused."""
+    path = folder / PREDICTIONS
+    assert plan.ladder is not None
+    if not plan.ladder.predict:
+        return []
+    remedy = "restore it: predictions that were changed after the results are none"
+    record = read_record(path, remedy)
+    if record.pop("whole", None) != digest_of(record):
+        raise DataError(f"{path} was changed (its SHA-256 is not the recorded one): {remedy}")
+    metrics = {metric.name: metric for metric in ladder_metrics(plan.ladder, found)}
+    predictions = []
+    for each in record["predictions"]:
+        interval = Interval(each["value"], each.get("low", -math.inf), each.get("high", math.inf))
+        seeds = (
+            metrics[each["metric"]].values.get(each["row"], {}).get(each["budget"])
+            if each["metric"] in metrics
+            else None
+        )
+        measured = None if not seeds else float(np.mean(seeds))
+        predictions.append(Prediction(each["metric"], each["row"], each["budget"], interval, measured))
+    return predictions

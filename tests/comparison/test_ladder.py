@@ -1,0 +1,148 @@
+"""A plan at several budgets: laws, predictions that are made first, and nothing that is lost."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from seqloom.comparison import ladder as module
+from seqloom.comparison.ladder import compare_ladder
+from seqloom.comparison.plan import PlanConfig
+from seqloom.comparison.run import compare
+from seqloom.config import build
+from seqloom.errors import DataError, UsageError
+from tests.comparison.plans import GPT, LSTM, plan_of, values, write_text
+from tests.pages import check_page
+
+WORDS = {"words": [300, 600, 1200], "predict": [2400]}
+
+
+def ladder_plan(text: Path, **changes) -> PlanConfig:
+    given = values(text, rows=[LSTM, GPT], pairs=0, **changes)
+    return build(
+        PlanConfig, {key: value for key, value in given.items() if key != "budget"} | {"ladder": WORDS} | changes
+    )
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_text(tmp_path_factory.mktemp("ladder") / "text.txt")
+
+
+@pytest.fixture(scope="module")
+def climbed(text):
+    return compare_ladder(ladder_plan(text), text.parent / "climbed", jobs=2, device="cpu"), text.parent / "climbed"
+
+
+def test_every_budget_is_a_comparison_of_its_own(climbed):
+    found, folder = climbed
+    assert list(found.comparisons) == [300, 600, 1200, 2400] and found.unit == "words"
+    for budget, each in found.comparisons.items():
+        assert each.costs["GPT"]["words"] == pytest.approx(budget, rel=0.2)
+        assert (folder / "budgets" / f"{budget:g}-words" / "report.html").exists()
+    assert len(list((folder / "data").glob("*/manifest.json"))) == 1, "the text is prepared once"
+    bits = found.metrics[0]
+    assert bits.name == "bits per byte" and set(bits.laws) == {"LSTM", "GPT"}
+    assert list(bits.values["GPT"]) == [300, 600, 1200, 2400] and len(bits.values["GPT"][300]) == 2
+    assert list(bits.laws["GPT"].budgets) == [300, 600, 1200], "what is predicted is not fitted to"
+    assert {pair.rows for pair in found.pairs} == {("LSTM", "GPT")}
+
+
+def test_predictions_are_written_before_what_they_predict(climbed):
+    found, folder = climbed
+    assert [(each.row, each.budget) for each in found.predictions] == [("LSTM", 2400), ("GPT", 2400)]
+    assert all(each.measured is not None for each in found.predictions)
+    first = min(path.stat().st_mtime_ns for path in folder.glob("budgets/2400-words/**/config.json"))
+    assert (folder / "predictions.json").stat().st_mtime_ns < first
+    record = json.loads((folder / "ladder.json").read_text())
+    assert [each["row"] for each in record["predictions"]] == ["LSTM", "GPT"]
+    assert record["metrics"][0]["laws"]["GPT"]["exponent"]["value"] is not None
+
+
+def test_the_page(climbed):
+    found, folder = climbed
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    beside = {f"budgets/{budget:g}-words/report.html" for budget in found.comparisons}
+    check_page(page, frozenset(beside | {path.name for path in folder.glob("*.svg")}))
+    for word in ("Power laws", "Predictions", "Who is ahead where", "budgets/300-words/report.html", "fits exactly"):
+        assert word in page
+    assert len((folder / "ladder.csv").read_text().splitlines()) == 1 + 2 * 2 * 4
+    assert any("not searched for at each budget" in line for line in found.caveats)
+
+
+def test_called_again_nothing_is_run_and_predictions_stay(climbed, text):
+    found, folder = climbed
+    kept = [folder / "predictions.json", *folder.glob("budgets/*/results/*/*.json")]
+    before = {path: path.stat().st_mtime_ns for path in kept}
+    again = compare_ladder(ladder_plan(text), folder, jobs=2, device="cpu")
+    assert {path: path.stat().st_mtime_ns for path in kept} == before
+    assert again.record() == found.record()
+
+
+def test_predictions_that_were_changed_are_refused(climbed, text, tmp_path):
+    copy = shutil.copytree(climbed[1], tmp_path / "copy")
+    path = copy / "predictions.json"
+    record = json.loads(path.read_text())
+    record["predictions"][0]["value"] = 1.0
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=r"predictions.json was changed"):
+        compare_ladder(ladder_plan(text), copy, device="cpu")
+    path.unlink()
+    with pytest.raises(UsageError, match="was run before it was predicted"):
+        compare_ladder(ladder_plan(text), copy, device="cpu")
+
+
+def test_planted_a_law_that_has_seen_its_answer_is_noticed(climbed, text, monkeypatch):
+    """Were the predicted budget among those that are fitted, the law would have four."""
+    found, _ = climbed
+    plan = ladder_plan(text)
+    seen = plan.ladder.model_copy(update={"words": (300.0, 600.0, 1200.0, 2400.0), "predict": ()})
+    cheated = module.ladder_metrics(seen, found.comparisons)[0]
+    assert list(cheated.laws["GPT"].budgets) != list(found.metrics[0].laws["GPT"].budgets)
+
+
+def test_overwrite_removes_only_what_is_ours(climbed, text, tmp_path):
+    copy = shutil.copytree(climbed[1], tmp_path / "copy")
+    (copy / "budgets" / "600-words" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"notes.txt"):
+        compare_ladder(ladder_plan(text), copy, overwrite=True, device="cpu")
+    assert (copy / "budgets" / "300-words" / "plan.json").exists(), "nothing was removed"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("mine")
+    with pytest.raises(UsageError, match="does not hold a ladder"):
+        compare_ladder(ladder_plan(text), other, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("ladder", "message"),
+    [
+        ({"words": [600, 300, 900]}, "from the smallest to the largest"),
+        ({"words": [300, 600, 900], "predict": [800]}, "from the smallest to the largest"),
+        ({"words": [300]}, "a ladder has 2 to 20 budgets"),
+        ({"words": [300, 600], "predict": [900]}, "three budgets are needed"),
+        ({"words": [300, 600], "tokens": [1, 2]}, "in one unit"),
+        ({}, "in one unit"),
+        ({"words": [0, 600]}, "from the smallest to the largest"),
+        ({"steps": [1, 2]}, "ladder.steps"),
+    ],
+)
+def test_ladders_that_make_no_sense(text, ladder, message):
+    with pytest.raises(UsageError) as caught:
+        ladder_plan(text, ladder=ladder)
+    assert message in str(caught.value) and "budget' is missing" not in str(caught.value)
+
+
+def test_a_ladder_and_a_budget(text):
+    with pytest.raises(UsageError, match=r"give \[budget\] or \[ladder\], not both"):
+        ladder_plan(text, budget={"tokens": 3000})
+    with pytest.raises(UsageError, match="has several budgets"):
+        compare(ladder_plan(text), text.parent / "plain", device="cpu")
+    with pytest.raises(UsageError, match="has a single budget"):
+        compare_ladder(plan_of(text), text.parent / "single", device="cpu")
+
+
+def test_more_words_than_there_are_would_be_read_again(text, tmp_path):
+    with pytest.raises(DataError, match="would read them again"):
+        compare_ladder(ladder_plan(text, ladder={"words": [300, 600, 1e6]}), tmp_path / "out", device="cpu")
