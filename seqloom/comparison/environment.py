@@ -18,8 +18,8 @@ ROUNDING = ("device", "name", "precision", "threads", "torch", "seqloom", "isa")
 
 
 class Environment(Config):
-    """device: cpu or cuda; name: of the processor or the GPU; isa: the instruction set that the user has limited oneDNN to. Keys of
-    later versions are kept."""
+    """device: cpu or cuda; name: of the processor or the GPU; isa: the instruction set that the user has limited oneDNN to. Keys
+    of later versions are kept."""
 
     model_config = ConfigDict(extra="allow")
 
