@@ -43,8 +43,8 @@ def verify(
     inside their tolerance; 1: some lie outside; 3: the archive was changed or is damaged."""
     import json
 
-    from seqloom.comparison.archive import open_archive
     from seqloom.comparison.report import as_text as table_text
+    from seqloom.comparison.unpack import open_archive
     from seqloom.comparison.verify import Given, as_text
     from seqloom.comparison.verify import verify as repeat
     from seqloom.errors import SeqloomError, UsageError

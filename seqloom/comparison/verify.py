@@ -25,7 +25,6 @@ import torch
 
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
-from seqloom.comparison.archive import Archive, manifest_of
 from seqloom.comparison.caveats import BITS
 from seqloom.comparison.environment import Environment, current_environment
 from seqloom.comparison.folder import built_in_path, plan_path, result_path
@@ -35,6 +34,7 @@ from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.records import JobResult, ResolvedPlan, Row, SuiteRecord, TaskRecord, read_items, read_result
 from seqloom.comparison.resume import hash_content
 from seqloom.comparison.tuning import tuned
+from seqloom.comparison.unpack import Archive, manifest_of
 from seqloom.config import unknown_name
 from seqloom.cost import cores
 from seqloom.errors import DataError, Interrupted, UsageError
