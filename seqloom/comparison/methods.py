@@ -5,7 +5,9 @@ from seqloom.comparison.table import Comparison
 
 
 def methods_sentences(found: Comparison) -> list[str]:
-    return [sentence(line) for part in (training, measurements, tests, questions, software) for line in part(found)]
+    return [
+        sentence(line) for part in (training, tuning, measurements, tests, questions, software) for line in part(found)
+    ]
 
 
 def sentence(line: str) -> str:
@@ -40,6 +42,28 @@ def training(found: Comparison) -> list[str]:
     if fixed:
         lines.append(f"{joined(fixed)} {'is' if len(fixed) == 1 else 'are'} deterministic: seeds change nothing.")
     return lines
+
+
+def tuning(found: Comparison) -> list[str]:
+    search = found.plan.search
+    if search is None:
+        return ["Settings were not tuned."]
+    if not found.searches:
+        return []
+    rows = [row for row in found.plan.rows if row.name in found.searches]
+    ranges = {f"{name} from {each}" for row in rows for name, each in row.ranges.items()}
+    first = next(iter(found.searches.values()))
+    how = {
+        "random": f"{len(first.trials)} random trials",
+        "quasirandom": f"{len(first.trials)} quasirandom trials",
+        "grid": f"a grid of {len(first.trials)} points",
+        "halving": f"successive halving of {search.trials} random trials",
+    }[search.method]
+    share = "the whole budget" if search.budget == 1 else f"{search.budget:.3g} of the budget"
+    return [
+        f"Each trained model was tuned with {how} at {share}, the same for all ({'; '.join(sorted(ranges))}), and the settings "
+        f"with the lowest validation loss were taken; neither test data nor suites were used for that."
+    ]
 
 
 def measurements(found: Comparison) -> list[str]:

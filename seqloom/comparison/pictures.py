@@ -1,12 +1,14 @@
 """The pictures of a comparison: metrics, differences, quality against cost, curves."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from seqloom.charts import Curve, Estimate, Look, Square, chart, decimals, grid, intervals, matrix
 from seqloom.comparison.caveats import BITS
 from seqloom.comparison.folder import slug
 from seqloom.comparison.metric import ALPHA, Metric, PairDifference
+from seqloom.comparison.search import is_number
 from seqloom.comparison.table import Comparison, pareto_front
 from seqloom.metrics.intervals import Interval
 
@@ -16,6 +18,9 @@ EFFORTS = {
     "tokens": "tokens read", "flops": "floating-point operations", "seconds": "seconds", "joules": "joules",
 }  # fmt: skip
 FEW_ROWS = 3  # with more, differences are drawn as a matrix
+VALID = "validation loss, nats per target"
+ONE_TRIAL = "One point for each trial, of one seed; settings that are not shown vary too."
+BEST_OF = "Estimated from the trials without bias, with 95% intervals where they are known."
 FRONT = "no other row beats it in both"
 
 
@@ -33,6 +38,7 @@ def draw_pictures(found: Comparison, signs: Signs) -> list[Picture]:
         *(draw_metric(metric, signs) for metric in found.metrics),
         *(draw_differences(metric) for metric in found.metrics if len(metric.values) > FEW_ROWS),
         *([pareto] if pareto else []),
+        *draw_searches(found, signs),
         *draw_milestones(found, signs),
         *draw_categories(found),
         *draw_losses(found, signs),
@@ -105,6 +111,58 @@ def draw_pareto(found: Comparison, signs: Signs) -> Picture | None:
     return Picture(slug(title), "Quality against cost", title, note, drawn)
 
 
+def draw_searches(found: Comparison, signs: Signs) -> list[Picture]:
+    """The validation loss of every trial by the settings that were searched for, and what the best of fewer trials is expected to
+    have. Rows are drawn together where their losses mean the same."""
+    pictures = []
+    for rows in rows_by_loss(found).values():
+        searched = [row for row in rows if row in found.searches]
+        if not searched:
+            continue
+        suffix = f" ({', '.join(searched)})" if len(found.searches) > len(searched) else ""
+        for setting in dict.fromkeys(name for row in searched for name in found.searches[row].chosen.result.settings):
+            curves, log = trial_points(found, searched, setting)
+            if curves:
+                drawn = chart(setting, VALID, curves, signs, log_x=log, better="lower")
+                title = f"Validation loss against {setting}{suffix}"
+                pictures.append(Picture(slug(f"search {setting} {searched[0]}"), "Search", title, ONE_TRIAL, drawn))
+        best = [
+            Curve(
+                row,
+                [(k, each.value) for k, each in enumerate(found.searches[row].curve, 1) if math.isfinite(each.value)],
+                spread=[
+                    (each.low, each.high) if each.is_bounded else (each.value, each.value)
+                    for each in found.searches[row].curve
+                    if math.isfinite(each.value)
+                ],
+                band=True,
+            )
+            for row in searched
+            if found.searches[row].curve
+        ]
+        if best:
+            drawn = chart("trials", VALID, best, signs, better="lower")
+            title = f"Expected best of so many trials{suffix}"
+            pictures.append(Picture(slug(f"search best of {searched[0]}"), "Search", title, BEST_OF, drawn))
+    return pictures
+
+
+def trial_points(found: Comparison, rows: Sequence[str], setting: str) -> tuple[list[Curve], bool]:
+    """A point for each trial that has a number for the setting, and whether it was drawn on a logarithmic scale."""
+    curves = []
+    for row in rows:
+        trials = [each.result for each in found.searches[row].trials if each.trial.rung == 0]
+        points = [
+            (float(each.settings[setting]), each.score)
+            for each in trials
+            if is_number(each.settings.get(setting)) and math.isfinite(each.score)
+        ]
+        if len({x for x, _ in points}) > 1:
+            curves.append(Curve(row, sorted(points)))
+    ranges = [row.ranges for row in found.plan.rows if row.name in rows]
+    return curves, any(each[setting].scale == "log" for each in ranges if setting in each)
+
+
 def draw_milestones(found: Comparison, signs: Signs) -> list[Picture]:
     pictures = []
     for suite, rows in found.milestones.items():
@@ -127,12 +185,16 @@ def draw_categories(found: Comparison) -> list[Picture]:
     return pictures
 
 
-def draw_losses(found: Comparison, signs: Signs) -> list[Picture]:
-    """Rows are drawn together where their losses mean the same."""
+def rows_by_loss(found: Comparison) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = {}
     for row, each in found.curves.items():
         groups.setdefault(each.meaning, []).append(row)
-    pictures = []
+    return groups
+
+
+def draw_losses(found: Comparison, signs: Signs) -> list[Picture]:
+    """Rows are drawn together where their losses mean the same."""
+    groups, pictures = rows_by_loss(found), []
     for rows in groups.values():
         for effort, title in EFFORTS.items():
             curves = [

@@ -93,6 +93,7 @@ class SearchRecord(Config):
     trials: int
     budget: float
     seed: int
+    settings: tuple[str, ...]  # their names, in the order of the plan
 
 
 class SuiteRecord(Config):

@@ -29,7 +29,7 @@ from seqloom.files import write_bytes, write_json
 from seqloom.metrics.intervals import Interval
 from seqloom.progress import clock, human
 
-WINNER, AMONG = " ★", " ☆"
+WINNER, AMONG, EDGE = " ★", " ☆", " ⚠"
 LEGEND = (
     "↓ lower is better, ↑ higher is better. ★ significantly better than every other row; ☆ not significantly different from the "
     "best, so that there is no winner. "
@@ -88,6 +88,7 @@ def page_parts(
         *answers_section(found),
         *([drawn.pop("Metrics")] if "Metrics" in drawn else []),
         differences_section(found, drawn.pop("Differences", Section("", "")).body),
+        *search_section(found, drawn.pop("Search", Section("", "")).body, signs),
         *drawn.values(),
         Section("What it cost", costs + cost_note(found)),
         Section("Samples", f'<div class="samples">{"".join(boxes)}</div>'),
@@ -188,6 +189,26 @@ def missing_values(found: Comparison) -> str:
             reasons.setdefault((metric.name, reason), []).append(row)
     lines = [f"– {metric}: {', '.join(rows)}: {reason}" for (metric, reason), rows in reasons.items()]
     return f'<p class="note">{"<br>".join(map(escaped, lines))}</p>' if lines else ""
+
+
+def search_section(found: Comparison, pictures: str, signs: dict[str, Look]) -> list[Section]:
+    """The settings that were chosen, and what the search for them has cost."""
+    if not found.searches:
+        return []
+    names = list(dict.fromkeys(name for each in found.searches.values() for name in each.chosen.result.settings))
+    head = ["", *names, "validation loss", "trials", "FLOPs", "time", "kWh"]
+    lines: list[list[TableCell]] = []
+    for row, each in found.searches.items():
+        chosen, costs = each.chosen.result, each.costs
+        marked = {edge.partition(" = ")[0] for edge in each.edges}
+        settings = [f"{chosen.settings.get(name, '–')}{EDGE if name in marked else ''}" for name in names]
+        time = Cell(clock(costs["seconds"]), costs["seconds"])
+        effort: list[TableCell] = [str(len(each.trials)), f"{costs['flops']:.3e}", time, f"{costs['energy_kwh']:.2e}"]
+        lines.append([row, *settings, f"{chosen.score:.4f}", *effort])
+    remark = note(
+        f"{EDGE.strip()} the lowest or highest that was tried. FLOPs, time and energy are of all trials together."
+    )
+    return [Section("Search", table(head, lines, signs, file="search.csv") + remark + pictures)]
 
 
 def cost_header(found: Comparison) -> list[str]:

@@ -56,6 +56,7 @@ from seqloom.comparison.tuning import is_searched, missing_trials, num_trials, t
 from seqloom.cost import DeviceLog, cores
 from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
 from seqloom.files import clear_folder, remove_leftovers, sole_owner, write_json
+from seqloom.metrics.power import plan_power
 from seqloom.progress import Progress, clock, say
 from seqloom.runs.folder import git_commit
 from seqloom.text.built_in import write_built_in_text
@@ -105,6 +106,7 @@ def compare(
     else:
         plan = find_plan(str(plan))
     check_files(plan)
+    warn_of_few_seeds(plan)
     folder = Path(out)
     with sole_owner(folder):
         begin(folder, overwrite)
@@ -123,6 +125,16 @@ def compare(
             code,
         )
     return found
+
+
+def warn_of_few_seeds(plan: PlanConfig) -> None:
+    """What a plan with so many seeds cannot find is said before it is run."""
+    if len(plan.rows) < 2:
+        return
+    pairs = len(plan.questions) or math.comb(len(plan.rows), 2)
+    power = plan_power(len(plan.chosen_seeds()), pairs, len(plan.rows))
+    if not power.enough:
+        say(f"note: {power.words}")
 
 
 def remove_trial_runs(folder: Path) -> None:
@@ -190,7 +202,8 @@ def search_record(plan: PlanConfig) -> SearchRecord | None:
         return None
     points = math.prod(len(each.values) for each in plan.search.ranges().values())
     trials = points if plan.search.method == "grid" else plan.search.trials or TRIALS
-    return SearchRecord(method=plan.search.method, trials=trials, budget=plan.search.budget, seed=plan.search.seed)
+    search, settings = plan.search, tuple(plan.search.ranges())
+    return SearchRecord(method=search.method, trials=trials, budget=search.budget, seed=search.seed, settings=settings)
 
 
 def suite_records(plan: PlanConfig, folder: Path) -> Iterator[SuiteRecord]:

@@ -3,7 +3,7 @@
     [search]
     trials = 8                                          # of every row
     budget = 0.25                                       # of a trial, as a share of a run's
-    method = "random"                                   # or "grid", or "halving"
+    method = "random"                                   # or "quasirandom", "grid", "halving"
     settings = {train.optim.lr = [1e-4, 3e-3, "log"], model.dropout = [0.0, 0.1, 0.2]}
 
 A setting has a range, which is [lowest, highest, scale] with the scale "log", "linear" or "whole", or a list of values. All rows
@@ -11,8 +11,10 @@ have the same trials: trial i takes the same place in every range, whatever row 
 may narrow a range (`search = {train.optim.lr = [3e-4, 1e-3, "log"]}`), or leave a setting out (`= false`).
 
 The settings of a row are those of the trial with the lowest validation loss. Neither the test split nor a suite is opened for a
-trial (`job.run_trial`). halving (Jamieson & Talwalkar, 2016): all trials have a short run; the better half are run again with
-twice the budget, and so on, and only the last have the whole budget of a trial.
+trial (`job.run_trial`). quasirandom: places are spread evenly over the ranges (Halton, 1960, shifted by a random number for
+each setting), so that few trials leave no gap; but they are not independent, and there is no expected best of fewer trials.
+halving (Jamieson & Talwalkar, 2016): all trials have a short run; the better half are run again with twice the budget, and so
+on, and only the last have the whole budget of a trial.
 """
 
 import itertools
@@ -32,6 +34,7 @@ TRIALS = 8  # unless a plan says otherwise
 MOST_TRIALS = 1000
 FIRST_SEED = 1_000_000  # of trials: seeds of results are smaller, so that no result has the luck of a chosen trial
 DIGITS = 3  # of a drawn number: more would not be read
+PRIMES = (2, 3, 5, 7, 11, 13)  # bases of the settings of a quasirandom search; larger ones are not spread evenly
 SCALES = ("log", "linear", "whole")
 Value = str | bool | int | float
 
@@ -116,7 +119,7 @@ class SearchConfig(Config):
     settings: dict[str, Any] = Field(min_length=1)
     trials: int | None = Field(None, ge=2, le=MOST_TRIALS, description="8 unless given; a grid has as many as points")
     budget: float = Field(0.25, gt=0, le=1, description="of a trial, as a share of a run's")
-    method: Literal["random", "grid", "halving"] = "random"
+    method: Literal["random", "quasirandom", "grid", "halving"] = "random"
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -139,6 +142,8 @@ class SearchConfig(Config):
                 found.append(f"a grid of {points:,} points is more than {MOST_TRIALS:,} trials: leave values out")
             if self.trials not in (None, points):
                 found.append(f"trials = {self.trials}, but the grid has {points} points: leave trials out")
+        if self.method == "quasirandom" and len(flat_ranges(self.settings)) > len(PRIMES):
+            found.append(f'a quasirandom search has at most {len(PRIMES)} settings: use method = "random"')
         if found:
             raise ValueError("; ".join(found))
         return self
@@ -226,13 +231,30 @@ def rung_budget(method: str, trials: int, share: float, rung: int) -> float:
     return share / 2 ** (num_rungs(method, trials) - 1 - rung)
 
 
-def draw(ranges: Mapping[str, Range], method: str, seed: int, number: int) -> dict[str, Value]:
-    """The settings of a trial."""
+def draw(
+    ranges: Mapping[str, Range], method: str, seed: int, number: int, order: Sequence[str] = ()
+) -> dict[str, Value]:
+    """The settings of a trial. order: of all settings that the plan searches for."""
     if method == "grid":
         points = itertools.product(*(each.values for each in ranges.values()))
         return dict(zip(ranges, next(itertools.islice(points, number, None)), strict=True))
-    places = {name: derive_seed(seed, number, zlib.crc32(name.encode())) / 2**63 for name in ranges}
+    places = {}
+    for name in ranges:
+        key = zlib.crc32(name.encode())
+        if method == "quasirandom":
+            places[name] = (radical_inverse(number, PRIMES[order.index(name)]) + derive_seed(seed, key) / 2**63) % 1
+        else:
+            places[name] = derive_seed(seed, number, key) / 2**63
     return {name: each.at(places[name]) for name, each in ranges.items()}
+
+
+def radical_inverse(number: int, base: int) -> float:
+    """The digits of a number, mirrored at the point: 0, 1/2, 1/4, 3/4, 1/8 … with base 2."""
+    found, scale = 0.0, 1.0 / base
+    while number:
+        number, digit = divmod(number, base)
+        found, scale = found + digit * scale, scale / base
+    return found
 
 
 def with_values(recipe: Recipe, settings: Mapping[str, Value], share: float, source: str) -> Recipe:

@@ -33,7 +33,7 @@ def is_searched(plan: ResolvedPlan, row: Row) -> bool:
 
 
 def trial_settings(search: SearchRecord, row: Row, trial: Trial) -> dict[str, Value]:
-    return draw(row.ranges, search.method, search.seed, trial.number)
+    return draw(row.ranges, search.method, search.seed, trial.number, search.settings)
 
 
 def trial_recipe(search: SearchRecord, row: Row, trial: Trial) -> Recipe:
@@ -163,7 +163,7 @@ def search_of(out: Path, plan: ResolvedPlan, row: Row) -> RowSearch | None:
     if missing:
         return None
     first = [each.result.score for each in done if each.trial.rung == 0]
-    random = plan.search.method != "grid"
+    random = plan.search.method in ("random", "halving")
     best = best_trial(done)
     costs = {
         name: float(sum(getattr(each.result.metrics, name) for each in done))

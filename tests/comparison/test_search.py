@@ -14,6 +14,7 @@ import pytest
 
 from seqloom.batches.store import Store, held_back
 from seqloom.comparison import job
+from seqloom.comparison.methods import methods_sentences
 from seqloom.comparison.plan import PlanConfig
 from seqloom.comparison.records import read_plan_record
 from seqloom.comparison.run import compare
@@ -359,3 +360,26 @@ def test_a_row_may_narrow_a_range_or_leave_a_setting_out(text, tmp_path):
     assert "GPT was searched in narrower ranges: model.dropout was not searched" in " ".join(found.caveats)
     assert all(1e-3 <= each.result.settings["train.optim.lr"] <= 1e-2 for each in found.searches["LSTM"].trials)
     assert all(set(each.result.settings) == {"train.optim.lr"} for each in found.searches["GPT"].trials)
+
+
+# ---- the page
+
+
+def test_the_search_is_on_the_page(searched):
+    found, folder = searched
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for word in ("Expected best of so many trials", "Validation loss against train.optim.lr", "search.csv"):
+        assert word in page
+    sentences = " ".join(methods_sentences(found))
+    assert "Each trained model was tuned with 3 random trials at 0.25 of the budget, the same for all" in sentences
+    assert "train.optim.lr from 0.0001 to 0.03 (log)" in sentences and "neither test data nor suites" in sentences
+
+
+def test_quasirandom_trials_leave_no_gap():
+    """Of 16 trials one falls into every sixteenth of a range, whatever other settings there are. Planted: random ones do not."""
+    ranges = {"a": parse_range("a", [1, 16, "whole"]), "b": parse_range("b", [1e-4, 1.0, "log"])}
+    for seed in range(5):
+        drawn = [draw(ranges, "quasirandom", seed, i, ("a", "b"))["a"] for i in range(16)]
+        assert sorted(drawn) == list(range(1, 17))
+        assert drawn == [draw({"a": ranges["a"]}, "quasirandom", seed, i, ("a", "b"))["a"] for i in range(16)]
+        assert sorted(draw(ranges, "random", seed, i)["a"] for i in range(16)) != list(range(1, 17))
