@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.comparison import unpack
 from seqloom.comparison.archive import RUN_RECORDS, check_pack, pack
@@ -327,6 +328,45 @@ def test_results_of_another_recipe_are_outside(finished, tmp_path, capsys):
     assert run(["verify", str(path), "--row", "LSTM", "--seed", "0", "--device", "cpu"]) == 1
     out, err = capsys.readouterr()
     assert "OUTSIDE" in out and err.splitlines()[-1].endswith("this archive was not reproduced here")
+
+
+def test_suites_tasks_and_prepared_text(tmp_path, capsys):
+    """Files are found by their content: in the archive, or below a folder that is given; what is not found is said."""
+    prepare([write_text(tmp_path / "text.txt")], tmp_path / "prepared", vocab_size=300, valid=0.1, test=0.1)
+    (tmp_path / "tests").mkdir()
+    rows = [{"text": f"The {word} cat.", "label": label} for word, label in (("old", "a"), ("green", "b"))] * 8
+    for name in ("train.jsonl", "test.jsonl"):
+        lines = [json.dumps(row | {"text": f"{name} {i} {row['text']}"}) for i, row in enumerate(rows)]
+        (tmp_path / "tests" / name).write_text("\n".join(lines) + "\n")
+    pair = {"sentence_good": "The cat is old.", "sentence_bad": "The cat are old.", "UID": "agreement"}
+    (tmp_path / "tests" / "blimp.jsonl").write_text(
+        "".join(json.dumps(pair | {"UID": f"set {i % 4}"}) + "\n" for i in range(12))
+    )
+    task = {
+        "task": "classify",
+        "train": [str(tmp_path / "tests/train.jsonl")],
+        "test": [str(tmp_path / "tests/test.jsonl")],
+    }
+    given = {
+        "rows": [BERT], "seeds": 1, "pairs": 5, "text": {"prepared": str(tmp_path / "prepared")},
+        "suites": {"blimp": str(tmp_path / "tests/blimp.jsonl")}, "tasks": [task],
+    }  # fmt: skip
+    compare(plan_of(tmp_path / "text.txt", **given), tmp_path / "out", device="cpu")
+    bare, whole = (pack(tmp_path / "out", tmp_path / f"{name}.zip", name == "whole") for name in ("bare", "whole"))
+    assert not any(str(tmp_path).encode() in data for data in members(whole).values())
+    call = ["--row", "BERT", "--seed", "0", "--device", "cpu", "--json"]
+    names = {"parameters", "tokens", "flops", "masked perplexity", "blimp", "pairs", "classify"}
+    prepared = ["--data", str(tmp_path / "prepared")]
+    for arguments, left_out in (
+        ([str(whole)], set()),
+        ([str(bare), *prepared], {"blimp", "classify"}),
+        ([str(bare), *prepared, "--files", str(tmp_path / "tests")], set()),
+    ):
+        assert run(["verify", *arguments, *call]) == 0, capsys.readouterr().err
+        found = json.loads(capsys.readouterr().out)
+        assert found["unchecked"].keys() == left_out and {each["name"] for each in found["scores"]} == names - left_out
+        assert all(each["difference"] == 0 for each in found["scores"])
+    assert run(["verify", str(bare), *call]) == 2 and "give it by --data" in capsys.readouterr().err
 
 
 # ---- tolerances
