@@ -112,3 +112,4 @@ PREPARED = Format(RELEASES, (unchanged,), newer=DataError)  # manifest.json of p
 COMPARISON = Format(RELEASES, (comparison_2,), unstamped=1)  # plan.json of a comparison
 RESULT = Format(RELEASES, (unchanged,), unstamped=1)  # results/ROW/seed-N.json of a comparison
 TRIAL = Format(("0.2.0",), ())  # search/ROW/trial-N.json of a comparison
+ARCHIVE = Format(("0.2.0",), (), newer=DataError)  # manifest.json of a packed comparison

@@ -8,11 +8,11 @@ import pytest
 
 from seqloom.cli import run as call
 from seqloom.errors import DataError, ModelError
-from seqloom.migrations import CHECKPOINT, COMPARISON, PREPARED, RESULT, RUN, Format
+from seqloom.migrations import ARCHIVE, CHECKPOINT, COMPARISON, PREPARED, RESULT, RUN, TRIAL, Format
 from tests.release import copy_release, tool
 
 made = tool("make_release_folders")
-KINDS = [RUN, CHECKPOINT, PREPARED, COMPARISON, RESULT]
+KINDS = [RUN, CHECKPOINT, PREPARED, COMPARISON, RESULT, TRIAL, ARCHIVE]
 
 
 def renames(record):
@@ -49,7 +49,7 @@ def test_formats_and_migrations_fit_together(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_newer_record_is_refused_with_what_is_needed(kind, needs):
     wanted = "seqloom 0.9.0 or later is needed" if needs == "0.9.0" else "a newer seqloom is needed"
-    with pytest.raises(DataError if kind is PREPARED else ModelError, match="has format 9") as caught:
+    with pytest.raises(DataError if kind in (PREPARED, ARCHIVE) else ModelError, match="has format 9") as caught:
         kind.migrate({"format": 9, "needs": needs}, "place/file.json")
     assert str(caught.value).endswith(wanted)
 

@@ -25,7 +25,7 @@ GROUPS = {
     "Train": ("pretrain", "train", "finetune"),
     "Use": ("evaluate", "generate", "score", "fill", "embed"),
     "Tasks": ("predict", "translate", "metric", "baseline"),
-    "Compare": ("compare", "report", "significance"),
+    "Compare": ("compare", "report", "verify", "significance"),
     "Look inside": ("inspect",),
     "Exchange": ("import", "export"),
     "Machine": ("doctor",),
@@ -79,6 +79,7 @@ def register() -> None:
         training,
         transfer,
         using,
+        verifying,
     )
 
     panels = {name: panel for panel, names in GROUPS.items() for name in names}

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import Deterministic, Device
+from seqloom.cli.options import Deterministic, Device, Pack, WithText
 
 COMPARE_EXAMPLES = """Examples:
 
@@ -17,6 +17,8 @@ seqloom compare classroom --toml > plan.toml
 seqloom compare plan.toml --out runs/compared --jobs 4
 
 seqloom compare plan.toml --out runs/compared --minutes 8
+
+seqloom compare plan.toml --out runs/compared --pack results.zip
 """
 
 
@@ -38,12 +40,16 @@ def compare(
     ] = False,
     device: Device = "auto",
     deterministic: Deterministic = False,
+    pack: Pack = None,
+    with_text: WithText = False,
 ) -> None:
     """Train the models of a plan at an equal budget, evaluate them alike, and report which differences are significant.
 
     A plan with a [search] tunes every row alike; one with a [ladder] runs at several budgets and fits a law to each row."""
     import json
 
+    from seqloom.comparison.archive import check_pack
+    from seqloom.comparison.archive import pack as write_archive
     from seqloom.comparison.plans import find_plan
     from seqloom.comparison.report import as_text
     from seqloom.comparison.run import compare as run_plan
@@ -58,7 +64,12 @@ def compare(
         raise UsageError(f"--on {on}: only local is available")
     if out is None:
         raise UsageError("--out is missing: give the folder to write")
+    check_pack(pack, with_text)
     if chosen.ladder is not None:
+        if pack is not None:
+            raise UsageError(
+                "--pack: a ladder has a comparison for each budget: pack them with 'seqloom report OUT/budgets/… --pack'"
+            )
         from seqloom.comparison.ladder import compare_ladder
         from seqloom.comparison.ladder_report import as_text as ladder_text
 
@@ -66,15 +77,21 @@ def compare(
             chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic
         )
         print(json.dumps(ladder.record(), ensure_ascii=False) if as_json else ladder_text(ladder))
+        if not as_json:
+            print(f"report: {out / 'report.html'}")
         return
     found = run_plan(
         chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic
     )
+    if pack is not None:
+        write_archive(out, pack, with_text)
     if as_json:
         print(json.dumps(found.record(), ensure_ascii=False))
-    else:
-        print(as_text(found))
-        print(f"report: {out / 'report.html'}")
+        return
+    print(as_text(found))
+    print(f"report: {out / 'report.html'}")
+    if pack is not None:
+        print(f"archive: {pack}")
 
 
 QUICKSTART_EXAMPLES = """Examples:

@@ -44,6 +44,19 @@ Language = Annotated[
         help="Language of the texts, for models with language embeddings (XLM): the name of its folder in training."
     ),
 ]
+Pack = Annotated[
+    Path | None,
+    typer.Option(
+        "--pack", metavar="FILE.zip", help="Write the results into one file that others can check: see seqloom verify."
+    ),
+]
+WithText = Annotated[
+    bool,
+    typer.Option(
+        "--with-text",
+        help="With --pack: pack the text and the files of suites and tasks too, so that verify needs no others.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 

@@ -1,4 +1,4 @@
-"""report: the results of a comparison as a page, a table for a paper, or lines for other programs."""
+"""report: the results of a comparison as a page, a table for a paper, lines for other programs, or one file to check."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import Pack, WithText
 
 REPORT_EXAMPLES = """Examples:
 
@@ -18,6 +19,8 @@ seqloom report runs/classroom --latex --baseline LSTM
 seqloom report runs/classroom --csv --items > scores.csv
 
 seqloom report runs/classroom --methods
+
+seqloom report runs/classroom --pack classroom.zip --with-text
 """
 
 
@@ -36,20 +39,28 @@ def report(
         typer.Option(metavar="ROW", help="With --latex: mark differences from this row instead of the best one."),
     ] = None,
     items: Annotated[bool, typer.Option("--items", help="With --csv: print the scores of single items.")] = False,
+    pack: Pack = None,
+    with_text: WithText = False,
 ) -> None:
-    """Write the page of a comparison again, or print its results for a paper or another program."""
+    """Write the page of a comparison again, print its results for a paper or another program, or pack them."""
+    from seqloom.comparison.archive import check_pack
+    from seqloom.comparison.archive import pack as write_archive
     from seqloom.comparison.latex import latex_table
     from seqloom.comparison.methods import methods_sentences
     from seqloom.comparison.report import as_long_csv, read_comparison, write_report
     from seqloom.errors import UsageError
     from seqloom.files import sole_owner
 
-    if latex + csv + methods > 1:
-        raise UsageError("give one of --latex, --csv and --methods")
+    if latex + csv + methods + (pack is not None) > 1:
+        raise UsageError("give one of --latex, --csv, --methods and --pack")
+    check_pack(pack, with_text)
     if baseline is not None and not latex:
         raise UsageError("--baseline needs --latex")
     if items and not csv:
         raise UsageError("--items needs --csv")
+    if pack is not None:
+        print(f"archive: {write_archive(folder, pack, with_text)}")
+        return
     found = read_comparison(folder)
     if latex:
         print(latex_table(found, baseline), end="")

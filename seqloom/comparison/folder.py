@@ -94,6 +94,11 @@ def items_path(result: Path) -> Path:
     return result.with_suffix(".npz")
 
 
+def sets_path(out: Path, suite: str) -> Path:
+    """The number of the set of each item of a suite, in an archive (`archive`)."""
+    return out / "sets" / f"{suite}.npy"
+
+
 def result_paths(out: Path) -> Iterator[Path]:
     """The results that are there."""
     return (out / "results").glob("*/*.json")

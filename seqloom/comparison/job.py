@@ -21,6 +21,7 @@ import numpy as np
 
 from seqloom import cost, errors, progress
 from seqloom.batches.store import held_back
+from seqloom.comparison.environment import current_environment
 from seqloom.comparison.folder import (
     device_log_path,
     items_path,
@@ -96,6 +97,7 @@ def run_job(out: Path, place: str, seed: int) -> None:
         milestones=measure_milestones(folder, plan, out),
         tasks={task.name: transfer(out, row, seed, task, plan) for task in plan.tasks},
         by=MeasuredBy.of(plan),
+        environment=current_environment(plan.device, row.recipe.train.precision),
     )
     path = result_path(out, place, seed)
     path.parent.mkdir(parents=True, exist_ok=True)

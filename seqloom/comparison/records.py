@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import ConfigDict
 
+from seqloom.comparison.environment import Environment
 from seqloom.comparison.folder import items_path, plan_path
 from seqloom.comparison.plan import PriceConfig, QuestionConfig, TaskConfig, TextConfig
 from seqloom.comparison.search import Range, parse_range
@@ -261,7 +262,7 @@ class MilestoneScores(Open):
 
 class JobResult(Open):
     """Of one row and seed. items: the hash of the scores of single items; whole: that of this record. Earlier versions wrote
-    neither, nor what the row was measured by."""
+    neither, nor what the row was measured by, nor where."""
 
     metrics: RunMetrics
     held_out: HeldOutScores
@@ -271,6 +272,7 @@ class JobResult(Open):
     tasks: dict[str, TaskScores]
     sample: str
     by: MeasuredBy = MeasuredBy()
+    environment: Environment | None = None
     items: str | None = None
     whole: str | None = None
 

@@ -34,6 +34,7 @@ from seqloom.recipes.schema import fill_defaults
 from seqloom.runs.folder import plain
 
 REMEDY = "choose another --out, or start over with --overwrite"
+DAMAGE = (ModelError, LookupError, TypeError, ValueError, OSError, EOFError, BadZipFile, zlib.error)
 SHOWN = 3  # changed settings to name: with another recipe all of them may have changed
 
 
@@ -130,19 +131,24 @@ def read_earlier_plan(out: Path) -> EarlierPlan:
 def measured_by(path: Path) -> MeasuredBy | None:
     """The suites and tasks of a result; None if it or its items are damaged: then the run is measured again."""
     try:
-        values = read_record(path, "")
-        migrations.RESULT.number_of(values, path)
-        if "whole" in values or "items" in values:  # older ones have no hashes
-            whole = values.pop("whole")
-            if whole != digest_of(values) or values["items"] != sha256(items_path(path)):
-                raise ValueError("its SHA-256 is not the recorded one")
-        read_items(path)
-        return parse(JobResult, migrations.RESULT.migrate(values, path)).by
+        return check_result(path).by
     except migrations.NewerFormat:
         raise
-    except (ModelError, LookupError, TypeError, ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
+    except DAMAGE as error:
         say(f"warning: {path} or its .npz is damaged ({shorten(error)}): its run is measured again")
         return None
+
+
+def check_result(path: Path) -> JobResult:
+    """A result with its items, by the hashes in it. One that is damaged raises an error of `DAMAGE`."""
+    values = read_record(path, "")
+    migrations.RESULT.number_of(values, path)
+    if "whole" in values or "items" in values:  # older ones have no hashes
+        whole = values.pop("whole")
+        if whole != digest_of(values) or values["items"] != sha256(items_path(path)):
+            raise ValueError("its SHA-256 is not the recorded one")
+    read_items(path)
+    return parse(JobResult, migrations.RESULT.migrate(values, path))
 
 
 def describe_changes(kind: str, before: Iterable[Described], now: Iterable[Described]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqloom.comparison.caveats import BITS, Failures, Findings, find_caveats, find_fixed
+from seqloom.comparison.folder import sets_path
 from seqloom.comparison.job import DOCUMENTS
 from seqloom.comparison.long_form import LongRow, long_rows
 from seqloom.comparison.measured import MeasuredRow, read_rows
@@ -292,6 +293,9 @@ def suite_metric(suite: SuiteRecord, rows: Sequence[MeasuredRow], sets: np.ndarr
 def read_sets(folder: Path, suite: SuiteRecord) -> np.ndarray | None:
     """The number of the set of each item of a suite; None where it has no sets, or its file is missing."""
     known = find_suite(suite.suite)
+    packed = sets_path(folder, suite.name)  # an archive has no suites, but knows their sets
+    if known.sets is not None and packed.exists():
+        return np.load(packed, allow_pickle=False)
     path = folder / suite.data
     if known.sets is None or not path.exists():
         return None
