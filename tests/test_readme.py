@@ -55,6 +55,9 @@ def test_commands_and_python(tmp_path, monkeypatch, capsys):
     (tmp_path / "sentences.txt").write_text("\n".join(sentences(20)) + "\n", encoding="utf-8")
     pair = {"sentence_good": "the cat sees the dog .", "sentence_bad": "the cat the dog sees .", "UID": "order"}
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair) + "\n", encoding="utf-8")
+    for name, right in (("a.csv", 12), ("b.csv", 15)):
+        lines = [f"{i},{seed},{int(i < right + seed)}" for seed in range(2) for i in range(20)]
+        (tmp_path / name).write_text("\n".join(["id,seed,score", *lines]) + "\n", encoding="utf-8")
     for name, count, seed in (("train", 1000, 0), ("val", 10, 1)):
         for path in write_pairs(tmp_path, count, seed, name):
             path.rename(path.with_suffix({".en": ".en", ".xx": ".de"}[path.suffix]))

@@ -135,6 +135,26 @@ def unequal_search(found: Findings) -> list[str]:
     return lines
 
 
+def untuned_transfer(found: Findings) -> list[str]:
+    """Tasks have settings too, the same for all rows, which may suit one row better than another."""
+    lines = []
+    for task in found.plan.tasks:
+        settings = ", ".join(task.settings) or "the defaults of the task"
+        lines.append(
+            f"{task.name}: all rows were transferred with {settings} ({task.how}), which were not searched for"
+        )
+    return lines
+
+
+def uncorrected_metrics(found: Findings) -> list[str]:
+    if len(found.metrics) < 2 or len(found.rows) < 2:
+        return []
+    return [
+        f"p values are corrected within each metric, not across the {len(found.metrics)} metrics: with more metrics a difference "
+        f"by chance in one of them is more likely"
+    ]
+
+
 def different_settings(found: Findings) -> list[str]:
     tables = {each.name: training_settings(each.row) for each in found.trained}
     lines = []
@@ -189,6 +209,8 @@ CAVEATS: tuple[Callable[[Findings], list[str]], ...] = (
     different_definitions,
     late_questions,
     unequal_search,
+    untuned_transfer,
+    uncorrected_metrics,
     different_settings,
     metrics_without_rows,
     intervals_without_items,
