@@ -116,7 +116,7 @@ def compare(
     folder = Path(out)
     with sole_owner(folder):
         begin(folder, overwrite)
-        resolved = settle_plan(plan, folder, device, deterministic, texts or folder)
+        resolved = settle_plan(plan, folder, device, deterministic, texts)
         failures = run_jobs(folder, resolved, jobs, until)
         if resolved.search is not None:  # a trial that was lost and run again may have found something else
             check_same(folder, resolved, NO_EARLIER_PLAN)
@@ -165,9 +165,11 @@ def begin(folder: Path, overwrite: bool) -> None:
     remove_leftovers(folder, comparison_folder(folder, runs=False))
 
 
-def settle_plan(plan: PlanConfig, folder: Path, device: str, deterministic: bool, texts: Path) -> ResolvedPlan:
+def settle_plan(
+    plan: PlanConfig, folder: Path, device: str, deterministic: bool, texts: Path | None = None
+) -> ResolvedPlan:
     """Resolve a plan and write plan.json. What was begun earlier is resumed, or the plan is rejected."""
-    earlier = read_earlier_plan(folder)
+    earlier, texts = read_earlier_plan(folder), texts or folder
     folders = prepare_texts(plan, texts)
     together = earlier.widths_together is True
     rows = resolve_rows(plan, folders, together)
