@@ -40,7 +40,7 @@ from seqloom.files import (
     sole_owner,
     write_json,
 )
-from seqloom.metrics.intervals import Interval
+from seqloom.metrics.intervals import Interval, student
 from seqloom.metrics.scaling import PARAMETERS, Crossing, PowerLaw, Stretch, crossing, fit_ladders, who_is_ahead
 from seqloom.progress import say
 from seqloom.recipes.schema import BudgetConfig
@@ -52,7 +52,7 @@ OWN_FILES = r"(ladder|predictions)\.json|ladder\.csv|report\.html|ladder-[^/]+\.
 
 class LadderMetric(NamedTuple):
     """One metric at all budgets. values: by row and budget, one a seed; laws: of rows with enough budgets, fitted to the budgets
-    that are not predicted. is_log: the law is of the logarithm, as the loss is that of a perplexity."""
+    that are not predicted. intervals: for other seeds on the same held-out text, which all budgets share. is_log: the law is of the logarithm, as the loss is that of a perplexity."""
 
     name: str
     lower: bool
@@ -271,7 +271,7 @@ def ladder_metric(name: str, ladder: LadderConfig, found: Mapping[float, Compari
     for budget, metric in by_budget.items():
         for row in metric.values:
             values.setdefault(row, {})[budget] = seed_means(metric, row)
-            intervals.setdefault(row, {})[budget] = metric.interval(row)
+            intervals.setdefault(row, {})[budget] = student(values[row][budget])
     is_log = name.startswith(MASKED)
     losses = {
         row: {
@@ -329,6 +329,9 @@ def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics:
         lines.append(
             "settings were not searched for at each budget: a row may fall behind because its settings fit another one"
         )
+    lines.append(
+        "intervals are for other seeds on the same held-out text; predictions hold if the law does, which they cannot know"
+    )
     unfinished = [f"{budget:,.6g}" for budget in (*plan.ladder.budgets, *plan.ladder.predict) if budget not in found]
     return lines + ([f"not finished: {', '.join(unfinished)} {plan.ladder.unit}"] if unfinished else [])
 

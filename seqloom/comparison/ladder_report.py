@@ -61,8 +61,8 @@ def page_parts(found: Ladder, folder: Path, pictures: dict[str, str], signs: dic
 
 def curve_note(metric: LadderMetric) -> str:
     if not metric.laws:
-        return "Means over seeds with 95% intervals."
-    return "Means over seeds with 95% intervals; dashed: a power law with an offset, and its 95% band."
+        return "Means over seeds with 95% intervals for other seeds."
+    return "Means over seeds with 95% intervals for other seeds; dashed: a power law with an offset, and its 95% band."
 
 
 def draw_metric(found: Ladder, metric: LadderMetric, signs: dict[str, Look]) -> str:
