@@ -51,8 +51,9 @@ OWN_FILES = r"(ladder|predictions)\.json|ladder\.csv|report\.html|ladder-[^/]+\.
 
 
 class LadderMetric(NamedTuple):
-    """One metric at all budgets. values: by row and budget, one a seed; laws: of rows with enough budgets, fitted to the budgets
-    that are not predicted. intervals: for other seeds on the same held-out text, which all budgets share. is_log: the law is of the logarithm, as the loss is that of a perplexity."""
+    """One metric at all budgets. values: by row and budget, one a seed; intervals: for other seeds on the same held-out text, which
+    all budgets share; laws: of rows with enough budgets, fitted to the budgets that are not predicted. is_log: the law is of the
+    logarithm, as the loss is that of a perplexity."""
 
     name: str
     lower: bool
