@@ -51,9 +51,9 @@ OWN_FILES = r"(ladder|predictions)\.json|ladder\.csv|report\.html|ladder-[^/]+\.
 
 
 class LadderMetric(NamedTuple):
-    """One metric at all budgets. values: by row and budget, one a seed; intervals: for other seeds on the same held-out text, which
-    all budgets share; laws: of rows with enough budgets, fitted to the budgets that are not predicted. is_log: the law is of the
-    logarithm, as the loss is that of a perplexity."""
+    """One metric at all budgets. values: by row and budget, one a seed; intervals: for other seeds on the same held-out text,
+    which all budgets share; laws: of rows with enough budgets, fitted to the budgets that are not predicted. is_log: the law is
+    of the logarithm, as the loss is that of a perplexity."""
 
     name: str
     lower: bool
@@ -179,7 +179,7 @@ def compare_ladder(
             say(f"{budget:,.6g} {ladder.unit}")
             left = None if until is None else max((until - time.monotonic()) / 60, 1e-3)
             found[budget] = compare(
-                at_budget(plan, budget), budget_path(folder, ladder, budget), jobs=jobs, minutes=left, device=device,
+                at_budget(plan, budget), budget_path(folder, ladder.unit, budget), jobs=jobs, minutes=left, device=device,
                 deterministic=deterministic, texts=folder,
             )  # fmt: skip
         whole = summarise(plan, found, read_predictions(folder, plan, found))
@@ -195,8 +195,8 @@ def at_budget(plan: PlanConfig, budget: float) -> PlanConfig:
     return plan.model_copy(update=change)
 
 
-def budget_path(folder: Path, ladder: LadderConfig, budget: float) -> Path:
-    return folder / "budgets" / slug(f"{budget:.12g} {ladder.unit}")
+def budget_path(folder: Path, unit: str, budget: float) -> Path:
+    return folder / "budgets" / slug(f"{budget:.12g} {unit}")
 
 
 def ladder_folder(folder: Path) -> FolderKind:
@@ -357,7 +357,7 @@ def predict_once(folder: Path, plan: PlanConfig, found: Mapping[float, Compariso
     assert plan.ladder is not None
     if path.exists():
         return
-    begun = [each for each in plan.ladder.predict if budget_path(folder, plan.ladder, each).exists()]
+    begun = [each for each in plan.ladder.predict if budget_path(folder, plan.ladder.unit, each).exists()]
     if begun:
         raise UsageError(
             f"{folder}: {begun[0]:,.6g} {plan.ladder.unit} was run before it was predicted (there is no {PREDICTIONS}): choose "

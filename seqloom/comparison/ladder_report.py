@@ -23,7 +23,7 @@ from seqloom.charts import (
     table,
 )
 from seqloom.comparison.folder import slug
-from seqloom.comparison.ladder import LADDER, Ladder, LadderMetric, Pair
+from seqloom.comparison.ladder import LADDER, Ladder, LadderMetric, Pair, budget_path
 from seqloom.files import write_bytes, write_json
 from seqloom.metrics.intervals import Interval
 
@@ -164,8 +164,8 @@ def crossing_text(found: Ladder, pair: Pair) -> str:
 def budgets_list(found: Ladder) -> str:
     lines = []
     for budget in found.comparisons:
-        place = slug(f"{budget:.12g} {found.unit}")
-        lines.append(f'<li><a href="budgets/{place}/report.html">{budget:,.6g} {escaped(found.unit)}</a></li>')
+        place = budget_path(Path(), found.unit, budget)
+        lines.append(f'<li><a href="{place}/report.html">{budget:,.6g} {escaped(found.unit)}</a></li>')
     return f"<ul>{''.join(lines)}</ul>"
 
 

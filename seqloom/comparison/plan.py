@@ -192,7 +192,7 @@ class PlanConfig(Config):
         if not isinstance(ladder, dict) or problems(LadderConfig, ladder):
             return (
                 values if not isinstance(ladder, dict) else {"budget": {"epochs": 1}, **values}
-            )  # it is told what is wrong
+            )  # what is wrong with it is said by its own check
         if "budget" in values:
             raise ValueError("give [budget] or [ladder], not both")
         found = LadderConfig.model_validate(ladder)

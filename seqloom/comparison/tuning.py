@@ -43,7 +43,7 @@ def trial_recipe(search: SearchRecord, row: Row, trial: Trial) -> Recipe:
 
 
 def read_trial(out: Path, search: SearchRecord, row: Row, trial: Trial) -> TrialResult | None:
-    """None where there is no result, or none of today's plan or an undamaged one: then it is run again."""
+    """None where there is no result, or a damaged one, which is removed: then the trial is run again."""
     path = trial_path(out, row.place, trial.name)
     if not path.exists():
         return None
