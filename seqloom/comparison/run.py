@@ -112,10 +112,10 @@ def compare(
             f"{plan.name} has several budgets: it is run by seqloom.compare_ladder, or on the command line"
         )
     check_files(plan)
-    warn_of_few_seeds(plan)
     folder = Path(out)
     with sole_owner(folder):
         begin(folder, overwrite)
+        warn_of_few_seeds(plan)
         resolved = settle_plan(plan, folder, device, deterministic, texts)
         failures = run_jobs(folder, resolved, jobs, until)
         if resolved.search is not None:  # a trial that was lost and run again may have found something else
