@@ -23,8 +23,8 @@ from seqloom.batches.prepare import PREPARED_FILES
 from seqloom.batches.store import Store
 from seqloom.comparison.folder import comparison_folder, slug
 from seqloom.comparison.metric import ALPHA, Metric
-from seqloom.comparison.plan import LadderConfig, PlanConfig, check, check_files
-from seqloom.comparison.plans import find_plan
+from seqloom.comparison.plan import LadderConfig, PlanConfig, check_files
+from seqloom.comparison.plans import open_plan
 from seqloom.comparison.run import compare, prepare_texts
 from seqloom.comparison.table import MASKED, Comparison
 from seqloom.errors import DataError, UsageError
@@ -160,10 +160,7 @@ def compare_ladder(
 
     until = None if minutes is None else time.monotonic() + 60 * minutes
     choose_device(device)
-    if isinstance(plan, PlanConfig):
-        check(plan, plan.name)
-    else:
-        plan = find_plan(str(plan))
+    plan = open_plan(plan)
     if plan.ladder is None:
         raise UsageError(f"{plan.name} has a single budget: it has no ladder")
     check_files(plan)
@@ -331,7 +328,7 @@ def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics:
             "settings were not searched for at each budget: a row may fall behind because its settings fit another one"
         )
     lines.append(
-        "intervals are for other seeds on the same held-out text; predictions hold if the law does, which they cannot know"
+        "intervals are for other seeds on the same held-out text; predictions hold if the law does, also beyond its budgets"
     )
     unfinished = [f"{budget:,.6g}" for budget in (*plan.ladder.budgets, *plan.ladder.predict) if budget not in found]
     return lines + ([f"not finished: {', '.join(unfinished)} {plan.ladder.unit}"] if unfinished else [])

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from seqloom.comparison.plan import PlanConfig, read_plan
+from seqloom.comparison.plan import PlanConfig, check, read_plan
 from seqloom.config import build, unknown_name
 from seqloom.errors import UsageError
 
@@ -54,6 +54,14 @@ def quick_plan(minutes: float, seed: int = 0) -> PlanConfig:
 
 
 PLANS = {"classroom": classroom}
+
+
+def open_plan(plan: str | Path | PlanConfig) -> PlanConfig:
+    """A plan that was built in Python, checked as one that is read, or the one of that name."""
+    if not isinstance(plan, PlanConfig):
+        return find_plan(str(plan))
+    check(plan, plan.name)
+    return plan
 
 
 def find_plan(name: str) -> PlanConfig:

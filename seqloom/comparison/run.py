@@ -36,8 +36,8 @@ from seqloom.comparison.folder import (
 )
 from seqloom.comparison.job import FAILED, remove_run
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import PlanConfig, TaskConfig, check, check_files, task_name, tokens_of
-from seqloom.comparison.plans import find_plan
+from seqloom.comparison.plan import PlanConfig, TaskConfig, check_files, task_name, tokens_of
+from seqloom.comparison.plans import open_plan
 from seqloom.comparison.records import (
     NO_EARLIER_PLAN,
     EarlierPlan,
@@ -103,10 +103,7 @@ def compare(
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: give at least 1")
     choose_device(device)  # rejects one that is not there
-    if isinstance(plan, PlanConfig):
-        check(plan, plan.name)
-    else:
-        plan = find_plan(str(plan))
+    plan = open_plan(plan)
     if plan.ladder is not None:
         raise UsageError(
             f"{plan.name} has several budgets: it is run by seqloom.compare_ladder, or on the command line"
