@@ -12,6 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+# A forked process makes its thread pool anew at the first use. Two threads that do so at once fail ("Invalid thread pool!"),
+# so its main thread does, before there are others. Seqloom itself never forks.
+os.register_at_fork(after_in_child=lambda: torch.set_num_threads(torch.get_num_threads()))
+
 # Chance is the same in every run and in any order of the tests, so that only a change of the code can break them.
 # With another number the same tests look elsewhere: SEQLOOM_TEST_SEED=1 make test
 SEED = os.environ.get("SEQLOOM_TEST_SEED", "")

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,8 @@ def kill_and_resume(name: str, data: Path, out: Path, steps: int, kills: int, se
                 chosen = settings(name, steps, 2, rng.choice((0, 1, 3)))
                 run(name, data, out, chosen, resume=True)
                 status = 0
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(status)
         rng.random()
