@@ -25,7 +25,7 @@ import torch
 
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
-from seqloom.comparison.caveats import BITS
+from seqloom.comparison.caveats import BITS, common_name
 from seqloom.comparison.environment import Environment, current_environment
 from seqloom.comparison.folder import built_in_path, plan_path, result_path
 from seqloom.comparison.job import run_job
@@ -336,6 +336,10 @@ def compare_scores(
     bits, bits_now = before.held_out.bits_per_byte, now.held_out.bits_per_byte
     if bits is not None:
         yield score_of(BITS, bits, bits_now, kind, seed_spread(metrics.get(BITS), row), ROUNDING * bits)
+    if before.common is not None and now.common is not None and before.common.bits_per_byte is not None:
+        name, value = common_name(before.common.tokens_of_context), before.common.bits_per_byte
+        spread = seed_spread(metrics.get(name), row)
+        yield score_of(name, value, now.common.bits_per_byte, kind, spread, ROUNDING * value)
     masked, masked_now = before.held_out.masked_perplexity, now.held_out.masked_perplexity
     if masked is not None:
         metric = next((each for name, each in metrics.items() if name.startswith("masked perplexity")), None)
