@@ -54,7 +54,7 @@ from seqloom.comparison.records import (
     read_plan_record,
 )
 from seqloom.comparison.search import Trial
-from seqloom.comparison.tuning import trial_recipe, trial_settings, tuned
+from seqloom.comparison.tuning import chosen_row, trial_recipe, trial_settings
 from seqloom.errors import NumbersError, UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import clear_folder, digest_of, files_below, read_record, sha256, write_json
@@ -78,8 +78,7 @@ Items = dict[str, np.ndarray]  # scores of single items, by suite
 
 def run_job(out: Path, place: str, seed: int) -> None:
     plan = read_plan_record(out)
-    row = tuned(out, plan, next(each for each in plan.rows if each.place == place))
-    assert row is not None, "its trials are finished"
+    row = chosen_row(out, plan, next(each for each in plan.rows if each.place == place))
     folder = run_path(out, place, seed)
     run = pretrain(
         row.recipe,

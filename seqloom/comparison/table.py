@@ -317,7 +317,7 @@ def with_selection(metric: Metric, searches: Mapping[str, RowSearch]) -> Metric:
     found = {}
     for row, values in metric.values.items():
         search = searches.get(row)
-        if search is not None and search.curve:
+        if search is not None and search.curve and search.chosen is not None:
             value, loss = float(values.mean()), search.chosen.result.score
             slope = value / loss if metric.name.startswith(BITS) else value  # a perplexity is the exponential of a loss
             found[row] = selection_component(search.first_losses, lower=True, scale=slope)
