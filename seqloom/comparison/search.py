@@ -116,11 +116,19 @@ def flat_ranges(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 class SearchConfig(Config):
-    settings: dict[str, Any] = Field(min_length=1)
-    trials: int | None = Field(None, ge=2, le=MOST_TRIALS, description="8 unless given; a grid has as many as points")
-    budget: float = Field(0.25, gt=0, le=1, description="of a trial, as a share of a run's")
-    method: Literal["random", "quasirandom", "grid", "halving"] = "random"
-    seed: int = Field(0, ge=0)
+    settings: dict[str, Any] = Field(
+        min_length=1,
+        description="Ranges of the settings: [lowest, highest, scale] with the scale log, linear or whole, or a list of values.",
+    )
+    trials: int | None = Field(
+        None,
+        ge=2,
+        le=MOST_TRIALS,
+        description="Trials of each row: 8 unless given; a grid has as many as it has points.",
+    )
+    budget: float = Field(0.25, gt=0, le=1, description="Budget of a trial as a share of a run's.")
+    method: Literal["random", "quasirandom", "grid", "halving"] = Field("random", description="How trials are chosen.")
+    seed: int = Field(0, ge=0, description="Seed of the trials.")
 
     @model_validator(mode="after")
     def makes_sense(self) -> "SearchConfig":

@@ -9,12 +9,14 @@ from seqloom.config import Config
 
 
 class ScheduleConfig(Config):
-    name: Literal["constant", "cosine", "linear", "slanted", "inverse_sqrt", "plateau"] = "cosine"
-    warmup: int = Field(100, ge=0)  # steps from 0 to the full rate
-    floor: float = Field(0.1, ge=0, le=1)  # the last rate, as a share of the full one
-    rise: float = Field(0.1, gt=0, lt=1)  # slanted: the share of the run in which the rate rises
-    factor: float = Field(0.5, gt=0, lt=1)  # plateau: what the rate is multiplied by
-    patience: int = Field(1, ge=0)  # plateau: evaluations without gain before that
+    name: Literal["constant", "cosine", "linear", "slanted", "inverse_sqrt", "plateau"] = Field(
+        "cosine", description="Shape of the learning rate over the run."
+    )
+    warmup: int = Field(100, ge=0, description="Steps in which the rate rises from 0 to lr.")
+    floor: float = Field(0.1, ge=0, le=1, description="Last rate as a share of lr.")
+    rise: float = Field(0.1, gt=0, lt=1, description="Share of the run in which a slanted rate rises.")
+    factor: float = Field(0.5, gt=0, lt=1, description="Factor of the rate when a plateau is met.")
+    patience: int = Field(1, ge=0, description="Evaluations without gain that count as a plateau.")
 
 
 def rate_factor(config: ScheduleConfig, step: int, spent: float, drops: int) -> float:
