@@ -55,6 +55,10 @@ def pairs_path(out: Path, count: int) -> Path:
     return out / f"pairs-{count}.jsonl"
 
 
+def shared_path(ladder: Path) -> Path:
+    return ladder / "shared"
+
+
 def built_in_path(out: Path) -> Path:
     return out / "data" / "built-in.jsonl"
 

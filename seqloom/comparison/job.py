@@ -88,6 +88,7 @@ def run_job(out: Path, place: str, seed: int) -> None:
         resume=(folder / "config.json").exists(),
         device=plan.device,
         deterministic=plan.deterministic,
+        shared=None if plan.shared is None else out / plan.shared,
     )
     items: Items = {}
     common = common_options(row, plan.rows)

@@ -136,6 +136,7 @@ class ResolvedPlan(Config):
     prompt: str
     device: str
     deterministic: bool
+    shared: str | None = None  # where the runs of a ladder share their start
     versions: dict[str, str | None]
 
     def record(self) -> dict[str, Any]:

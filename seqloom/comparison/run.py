@@ -32,6 +32,7 @@ from seqloom.comparison.folder import (
     report_path,
     result_path,
     result_paths,
+    shared_path,
     slug,
 )
 from seqloom.comparison.job import FAILED, remove_run
@@ -95,10 +96,10 @@ def compare(
     overwrite: bool = False,
     device: str = "auto",
     deterministic: bool = False,
-    texts: Path | None = None,
+    ladder: Path | None = None,
 ) -> Comparison:
     """Run a plan, or resume it, and return the results; the page is OUT/report.html. minutes: when to stop; rerun to resume.
-    texts: the folder in whose data/ the text is prepared; OUT unless given."""
+    ladder: the folder of a ladder that it is part of: its data/ has the text, and its shared/ the starts of runs."""
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: give at least 1")
@@ -113,7 +114,7 @@ def compare(
     with sole_owner(folder):
         begin(folder, overwrite)
         warn_of_few_seeds(plan)
-        resolved = settle_plan(plan, folder, device, deterministic, texts)
+        resolved = settle_plan(plan, folder, device, deterministic, ladder)
         failures = run_jobs(folder, resolved, jobs, until)
         if resolved.search is not None:  # a trial that was lost and run again may have found something else
             check_same(folder, resolved, NO_EARLIER_PLAN)
@@ -163,10 +164,10 @@ def begin(folder: Path, overwrite: bool) -> None:
 
 
 def settle_plan(
-    plan: PlanConfig, folder: Path, device: str, deterministic: bool, texts: Path | None = None
+    plan: PlanConfig, folder: Path, device: str, deterministic: bool, ladder: Path | None = None
 ) -> ResolvedPlan:
     """Resolve a plan and write plan.json. What was begun earlier is resumed, or the plan is rejected."""
-    earlier, texts = read_earlier_plan(folder), texts or folder
+    earlier, texts = read_earlier_plan(folder), ladder or folder
     folders = prepare_texts(plan, texts)
     together = earlier.widths_together is True
     rows = resolve_rows(plan, folders, together)
@@ -193,6 +194,7 @@ def settle_plan(
         prompt=plan.prompt,
         device=device,
         deterministic=deterministic,
+        shared=None if ladder is None else relative_to_folder(folder, str(shared_path(ladder))),
         versions={"seqloom": __version__, "git": git_commit()},
     )
     check_same(folder, resolved, earlier)

@@ -19,7 +19,7 @@ WORDS = {"words": [300, 600, 1200], "predict": [2400]}
 
 
 def ladder_plan(text: Path, **changes) -> PlanConfig:
-    given = values(text, rows=[LSTM, GPT], pairs=0, **changes)
+    given = values(text, **{"rows": [LSTM, GPT], "pairs": 0, **changes})
     return build(
         PlanConfig, {key: value for key, value in given.items() if key != "budget"} | {"ladder": WORDS} | changes
     )
@@ -147,3 +147,18 @@ def test_a_ladder_and_a_budget(text):
 def test_more_words_than_there_are_would_be_read_again(text, tmp_path):
     with pytest.raises(DataError, match="would read them again"):
         compare_ladder(ladder_plan(text, ladder={"words": [300, 600, 1e6]}), tmp_path / "out", device="cpu")
+
+
+def test_runs_with_a_trapezoid_share_their_start(text, tmp_path):
+    """One run serves several budgets, with the results of runs of their own; and this is said."""
+    settings = [*values(text)["settings"], "train.schedule.name=trapezoid", "train.schedule.warmup=5"]
+    plan = ladder_plan(text, settings=settings, rows=[LSTM], seeds=1, ladder={"words": [300, 1200]})
+    found = compare_ladder(plan, tmp_path / "out", device="cpu")
+    run = tmp_path / "out" / "budgets" / "1200-words" / "runs" / "LSTM" / "seed-0"
+    log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    shorter = tmp_path / "out" / "budgets" / "300-words" / "runs" / "LSTM" / "seed-0" / "metrics.jsonl"
+    first = json.loads(shorter.read_text().splitlines()[0])
+    assert log[0] == first, "the very same line, seconds and all"
+    alone = compare(module.at_budget(plan, 1200), tmp_path / "alone", device="cpu")
+    assert found.metrics[0].values["LSTM"][1200] == [float(alone.metrics[0].values["LSTM"].mean())]
+    assert any("trapezoid" in line for line in found.caveats) and not (tmp_path / "out" / "shared").exists()
