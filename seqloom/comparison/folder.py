@@ -67,6 +67,11 @@ def data_path(out: Path, tokenizer: str, vocab_size: int | None) -> Path:
     return out / "data" / (tokenizer if vocab_size is None else f"{tokenizer}-{vocab_size}")
 
 
+def subset_path(out: Path, whole: Path, words: float) -> Path:
+    """Of so many words of a prepared text."""
+    return out / "data" / f"{whole.name}.{words:.0f}-words"
+
+
 def prepared_paths(out: Path) -> list[Path]:
     """The prepared texts that are there."""
     return [path.parent for path in sorted((out / "data").glob(f"*/{MANIFEST}"))]

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import is_prepared_whole, prepare
 from seqloom.batches.store import Store
+from seqloom.batches.subset import subset
 from seqloom.comparison.folder import (
     built_in_path,
     comparison_folder,
@@ -34,6 +35,7 @@ from seqloom.comparison.folder import (
     result_paths,
     shared_path,
     slug,
+    subset_path,
 )
 from seqloom.comparison.job import FAILED, remove_run
 from seqloom.comparison.pairs import write_pairs
@@ -246,10 +248,23 @@ def question_records(plan: PlanConfig, folder: Path, earlier: EarlierPlan) -> It
 
 
 def prepare_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
-    """The text in every vocabulary that rows ask for."""
+    """The text in every vocabulary that rows ask for; with `words` so much of it."""
+    found = prepare_whole_texts(plan, folder)
+    for place in found.values():
+        check_held_out(place)
+    words = plan.text.words
+    if words is None:
+        return found
+    (folder / "data").mkdir(exist_ok=True)
+    smaller = {place: subset_path(folder, place, words) for place in found.values()}
+    for place, part in smaller.items():
+        subset(place, words, part)
+    return {kind: smaller[place] for kind, place in found.items()}
+
+
+def prepare_whole_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
     kinds = list(dict.fromkeys(tokens_of(plan, row) for row in plan.rows))
     if plan.text.prepared is not None:
-        check_held_out(Path(plan.text.prepared))
         return dict.fromkeys(kinds, Path(plan.text.prepared))
     built_in = built_in_path(folder)
     built_in.parent.mkdir(exist_ok=True)
@@ -265,7 +280,6 @@ def prepare_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None]
     for (kind, size), place in found.items():
         if not is_prepared_whole(place):
             prepare(files, place, tokenizer=kind, vocab_size=size, **options)
-        check_held_out(place)
     return found
 
 

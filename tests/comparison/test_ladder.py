@@ -18,8 +18,8 @@ from tests.pages import check_page
 WORDS = {"words": [300, 600, 1200], "predict": [2400]}
 
 
-def ladder_plan(text: Path, **changes) -> PlanConfig:
-    given = values(text, **{"rows": [LSTM, GPT], "pairs": 0, **changes})
+def ladder_plan(place: Path, /, **changes) -> PlanConfig:
+    given = values(place, **{"rows": [LSTM, GPT], "pairs": 0, **changes})
     return build(
         PlanConfig, {key: value for key, value in given.items() if key != "budget"} | {"ladder": WORDS} | changes
     )
@@ -162,3 +162,12 @@ def test_runs_with_a_trapezoid_share_their_start(text, tmp_path):
     alone = compare(module.at_budget(plan, 1200), tmp_path / "alone", device="cpu")
     assert found.metrics[0].values["LSTM"][1200] == [float(alone.metrics[0].values["LSTM"].mean())]
     assert any("trapezoid" in line for line in found.caveats) and not (tmp_path / "out" / "shared").exists()
+
+
+def test_passes_over_a_part_of_the_text(text, tmp_path):
+    """Repeated text: the same words once and three times."""
+    part = values(text)["text"] | {"words": 600}
+    plan = ladder_plan(text, text=part, rows=[LSTM], seeds=1, ladder={"epochs": [1, 3]})
+    found = compare_ladder(plan, tmp_path / "out", device="cpu")
+    assert [each.costs["LSTM"]["words"] for each in found.comparisons.values()] == pytest.approx([600, 1800], rel=0.1)
+    assert any(path.name.endswith(".600-words") for path in (tmp_path / "out" / "data").iterdir())
