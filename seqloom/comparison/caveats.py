@@ -10,8 +10,9 @@ from typing import NamedTuple
 from seqloom.comparison.measured import MeasuredRow
 from seqloom.comparison.measurement import carries_over, common_context, own_context
 from seqloom.comparison.metric import Metric
-from seqloom.comparison.records import DOCUMENTS, ResolvedPlan, Row, flatten
+from seqloom.comparison.records import DOCUMENTS, ResolvedPlan, Row
 from seqloom.comparison.tuning import RowSearch
+from seqloom.config import flatten
 from seqloom.evaluate.suites import SUITES
 from seqloom.runs.folder import numeric_settings, plain
 

@@ -4,7 +4,6 @@ Records that are read again keep keys that they do not know: other versions may 
 """
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from seqloom.comparison.environment import Environment
 from seqloom.comparison.folder import items_path, plan_path
 from seqloom.comparison.plan import PriceConfig, QuestionConfig, TaskConfig, TextConfig
 from seqloom.comparison.search import Range, parse_range
-from seqloom.config import Config, problems
+from seqloom.config import Config, flatten, problems
 from seqloom.errors import ModelError
 from seqloom.files import read_json, read_record
 from seqloom.migrations import COMPARISON, RESULT
@@ -348,14 +347,3 @@ class RunRecord(Open):
     tokenizer: str  # its hash
     data: RunData
     versions: dict[str, str | None]
-
-
-def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Nested values by their dotted paths."""
-    found: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flatten(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

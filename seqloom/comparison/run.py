@@ -140,7 +140,8 @@ def warn_of_few_seeds(plan: PlanConfig) -> None:
     pairs = len(plan.questions) or math.comb(len(plan.rows), 2)
     power = plan_power(len(plan.chosen_seeds()), pairs, len(plan.rows))
     if not power.enough:
-        say(f"note: {power.words}")
+        luck = plan.search is not None and plan.search.method in ("random", "halving")
+        say(f"note: {power.words}" + ("; the luck of a random search comes on top" if luck else ""))
 
 
 def remove_trial_runs(folder: Path) -> None:
