@@ -21,6 +21,7 @@ import numpy as np
 
 from seqloom.batches.prepare import PREPARED_FILES
 from seqloom.batches.store import Store
+from seqloom.charts import note
 from seqloom.comparison.folder import comparison_folder, slug
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import LadderConfig, PlanConfig, check_files
@@ -44,6 +45,7 @@ from seqloom.metrics.intervals import Interval, student
 from seqloom.metrics.scaling import PARAMETERS, Crossing, PowerLaw, Stretch, crossing, fit_ladders, who_is_ahead
 from seqloom.progress import say
 from seqloom.recipes.schema import BudgetConfig
+from seqloom.runs.results import import_optional, one_line
 from seqloom.training.precision import choose_device
 
 LADDER, PREDICTIONS = "ladder.json", "predictions.json"
@@ -100,6 +102,24 @@ class Ladder(NamedTuple):
     predictions: list[Prediction]
     pairs: list[Pair]
     caveats: list[str]
+
+    def __repr__(self) -> str:
+        budgets = ", ".join(f"{budget:,.6g}" for budget in (*self.budgets, *self.predicted))
+        rows = list(dict.fromkeys(row for metric in self.metrics for row in metric.intervals))
+        metrics = ", ".join(metric.name for metric in self.metrics)
+        return one_line(f"<ladder {self.name}: {', '.join(rows)} at {budgets} {self.unit}; {metrics}>")
+
+    def _repr_html_(self) -> str:
+        from seqloom.comparison.ladder_report import metric_table
+
+        return "".join(metric_table(self, metric, {}) for metric in self.metrics) + "".join(map(note, self.caveats))
+
+    def to_pandas(self) -> Any:
+        """A DataFrame in long form: one score for each metric, row, budget and seed, as in ladder.csv."""
+        from seqloom.comparison.ladder_report import long_rows
+
+        header, *lines = long_rows(self)
+        return import_optional("pandas", "to_pandas").DataFrame(lines, columns=header)
 
     def record(self) -> dict[str, Any]:
         return {

@@ -1,7 +1,7 @@
 """A trained language model: evaluation, interpolation with another, generation."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.progress import say
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.corpus import held_out_text, language_of, languages_of
+from seqloom.runs.results import Report, Results, Table
 from seqloom.runs.scoring import TextScorer
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -44,6 +45,22 @@ class Run(TextScorer):
             self.languages = list(learner.languages)
         elif learner.backbone.segment_kind == "languages":
             self.languages = languages_of(build_recipe(config["recipe"], str(folder)), data)
+
+    def __call__(
+        self, texts: str | Iterable[str | dict[str, Any]] | Table, *, text: str = "text", pll: str | None = None
+    ) -> Results | Table:
+        """Scores texts: "log_prob", the sum over the tokens of each in nats, as `seqloom score` prints it, and the number of its
+        "tokens".
+
+        texts: a string, strings or dicts (they give a list of dicts), or a pandas DataFrame or datasets.Dataset, which is
+        returned with the scores as further columns. text: the column or key of the texts. pll: as in `score`.
+        """
+
+        def answer(found: list[str]) -> list[dict[str, Any]]:
+            scored = self.score(found, pll) if found else []
+            return [{"log_prob": sum(each.log_probs), "tokens": len(each.log_probs)} for each in scored]
+
+        return self.answer_texts(texts, text, answer)
 
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Perplexity and bits on a prepared folder that was made with the same tokenizer. Options are those of `perplexity`;
@@ -218,4 +235,4 @@ def evaluation_report(
     if store.manifest.bits_per_byte != "yes":
         result.setdefault("no_bits_per_byte", store.manifest.bits_per_byte)
     seconds = round(time.monotonic() - started, 3)
-    return {"split": split, **result, "parameters": parameters, "seconds": seconds}
+    return Report({"split": split, **result, "parameters": parameters, "seconds": seconds})

@@ -15,7 +15,8 @@ from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import languages_of
-from seqloom.runs.language import LanguageSupport
+from seqloom.runs.loaded import LoadedRun
+from seqloom.runs.results import Report, Results, Table, read_given
 from seqloom.tasks.transfer import Transfer
 from seqloom.text.labelled import BadRow, known_id
 from seqloom.tokens.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 AT_ONCE = 2048  # rows that are predicted together
 
 
-class Predictor(LanguageSupport):
+class Predictor(LoadedRun):
     """A trained task with its tokenizer, on a device."""
 
     def __init__(
@@ -39,18 +40,38 @@ class Predictor(LanguageSupport):
                 raise ModelError(f"{folder}: the language in its config.json is damaged")
             self.set_language(data["language"])  # the one it was trained on, until another is set
 
+    def __call__(
+        self,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        others: Sequence["Predictor"] = (),
+        **columns: str,
+    ) -> Results | Table:
+        """The same as `predict`. rows, others, columns: as there."""
+        return self.predict(rows, others, **columns)
+
     def predict(
-        self, rows: str | dict[str, Any] | Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()
-    ) -> list[dict[str, Any]]:
-        """The prediction for each row. Rows are as in the task's files, without labels; a string is {"text": …}. For a row that
-        cannot be read it is {"error": …}. others: further runs of the same task, for an ensemble with this one."""
-        several = [rows] if isinstance(rows, str | dict) else rows
-        given = ({"text": row} if isinstance(row, str) else row for row in several)
+        self,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        others: Sequence["Predictor"] = (),
+        **columns: str,
+    ) -> Results | Table:
+        """The prediction for each row; for a row that cannot be read it is {"error": …}.
+
+        rows: as in the task's files, without labels: dicts, or strings, which are {"text": …}. They give a list of dicts. A
+        pandas DataFrame or datasets.Dataset is returned with the predictions as further columns; where it has a column of such
+        a name already, the prediction is in "predicted_NAME".
+        others: further runs of the same task, for an ensemble with this one.
+        columns: what the fields of the task are called in the rows, as text="review" or question="Q", context="paragraph".
+        """
+        given, put = read_given(rows, self.learner.fields, columns)
+        fields = [{"text": row} if isinstance(row, str) else row for row in given]
         wrong = "no row: give a text, or a dict of fields"
         examples = self.examples_of(
-            (f"row {i}", row if isinstance(row, dict) else wrong) for i, row in enumerate(given, 1)
+            (f"row {i}", row if isinstance(row, dict) else wrong) for i, row in enumerate(fields, 1)
         )
-        return list(self.answered(examples, others))
+        wanted = (*self.learner.fields, "id")
+        inputs = [{key: row[key] for key in wanted if key in row} if isinstance(row, dict) else {} for row in fields]
+        return put(Results(self.answered(examples, others), inputs))
 
     def examples_of(self, rows: Iterable[tuple[str, dict[str, Any] | str]]) -> Iterator[Any]:
         """The examples of rows, given with their places. A row that is a string is the error of one that cannot be read."""
@@ -107,11 +128,12 @@ class Predictor(LanguageSupport):
         if others:
             scores = self.learner.scores(examples, self.together(examples, others))
             size = sum(run.learner.size() for run in (self, *others))
-            return {"examples": len(examples), "score": scores[self.learner.main_metric], **scores, "parameters": size}
+            main = scores[self.learner.main_metric]
+            return Report({"examples": len(examples), "score": main, **scores, "parameters": size})
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         say_cut(cut, self.frame, "test")
         found = evaluate_examples(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
-        return {"examples": len(examples), **found, "parameters": self.learner.size()}
+        return Report({"examples": len(examples), **found, "parameters": self.learner.size()})
 
 
 def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:

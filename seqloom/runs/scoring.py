@@ -20,12 +20,13 @@ from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
 from seqloom.evaluate.score import Scored
 from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
-from seqloom.runs.language import LanguageSupport
+from seqloom.runs.loaded import LoadedRun
+from seqloom.runs.results import Report
 from seqloom.tokens.spelling import Characters, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 
-class TextScorer(LanguageSupport):
+class TextScorer(LoadedRun):
     """The part of `Run` that scores, fills and encodes texts."""
 
     folder: Path
@@ -187,7 +188,7 @@ class TextScorer(LanguageSupport):
         if not items:
             del result["items"]
         seconds = round(time.monotonic() - started, 3)
-        return (
+        return Report(
             {"suite": suite, "definition": definitions[definition]}
             | result
             | {"parameters": self.learner.size(), "seconds": seconds}

@@ -1,7 +1,7 @@
 """A trained translator: lines in, lines out, in their order, by one beam search for every model."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,8 @@ from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.translation import pair_loss
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.progress import Progress
-from seqloom.runs.language import LanguageSupport
+from seqloom.runs.loaded import LoadedRun
+from seqloom.runs.results import Report, Results, Table
 from seqloom.tasks.translate import Translate
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
@@ -41,7 +42,7 @@ class Translation(NamedTuple):
     alignment: np.ndarray | None  # (tokens, source places), the last place being the end
 
 
-class Translator(LanguageSupport):
+class Translator(LoadedRun):
     """A trained translator with its tokenizer, on a device."""
 
     def __init__(
@@ -72,9 +73,25 @@ class Translator(LanguageSupport):
             self.last = key, Search(stepper, config, self.tokenizer.end_id, sorted(never))
         return self.last[1]
 
+    def __call__(
+        self, texts: str | Iterable[str | dict[str, Any]] | Table, *, text: str = "text", **options: Any
+    ) -> Results | Table:
+        """Translates texts: the best "translation" of each, its "log_prob", and whether it is "finished" or was cut.
+
+        texts: a string, strings or dicts (they give a list of dicts), or a pandas DataFrame or datasets.Dataset, which is
+        returned with the translations as further columns. text: the column or key of the texts. options: those of
+        `translate`.
+        """
+
+        def answer(found: list[str]) -> list[dict[str, Any]]:
+            best = [each[0] for each in self.translate(found, **options)]
+            return [{"translation": each.text, "log_prob": each.log_prob, "finished": each.finished} for each in best]
+
+        return self.answer_texts(texts, text, answer)
+
     def translate(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         others: Sequence["Translator"] = (),
         align: bool = False,
@@ -90,6 +107,7 @@ class Translator(LanguageSupport):
         must begin with. copy_unknown: replace an unknown word by the source word that it attends to most.
         max_new: the most tokens of a translation; by default twice those of its source, and some.
         """
+        texts = [texts] if isinstance(texts, str) else texts
         most = LONGEST if max_new is None else max_new
         config = build(BeamConfig, options | {"max_new": most}, source="translate")
         self.check_others(others)
@@ -204,11 +222,12 @@ class Translator(LanguageSupport):
         found = [best[0].text for best in self.translate(sources, show=False, **options)]
         result = translation_scores(found, references, tokenize)
         buckets = bleu_by_length(sources, found, references, tokenize)
-        return result | {
-            "by_length": [bucket._asdict() for bucket in buckets],
-            "parameters": self.learner.size(),
-            "seconds": round(time.monotonic() - started, 3),
-        }
+        return Report(
+            result,
+            by_length=[bucket._asdict() for bucket in buckets],
+            parameters=self.learner.size(),
+            seconds=round(time.monotonic() - started, 3),
+        )
 
     def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
         limit = self.learner.backbone.max_len

@@ -25,6 +25,7 @@ class Regress(Classify):
 
     main_metric = "pearson"
     files = "regress"
+    fields = ("text", "text2")
 
     class Config(Classify.Config):
         mean: float = Field(0.0, allow_inf_nan=False, description="of the training numbers, subtracted from each")
