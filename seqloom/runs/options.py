@@ -7,6 +7,7 @@ from typing import TypedDict
 from seqloom import cost
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
+from seqloom.training.log import OnLog
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class RunOptions:
     country: str = "world"  # whose electricity is counted as CO₂
     rank: int = 0  # of this process
     world: int = 1  # processes that train one model together
+    on_log: OnLog | None = None  # called with each line of metrics.jsonl as it is written; what it raises stops nothing
 
     def __post_init__(self) -> None:
         if self.country not in cost.GRAMS_PER_KWH:
@@ -43,6 +45,7 @@ class RunKeywords(TypedDict, total=False):
     country: str
     rank: int
     world: int
+    on_log: OnLog | None
 
 
 class TrainKeywords(RunKeywords, total=False):

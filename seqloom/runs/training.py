@@ -165,14 +165,14 @@ def train_run(
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
-            fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder))
+            fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder), options.on_log)
         else:
             loader = Loader(batches, learner, options.seed, recipe.train.workers)
             marks = milestones(budget.tokens, dataset) if recipe.train.milestones else []
             fit = Fit(
                 learner, loader, recipe.train, budget, folder, device, options.seed, validate,
                 lambda state: export(learner, folder), marks,
-                lambda mark, state: keep_milestone(learner, folder, mark, state),
+                lambda mark, state: keep_milestone(learner, folder, mark, state), options.on_log,
             )  # fmt: skip
             say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}")
         state = fit.run(options.resume)
