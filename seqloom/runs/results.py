@@ -111,12 +111,13 @@ def flatten(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def import_optional(module: str, what: str) -> Any:
-    """A package that is not needed otherwise. what: that needs it, for the message."""
+def import_optional(module: str, what: str, package: str | None = None) -> Any:
+    """A module that is not needed otherwise. what: that needs it, for the message; package: that has it, if of another name."""
+    package = package or module
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ModelError(f"{what} needs {module}, which is not installed: pip install {module}") from error
+        raise ModelError(f"{what} needs {package}, which is not installed: pip install {package}") from error
 
 
 # ---- tables in and out
