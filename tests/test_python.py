@@ -1,10 +1,13 @@
 """The library as it is called from Python: what the interface promises, and what people try first."""
 
 import gc
+import inspect
 import json
 import pkgutil
+import re
 import subprocess
 import sys
+from typing import Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from safetensors.torch import load_file, save_file
 import seqloom
 from seqloom.cli import run as command
 from seqloom.errors import DataError, ModelError
+from seqloom.runs.options import RunKeywords
 from tests.convert.material import save
 from tests.runs.test_training import QUICK, SIZES
 from tests.tasks.labelled import examples, write
@@ -176,3 +180,46 @@ def test_completion_shows_public_names_and_no_inner_ones():
     public = {name for name in seqloom.__all__ if not name.startswith("__")}
     assert public <= set(done.stdout.split()) and "training" in done.stdout.split()
     assert not {"importlib", "Any", "TYPE_CHECKING", "PLACES"} & set(done.stdout.split())
+
+
+def public_callables():
+    """Every public function, and every public method of a public class."""
+    for name in seqloom.__all__:
+        found = getattr(seqloom, name)
+        if inspect.isclass(found):
+            for part, method in inspect.getmembers(found, inspect.isroutine):
+                is_own = (method.__module__ or "").startswith("seqloom.") if hasattr(method, "__module__") else False
+                if is_own and (part == "__call__" or not part.startswith("_")):
+                    yield f"{name}.{part}", method
+        elif callable(found):
+            yield name, found
+
+
+def undocumented(function):
+    """The parameters that a docstring does not describe ("name: …", or "name, other: …"), or that have no type."""
+    text = inspect.getdoc(function) or ""
+    given = {name: each for name, each in inspect.signature(function).parameters.items() if name not in ("self", "cls")}
+    bare = [name for name in given if not re.search(rf"(?<!\w){name}(, \w+)*:\s", text)]
+    bare += [name for name, each in given.items() if each.annotation is inspect.Parameter.empty]
+    for each in given.values():  # the fields of a TypedDict are parameters, too
+        if get_origin(each.annotation) is Unpack:
+            fields = get_type_hints(get_args(each.annotation)[0])
+            bare += [name for name in fields if not re.search(rf"(?<!\w){name}(?!\w)", text)]
+    return bare if text else ["no docstring", *bare]
+
+
+CALLABLES = dict(public_callables())
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_every_parameter_is_documented_and_typed(name):
+    assert undocumented(CALLABLES[name]) == []
+
+
+def test_a_parameter_that_is_not_documented_is_noticed():
+    def lacks(one: int, two: int, three, **more: Unpack[RunKeywords]) -> None:
+        """Adds. one, three: numbers. more: see elsewhere."""
+
+    assert {"Run.score", "Predictor.predict", "Translator.__call__", "pretrain", "train"} <= set(CALLABLES)
+    assert undocumented(lacks) == ["two", "three", *get_type_hints(RunKeywords)]
+    assert undocumented(lambda: None) == ["no docstring"]

@@ -174,8 +174,17 @@ def compare_ladder(
     device: str = "auto",
     deterministic: bool = False,
 ) -> Ladder:
-    """Run a plan at all budgets of its ladder, or resume it, and return what was found; the page is OUT/report.html. minutes:
-    when to stop; rerun to resume."""
+    """Run a plan at all budgets of its ladder, or resume it, and return what was found; the page is OUT/report.html.
+
+    Args:
+        plan: a TOML file, the name of a built-in plan, or a PlanConfig; with a [ladder].
+        out: the folder of the ladder; the comparison of each budget is in OUT/budgets.
+        jobs: how many jobs (a row with a seed) run side by side.
+        minutes: when to stop; rerun to resume.
+        overwrite: delete the ladder that is in `out` and start again.
+        device: "auto", "cpu" or "cuda".
+        deterministic: use kernels that give the same bits every time on a GPU; slower.
+    """
     from seqloom.comparison.ladder_report import write_ladder_report
 
     until = None if minutes is None else time.monotonic() + 60 * minutes

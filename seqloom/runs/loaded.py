@@ -66,7 +66,8 @@ class LoadedRun(LanguageSupport):
         text: str,
         answer: Callable[[list[str]], list[dict[str, Any]]],
     ) -> Results | Table:
-        """The results of `answer` for texts in any form; {"error": …} for what is no text. text: their column or key."""
+        """The results of `answer` for texts in any form; {"error": …} for what is no text. given: the texts; text: their column
+        or key; answer: from texts to results."""
         rows, put = read_given(given, ("text",), {} if text == "text" else {"text": text})
         fields = [row if isinstance(row, Mapping) else {"text": row} for row in rows]
         texts = [row.get("text") for row in fields]

@@ -57,11 +57,12 @@ class Predictor(LoadedRun):
     ) -> Results | Table:
         """The prediction for each row; for a row that cannot be read it is {"error": …}.
 
-        rows: as in the task's files, without labels: dicts, or strings, which are {"text": …}. They give a list of dicts. A
-        pandas DataFrame or datasets.Dataset is returned with the predictions as further columns; where it has a column of such
-        a name already, the prediction is in "predicted_NAME".
-        others: further runs of the same task, for an ensemble with this one.
-        columns: what the fields of the task are called in the rows, as text="review" or question="Q", context="paragraph".
+        Args:
+            rows: as in the task's files, without labels: dicts, or strings, which are {"text": …}. They give a list of dicts. A
+                pandas DataFrame or datasets.Dataset is returned with the predictions as further columns; where it has a column
+                of such a name already, the prediction is in "predicted_NAME".
+            others: further runs of the same task, for an ensemble with this one.
+            columns: what the fields of the task are called in the rows, as text="review", or question="Q", context="page".
         """
         given, put = read_given(rows, self.learner.fields, columns)
         fields = [{"text": row} if isinstance(row, str) else row for row in given]
@@ -74,7 +75,7 @@ class Predictor(LoadedRun):
         return put(Results(self.answered(examples, others), inputs))
 
     def examples_of(self, rows: Iterable[tuple[str, dict[str, Any] | str]]) -> Iterator[Any]:
-        """The examples of rows, given with their places. A row that is a string is the error of one that cannot be read."""
+        """The examples of rows. rows: given with their places; one that is a string is the error of one that cannot be read."""
         for place, row in rows:
             try:
                 yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
@@ -83,10 +84,11 @@ class Predictor(LoadedRun):
                 yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row))
 
     def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
+        """The prediction for each row of files, as `predict` gives them. paths: of the files; others: as in `predict`."""
         yield from self.answered(self.learner.read(paths, need_labels=False), others)
 
     def answered(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
-        """Predictions in the order of the examples; {"error": …} for a BadRow."""
+        """Predictions in their order. examples: a BadRow gives {"error": …}; others: as in `predict`."""
         rows = iter(examples)
         while some := list(itertools.islice(rows, AT_ONCE)):
             predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
@@ -96,7 +98,7 @@ class Predictor(LoadedRun):
                 yield named | (next(predictions) if wrong is None else wrong)
 
     def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
-        """The predictions of this run, or of its ensemble with others."""
+        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble."""
         if not others:
             return self.predict_examples(examples)
         for other in others:
@@ -106,6 +108,7 @@ class Predictor(LoadedRun):
         return self.learner.ensemble([run.predict_examples(examples) for run in (self, *others)])
 
     def predict_examples(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+        """The predictions of this run alone. examples: of the task."""
         if not examples:
             return []
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
@@ -115,13 +118,18 @@ class Predictor(LoadedRun):
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
-        """The hidden states of each text, as `Run.encode` gives them."""
+        """The hidden states of each text. texts, layers, pool, names: as in `Run.encode`."""
         frame = self.frame
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
 
     def evaluate(self, files: str | Path | Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
-        """Loss and scores on labelled files; of an ensemble the scores only."""
+        """Loss and scores on labelled files.
+
+        Args:
+            files: a file in the task's format, or several.
+            others: further runs of the same task, for an ensemble with this one, of which there are scores only.
+        """
         several = [files] if isinstance(files, str | Path) else files
         examples = list(self.learner.read([Path(file) for file in several]))
         self.learner.check(examples)
