@@ -6,6 +6,8 @@ Neither pandas nor datasets is imported here unless it is asked for: somebody wh
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from seqloom.charts import NONE, note, table
@@ -48,16 +50,19 @@ class Results(list[dict[str, Any]]):
         given = self.inputs or [{}] * len(self)
         return [{**fields, **row} for fields, row in zip(given, rows, strict=False)]
 
-    def columns(self, taken: Iterable[Any] = ()) -> dict[str, list[Any]]:
+    def columns(self, given: Mapping[Any, Callable[[], list[Any]]] = MappingProxyType({})) -> dict[str, list[Any]]:
         """The results by column. A dict in a result (the probabilities of classes) has a column for each of its keys, as
-        "probabilities.positive". taken: names of other columns; a result of such a name becomes "predicted_NAME"."""
+        "probabilities.positive". given: other columns; a result of such a name becomes "predicted_NAME", unless it only repeats
+        the column, as an id does."""
         rows = [flatten(row) for row in self]
-        others, found = set(taken), {}
+        found: dict[str, list[Any]] = {}
         for name in dict.fromkeys(name for row in rows for name in row):
-            new = name
-            while new in others or new in found:
+            values, new = [row.get(name) for row in rows], name
+            if given and (name == "id" or (name in given and given[name]() == values)):
+                continue
+            while new in given or new in found:
                 new = f"predicted_{new}"
-            found[new] = [row.get(name) for row in rows]
+            found[new] = values
         return found
 
     def to_pandas(self) -> Any:
@@ -186,12 +191,14 @@ def table_rows(
 
 def beside_frame(given: Any, found: Results) -> Any:
     frame = given.copy()
-    for name, values in found.columns([*given.columns]).items():
+    columns = {name: partial(lambda name: given[name].tolist(), name) for name in given.columns}
+    for name, values in found.columns(columns).items():
         frame[name] = values
     return frame
 
 
 def beside_dataset(given: Any, found: Results) -> Any:
-    for name, values in found.columns(given.column_names).items():
+    columns = {name: partial(lambda name: list(given[name]), name) for name in given.column_names}
+    for name, values in found.columns(columns).items():
         given = given.add_column(name, values)
     return given

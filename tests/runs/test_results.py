@@ -246,8 +246,16 @@ def test_lists_of_dicts_have_columns_too(classifier):
 def test_predictions_become_a_frame(classifier):
     frame = classifier.predict([{"id": "x", "text": "the film is good"}, "dull"]).to_pandas()
     assert frame["text"].tolist() == ["the film is good", "dull"] and len(frame) == 2
-    assert {"label", "probabilities.good", "probabilities.bad"} <= set(frame.columns)
+    assert list(frame.columns) == ["text", "id", "label", "probabilities.bad", "probabilities.good"]
     assert Results([{"a": 1}]).to_pandas()["a"].tolist() == [1]
+
+
+def test_what_a_tagger_repeats_is_there_once():
+    words = [["a", "b"], ["c"]]
+    found = Results([{"words": each, "tags": ["O"] * len(each)} for each in words], [{"words": each} for each in words])
+    assert list(found.to_pandas().columns) == ["words", "tags"]
+    other = Results([{"context": "b"}, {"context": "d"}], [{"context": "a b"}, {"context": "c d"}])
+    assert other.to_pandas()["predicted_context"].tolist() == ["b", "d"]
 
 
 def test_neither_is_imported_unless_given():
