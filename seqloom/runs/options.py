@@ -7,6 +7,7 @@ from typing import TypedDict
 from seqloom import cost
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
+from seqloom.training.log import OnLog
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class RunOptions:
     rank: int = 0  # of this process
     world: int = 1  # processes that train one model together
     shared: Path | None = None  # where runs that differ only in their budget share their start, see `runs.shared_start`
+    on_log: OnLog | None = None  # called with each line of metrics.jsonl as it is written; what it raises stops nothing
 
     def __post_init__(self) -> None:
         if self.country not in cost.GRAMS_PER_KWH:
@@ -45,6 +47,7 @@ class RunKeywords(TypedDict, total=False):
     rank: int
     world: int
     shared: Path | None
+    on_log: OnLog | None
 
 
 class TrainKeywords(RunKeywords, total=False):
