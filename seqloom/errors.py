@@ -62,6 +62,14 @@ class Interrupted(SeqloomError):
     exit_code = 75
 
 
+class OtherRankFailed(SeqloomError):
+    """One of several processes that train together has failed. said: it has said so itself."""
+
+    def __init__(self, message: str, exit_code: int, said: bool = False):
+        super().__init__(message)
+        self.exit_code, self.said = exit_code, said
+
+
 def explain(error: BaseException) -> tuple[str, int]:
     """Any failure as one line, and its exit code."""
     if isinstance(error, SeqloomError):

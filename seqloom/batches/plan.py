@@ -208,9 +208,13 @@ class StreamPlan:
         return len(self.borders) - 1
 
     def batch(self, i: int) -> Excerpt:
+        return self.rows(i, range(self.streams))
+
+    def rows(self, i: int, rows: range) -> Excerpt:
+        """Some of the streams of a batch."""
         begin, end = self.borders[i : i + 2].tolist()
-        n, length = self.streams, end - begin
-        begins = self.phase + np.arange(n) * self.stride + begin
+        n, length = len(rows), end - begin
+        begins = self.phase + np.array(rows, np.int64) * self.stride + begin
         runs = [self._run(first, first + length) for first in begins.tolist()]
         pieces = Pieces(*(np.concatenate(part) for part in zip(*runs, strict=True)))
         if self.reset:
@@ -230,10 +234,11 @@ class StreamPlan:
     def _by_document(self, pieces: Pieces, counts: np.ndarray, length: int) -> Excerpt:
         """Each document a sequence; counts: how many there are in each stream. Shapes are rounded up to quarters of the
         streams and of their length, so that few shapes occur."""
-        quarter, rows = -(-length // SHAPES), -(-self.streams // SHAPES)
+        streams = len(counts)
+        quarter, rows = -(-length // SHAPES), -(-streams // SHAPES)
         longest = min(-(-int(pieces.lengths.max()) // quarter) * quarter, length)
-        more = -(-(int(counts.sum()) - self.streams) // rows) * rows
-        read = excerpt(self.split, pieces, longest, self.streams + more)
+        more = -(-(int(counts.sum()) - streams) // rows) * rows
+        read = excerpt(self.split, pieces, longest, streams + more)
         last = np.cumsum(counts) - 1
         first = last - counts + 1
         joints = (first, last, pieces.positions[first] > 0)

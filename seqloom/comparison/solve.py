@@ -158,5 +158,5 @@ def sample_sizes(text: Corpus) -> Sizes:
     loader = Loader(text.batches(1.0), learner, 0, workers=0)
     plan = loader.plan(0)
     places = sorted({i * len(plan) // BATCHES for i in range(BATCHES)})
-    found = [loader.read(plan, Cursor(0, i), Cursor(0, i + 1)).sizes for i in places]
+    found = [loader.read(plan, Cursor(0, i), Cursor(0, i + 1)).sizes[0] for i in places]
     return Sizes(*(sum(parts[1:], parts[0]) for parts in zip(*found, strict=True)))

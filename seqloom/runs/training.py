@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any, Unpack
 
 import torch
 
+from seqloom import progress
 from seqloom.batch import Learner
 from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
 from seqloom.config import named_object, override, unknown_name
 from seqloom.errors import DataError, UsageError
-from seqloom.files import sole_owner
+from seqloom.files import digest_of, sole_owner
 from seqloom.objectives import objective_class
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
@@ -25,7 +27,7 @@ from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
 from seqloom.runs.first_weights import Start, continue_from, transfer_from, vectors_from
-from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, training_costs
+from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, plain, training_costs
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
@@ -43,6 +45,7 @@ from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
 from seqloom.training.loop import Fit, Milestone
 from seqloom.training.precision import choose_device, deterministic_algorithms
+from seqloom.training.ranks import Ranks, join
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
@@ -201,40 +204,53 @@ def train_run(
         text = dataset.train[0]
         counted = select_documents(text, budget.tokens, options.seed)
         check_order(recipe.model_config_of(1).order, counted)
-    with sole_owner(folder), deterministic_algorithms(options.deterministic):
+    ranks = join(device, options.deterministic)
+    if counted is not None and ranks.world > 1:
+        raise UsageError(f"{recipe.name} learns by counting, in one process: call it without ranks")
+    with alone(folder, ranks), deterministic_algorithms(options.deterministic):
         data = dataset.source()
         if start is not None:
             data = data | start.data | {"fingerprint": data["fingerprint"] + start.fingerprint}
         config = describe(recipe, tokenizer.vocab_size, tokenizer.hash, data, options.seed)
         config |= {"from": start.origin} if start is not None and start.origin else {}
         config |= {"plugin": record(plugin)} if plugin is not None else {}
-        begin_folder(folder, config, tokenizer, options.resume, options.overwrite)
+        check_ranks(ranks, config)
+        ranks.on_first(lambda: begin_folder(folder, config, tokenizer, options.resume, options.overwrite))
+        ranks.check_all(
+            (folder / "config.json").exists(), f"{folder} is another folder there: choose one that all machines share"
+        )
         learner: Any = build_learner(dataset, options.seed, plugin)
         if start is not None:
             start.fill(learner)
         learner = learner.to(device)
         validate = partial(dataset.evaluate, learner, device) if dataset.validates else None
         fit: Fit | Count
-        taken = False
+        taken: bool | None = False
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
             fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder), options.on_log)
         else:
-            loader = Loader(batches, learner, options.seed, recipe.train.workers)
-            marks = milestones(budget.tokens, dataset) if recipe.train.milestones else []
+            train = recipe.train
+            loader = Loader(batches, learner, options.seed, train.workers, train.accumulate, train.parts)
+            marks = milestones(budget.tokens, dataset) if train.milestones else []
             shared = options.shared if can_share(recipe, learner) else None
             if shared is not None:
-                taken = take_start(folder, shared, config, budget, recipe.train.schedule.fall)
+                fall = train.schedule.fall
+                taken = ranks.from_first(ranks.on_first(lambda: take_start(folder, shared, config, budget, fall)))
             fit = Fit(
-                learner, loader, recipe.train, budget, folder, device, options.seed, validate,
+                learner, loader, train, budget, folder, device, options.seed, validate,
                 lambda state: export(learner, folder), marks,
                 lambda mark, state: keep_milestone(learner, folder, mark, state),
-                None if shared is None else partial(keep_start, folder, shared, config), options.on_log,
+                None if shared is None else partial(keep_start, folder, shared, config), options.on_log, ranks,
             )  # fmt: skip
-            say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}")
-        state = fit.run(options.resume or taken)
-        if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
+            among = "" if ranks.world == 1 else f", {ranks.world} ranks"
+            say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}{among}")
+        state = fit.run(options.resume or bool(taken))
+
+        def write() -> None:
+            if (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
+                return
             scores: dict[str, Any] = {}
             if dataset.scored:
                 best = load(folder, str(device), plugin)  # the weights that were kept
@@ -249,7 +265,31 @@ def train_run(
                 training_costs(state, options.country, device),
                 **scores,
             )
+
+        ranks.on_first(write)
     return load(folder, str(device), plugin)
+
+
+@contextmanager
+def alone(folder: Path, ranks: Ranks) -> Iterator[None]:
+    """Of several ranks the first owns the folder, and is the only one that says anything."""
+    if ranks.first:
+        with sole_owner(folder):
+            yield
+        return
+    quiet, progress.QUIET = progress.QUIET, True
+    try:
+        yield
+    finally:
+        progress.QUIET = quiet
+
+
+def check_ranks(ranks: Ranks, config: dict[str, Any]) -> None:
+    """All must have been called alike."""
+    known = [plain(config[name]) for name in ("recipe", "tokenizer", "vocab_size", "seed", "versions")]
+    mine = digest_of({"known": known, "text": config["data"]["fingerprint"]})
+    problem = "it has another recipe, text, seed or version than rank 0: call all ranks in the same way"
+    ranks.check_all(mine == ranks.from_first(mine), problem)
 
 
 def repeated_shapes(learner: Learner, device: torch.device) -> str:

@@ -30,9 +30,10 @@ from seqloom.training.average import Averages, is_time
 from seqloom.training.checkpoint import Checkpoint
 from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.training.interrupt import Interruption
-from seqloom.training.log import MetricsLog, OnLog
+from seqloom.training.log import MetricsLog, NoLog, OnLog
 from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
 from seqloom.training.precision import choose_precision
+from seqloom.training.ranks import Ranks, Sums, check_parts
 from seqloom.training.schedule import ScheduleConfig, rate_factor
 from seqloom.weights import fill, unique
 
@@ -53,6 +54,11 @@ class TrainConfig(Config):
     optim: OptimConfig = Field(OptimConfig(), description="Settings of the optimizer.")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="Settings of the learning-rate schedule.")
     accumulate: int = Field(1, ge=1, description="Batches whose gradients are added up for one step.")
+    parts: int = Field(
+        1,
+        ge=1,
+        description="Blocks into which the rows of a batch of streams are divided, for several processes to share.",
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="Number format of the matrix products; auto: bf16 on GPUs that have it, else fp32."
     )
@@ -172,18 +178,23 @@ class Fit:
         keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
         keep_start: Callable[[int], None] | None = None,
         on_log: OnLog | None = None,
+        ranks: Ranks | None = None,
     ):
         """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved."""
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
         self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
-        self.on_log = on_log
+        self.on_log, self.ranks = on_log, ranks or Ranks()
+        self.parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
+        parts = len(loader.own)
+        check_parts(self.ranks, parts, bool(loader.batches.rows))
+        loader.own = self.ranks.own(parts)
         self.precision = choose_precision(config.precision, device)
         helps = worth_compiling(learner, device) and budget.pays_for_compiling(learner.size())
         compiled = config.compile is True or (config.compile == "auto" and helps)
-        # replayed gradients replace each other: several batches a step would have to be added up
-        single = config.accumulate == 1
+        # replayed gradients replace each other: several parts a step would have to be added up
+        single = len(loader.own) * (config.accumulate if loader.batches.rows else 1) == 1
         recorded = config.record and single and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
@@ -191,7 +202,8 @@ class Fit:
         self.cost = cost.of_training(learner)
         self.state = TrainState(average_from=0 if config.optim.average == "start" else None)
         self.averages: Averages | None = None  # made when they begin: they are as large as the weights
-        self.carry: State | None = None
+        self.carry: dict[int, State | None] = {}  # of each part that is computed here
+        self.is_stopping = False  # a rank was asked to stop, and all know it
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
 
     def run(self, resume: bool = False) -> TrainState:
@@ -202,23 +214,23 @@ class Fit:
             self.state.energy_method = self.state.energy_method or meter.method  # older checkpoints do not say
             say(f"{self.folder} is finished already: give it a larger budget in a new run")
             return self.state
-        self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes, self.on_log)
+        path = self.folder / "metrics.jsonl"
+        self.log = MetricsLog(path, self.state.log_bytes, self.on_log) if self.ranks.first else NoLog()
         before, joules, alone = self.state.seconds, self.state.joules, self.state.device_seconds
         self.state.energy_method = meter.method
-        self.joules = lambda: joules + meter.joules(self.state.seconds - before)
-        self.device_seconds = lambda: alone + meter.device_seconds(self.state.seconds - before)
+        self.costs = lambda: self.add_costs(joules, alone, meter, self.state.seconds - before)
         self.clock = time.monotonic() - before
         self.learner.train()
         first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, before)
         with (
-            Interruption() as asked,
+            Interruption() as self.asked,
             Progress("train", total=1.0, done=first) as self.bar,
             closing(self.log),
             closing(self.loader.items(Cursor(self.state.epoch, self.state.batch))) as items,
             torch.random.fork_rng([self.device] if self.device.type == "cuda" else []),
         ):
             try:
-                self.steps(items, asked)
+                self.steps(items, self.asked)
             except Interrupted as error:
                 self.save()
                 message = f"stopped at step {self.state.step}, state saved in {self.folder}: continue it with --resume"
@@ -237,10 +249,10 @@ class Fit:
             over = state.spent(self.budget) >= 1 or (config.patience and state.stale >= config.patience)
             if over and state.step > 0:
                 break
-            asked.check()
+            if self.is_stopping or (self.ranks.world == 1 and asked.asked):
+                raise Interrupted("stopped")
             before, spent = state.tokens, state.spent(self.budget)
             self.one_step(items)
-            state.seconds = time.monotonic() - self.clock
             self.pass_milestones(before)
             if state.step % config.log_every == 0:
                 self.write_log()
@@ -248,7 +260,7 @@ class Fit:
             falls = spent < 1 - config.schedule.fall <= state.spent(self.budget)
             if state.step % config.save_every == 0 or (falls and self.keep_start is not None):
                 self.save()
-            if falls and self.keep_start is not None:
+            if falls and self.keep_start is not None and self.ranks.first:
                 self.keep_start(state.step)
         if self.validate is not None and state.step % config.eval_every:
             state.eval_due = True
@@ -260,35 +272,39 @@ class Fit:
             self.average_checkpoints(asked)
         if self.validate is None and self.keep_best is not None:
             with self.with_averages():
-                self.keep_best(state)
+                self.keep_best_on_first()
         state.finished = True
         self.save()
 
     def one_step(self, items: Iterator[Item]) -> None:
-        state = self.state
-        torch.manual_seed(derive_seed(self.seed, state.step))
+        state, rows = self.state, self.loader.batches.rows
         spent = state.spent(self.budget)
         self.learner.advance(spent)
         factor = rate_factor(self.config.schedule, state.step, spent, state.drops)
-        rows = self.loader.batches.rows
-        last_good: State | None = None
-        totals, counts, lengths = [], [], 0.0
+        last_good: dict[int, State | None] = {}
+        found = Sums(self.parameters, self.ranks.ordered and self.config.accumulate * self.loader.parts > 1)
+        lengths, tokens, flops = 0.0, 0, 0
         for i in range(self.config.accumulate):
             item = next(items)
-            if item.fresh:
-                self.carry = self.learner.start(rows) if rows else None
-            last_good = self.carry if i == 0 else last_good
-            example = to_device(item.example, self.device)
-            loss = self.differentiate(example, self.carry)
-            self.carry = loss.carry if rows else None
-            totals.append(loss.total - loss.logs.get("penalty", 0.0))
-            counts.append(loss.count)
+            if item.fresh and rows:
+                self.carry = {part: self.learner.start(len(self.loader.rows(part))) for part in self.loader.own}
+            last_good = dict(self.carry) if i == 0 else last_good
+            for part, example in item.parts.items():
+                # a part has random numbers of its own, whoever computes it, and after which other one
+                number = i * self.loader.parts + part if rows else part
+                torch.manual_seed(derive_seed(self.seed, state.step, *((number,) if number else ())))
+                loss = self.differentiate(to_device(example, self.device), self.carry.get(part))
+                if rows:
+                    self.carry[part] = loss.carry
+                found.add(part, loss.total - loss.logs.get("penalty", 0.0), loss.count)
             lengths += item.length
-            state.tokens += item.sizes.tokens
-            state.flops += self.cost(item.sizes)
+            tokens += sum(sizes.tokens for sizes in item.sizes)
+            flops += sum(self.cost(sizes) for sizes in item.sizes)
             epoch = state.epoch
             state.epoch, state.batch = item.next
-        total, count = torch.stack(totals).sum(), torch.stack(counts).sum()
+        total, count = found.result()
+        seconds = time.monotonic() - self.clock
+        total, count = self.share(total, count, tokens, flops, seconds)
         for group in self.optimizer.param_groups:  # a mean over fewer steps of time is a noisier one: it moves less
             rate = self.config.optim.lr * factor * (lengths / self.config.accumulate) * group["share"]
             group["lr"] = rate
@@ -296,18 +312,43 @@ class Fit:
                 for parameter in group["params"]:
                     parameter.grad = None
         norm, broken = step(self.optimizer, count, self.config.optim.clip)
-        if self.carry is not None:  # a state with a NaN in it would spoil every later step
-            self.carry = restore_carry(self.carry, last_good, broken)
+        for part, carried in self.carry.items():  # a state with a NaN in it would spoil every later step
+            if carried is not None:
+                self.carry[part] = restore_carry(carried, last_good[part], broken)
         self.window.append((total.double(), count.double(), norm.double(), broken.double()))
         state.step += 1
+        if self.ranks.world == 1:
+            state.seconds = time.monotonic() - self.clock
         if state.average_from is not None:
             self.averages = self.averages or Averages(self.learner)
             self.averages.add(state.step - state.average_from)
 
+    def share(self, total: Tensor, count: Tensor, tokens: int, flops: int, seconds: float) -> tuple[Tensor, Tensor]:
+        """Adds up over all ranks what they found in a step: gradients, the loss, and everything that is counted. The clock is the
+        first one's."""
+        state, ranks = self.state, self.ranks
+        if ranks.world == 1:
+            state.tokens, state.flops = state.tokens + tokens, state.flops + flops
+            return total, count
+        used = [float(parameter.grad is not None) for parameter in self.parameters]
+        clock = seconds if ranks.first else 0.0
+        tokens_of_all, flops_of_all, stopping, state.seconds, *used = ranks.sum_numbers(
+            tokens, flops, float(self.asked.asked), clock, *used
+        )
+        state.tokens, state.flops = state.tokens + int(tokens_of_all), state.flops + int(flops_of_all)
+        self.is_stopping = stopping > 0
+        there = [parameter for parameter, many in zip(self.parameters, used, strict=True) if many]
+        for parameter in there:
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        ranks.sum_tensors([parameter.grad for parameter in there])  # type: ignore[misc]
+        figures = torch.stack((total.double(), count.double()))
+        ranks.sum_tensors([figures])
+        return figures[0], figures[1]
+
     def pass_milestones(self, before: int) -> None:
         """before: tokens at the last step."""
         for mark in self.milestones:
-            if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None:
+            if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None and self.ranks.first:
                 with self.with_averages():
                     self.keep_milestone(mark, self.state)
 
@@ -356,7 +397,7 @@ class Fit:
                 "lr": self.optimizer.param_groups[-1]["lr"],
                 "skipped": state.skipped,
                 "seconds": state.seconds,
-                "joules": self.joules(),
+                "joules": self.costs()[0],
                 "tokens_per_second": self.rate(),
             }
         )
@@ -420,12 +461,21 @@ class Fit:
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
 
     def run_validation(self, asked: Interruption) -> dict[str, Any]:
-        """The evaluation of the current weights."""
+        """The evaluation of the current weights, by the first rank; the others are told."""
         assert self.validate is not None
-        self.learner.eval()
-        with torch.no_grad():
-            result = self.validate(asked.check)
-        self.learner.train()
+        result: dict[str, Any] | None = None
+        if self.ranks.first:
+            self.learner.eval()
+            try:
+                with torch.no_grad():
+                    result = self.validate(asked.check)
+            except Interrupted:  # all are told, and all stop
+                result = None
+            self.learner.train()
+        if self.ranks.world > 1:
+            result = self.ranks.from_first(result)
+        if result is None:
+            raise Interrupted("stopped")
         return result
 
     def take_if_better(self, result: dict[str, float]) -> bool:
@@ -434,9 +484,12 @@ class Fit:
         if not better:
             return False
         state.best, state.best_loss = result[watch], result["loss"]
-        if self.keep_best is not None:
-            self.keep_best(state)
+        self.keep_best_on_first()
         return True
+
+    def keep_best_on_first(self) -> None:
+        if self.keep_best is not None and self.ranks.first:
+            self.keep_best(self.state)
 
     def average_checkpoints(self, asked: Interruption) -> None:
         """Evaluates the mean of the last checkpoints, and keeps it if it is better."""
@@ -456,16 +509,16 @@ class Fit:
     def save(self) -> None:
         self.flush()
         self.state.log_bytes = self.log.sync()
-        self.state.joules, self.state.device_seconds = self.joules(), self.device_seconds()
+        self.state.joules, self.state.device_seconds = self.costs()
         tensors = {
             "model": unique(self.learner),
             "optimizer": named_state(self.optimizer, self.learner),
-            "carry": {str(i): leaf for i, leaf in enumerate(pytree.tree_leaves(self.carry or ()))},
+            "carry": {str(i): leaf for i, leaf in enumerate(self.whole_carry())},
         }
         if self.averages is not None:
             tensors["average"] = self.averages.means
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
-        checkpoints.save(self.folder / "checkpoints", checkpoint, self.kept)
+        self.ranks.on_first(lambda: checkpoints.save(self.folder / "checkpoints", checkpoint, self.kept))
 
     @property
     def kept(self) -> int:
@@ -497,11 +550,32 @@ class Fit:
             checkpoints.collect(self.folder / "checkpoints", self.kept)
         say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
 
-    def rebuild_carry(self, leaves: dict[str, Tensor]) -> State | None:
+    def whole_carry(self) -> list[Tensor]:
+        """The state of all streams in their order, whoever computes which: any number of ranks can go on with it."""
+        parts = [pytree.tree_leaves(self.carry[part]) for part in sorted(self.carry) if self.carry[part] is not None]
+        return [self.ranks.gather_rows(torch.cat(leaves)) for leaves in zip(*parts, strict=True)]
+
+    def rebuild_carry(self, leaves: dict[str, Tensor]) -> dict[int, State | None]:
         if not leaves:
-            return None
+            return {}
         shape = pytree.tree_structure(self.learner.start(1))
-        return pytree.tree_unflatten([leaves[str(i)].to(self.device) for i in range(len(leaves))], shape)
+        found: dict[int, State | None] = {}
+        for part in self.loader.own:
+            rows = self.loader.rows(part)
+            some = [leaves[str(i)][rows.start : rows.stop].clone().to(self.device) for i in range(len(leaves))]
+            found[part] = pytree.tree_unflatten(some, shape)
+        return found
+
+    def add_costs(
+        self, joules: float, device_seconds: float, meter: cost.EnergyMeter, seconds: float
+    ) -> tuple[float, float]:
+        """Joules and seconds of devices of all ranks. joules, device_seconds: of the run before this process was started."""
+        here = self.ranks.sum_numbers(meter.joules(seconds), meter.device_seconds(seconds))
+        return joules + here[0], device_seconds + here[1]
+
+
+def restore_carry(after: State, before: State | None, broken: Tensor) -> State:
+    return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)
 
 
 def train_state_of(found: Checkpoint) -> TrainState:
@@ -517,7 +591,3 @@ def train_state_of(found: Checkpoint) -> TrainState:
     ):
         raise ValueError("its measurements are impossible")
     return state
-
-
-def restore_carry(after: State, before: State | None, broken: Tensor) -> State:
-    return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)

@@ -1,5 +1,6 @@
 """Where and in which number format a run computes. Models know nothing of it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -11,6 +12,8 @@ from seqloom.errors import UsageError
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and torch.cuda.is_available() and "LOCAL_RANK" in os.environ:  # one of several processes
+        name = f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"--device {name}: no CUDA device is usable here; use --device cpu, or see 'seqloom doctor'")
     if name.partition(":")[0] not in ("cpu", "cuda"):

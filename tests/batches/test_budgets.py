@@ -93,7 +93,7 @@ def words_read(name: str, recipe: Recipe, text: Corpus) -> tuple[float, float]:
             words += int(((example.targets != IGNORE) & (example.targets != text.tokenizer.end_id)).sum())
         else:
             words += int(example.text.sum())
-        tokens += item.sizes.tokens
+        tokens += item.sizes[0].tokens
         if tokens >= budget.tokens:
             return float(words), tokens * ratio
     raise AssertionError("it has no end")

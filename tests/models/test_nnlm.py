@@ -71,7 +71,7 @@ def test_a_broken_first_step_leaves_an_empty_window(tmp_path, monkeypatch):
 
     def watched(fit, items):
         one_step(fit, items)
-        seen.append(fit.carry.own[0])
+        seen.append(fit.carry[0].own[0])
 
     monkeypatch.setattr(NextToken, "forward", broken)
     monkeypatch.setattr(Fit, "one_step", watched)

@@ -147,7 +147,7 @@ def test_planted_loss_of_state_is_noticed(lost, data, tmp_path, monkeypatch):
     def forgetful(fit):
         restore(fit)
         if lost == "carry":
-            fit.carry = fit.learner.start(fit.loader.batches.rows)
+            fit.carry = {0: fit.learner.start(fit.loader.batches.rows)}
         elif lost == "optimizer":
             fit.optimizer.state.clear()
         elif lost == "cursor":
