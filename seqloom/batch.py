@@ -297,6 +297,7 @@ class Lineage(NamedTuple):
     paper: str
     year: int
     kind: str = ""  # what it is, where neither "recurrent" nor "transformer" says it
+    parent: str = ""  # the model whose file is the one to read before this one
 
 
 class HeadStyle(NamedTuple):

@@ -16,9 +16,9 @@ ScoreName = Literal["dot", "general", "additive", "location", "cosine", "scaled-
 
 
 class AlignedConfig(Config):
-    score: ScoreName = "additive"
+    score: ScoreName = Field("additive", description="How a decoder state is scored against the encoder states.")
     max_len: int | None = Field(
-        None, gt=0, multiple_of=8, description="of a source; the location score alone has to know it"
+        None, gt=0, multiple_of=8, description="The most tokens of a source; only the location score needs to know it."
     )
 
     @model_validator(mode="after")

@@ -10,11 +10,11 @@ from seqloom.blocks import kernels
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 
 # of the Config of every model with attention
-HEAD_DIM: Any = Field(None, gt=0, description="width of one head; dim / num_heads unless given")
+HEAD_DIM: Any = Field(None, gt=0, description="Width of one head; dim / num_heads unless it is given.")
 WINDOW: Any = Field(
     None,
     gt=0,
-    description="tokens that one attends to, itself included; an encoder attends to as many after it; all unless given",
+    description="Tokens that each token attends to, itself included; encoders attend to as many after it. All unless given.",
 )
 
 

@@ -6,9 +6,10 @@ dense      [x ; f(x)]: every layer reads all before  Huang et al., 2016 (arXiv 1
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Ragged
@@ -16,7 +17,9 @@ from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import RecurrentLayer, RecurrentStack
 from seqloom.blocks.stack import Stack
 
-Connection = Literal["none", "residual", "highway", "dense"]
+Connection = Annotated[
+    Literal["none", "residual", "highway", "dense"], Field(description="Connections around the recurrent layers.")
+]
 
 
 class Residual(nn.Module):

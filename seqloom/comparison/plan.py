@@ -70,17 +70,24 @@ MOST_PARAMETERS = 1e12
 
 
 class TextConfig(Config):
-    """What all rows learn from. split_field: the field of a document that names its split."""
+    """What all rows learn from."""
 
-    files: tuple[str, ...] = ()
-    built_in: bool = False
-    prepared: str | None = None
-    tokenizer: str = "bpe"
-    vocab_size: int | None = Field(None, gt=0)
-    lowercase: bool = False
-    valid: float = Field(0.05, gt=0, lt=0.5)
-    test: float = Field(0.05, gt=0, lt=0.5)
-    split_field: str | None = None
+    files: tuple[str, ...] = Field((), description="Text files to prepare, relative to the plan.")
+    built_in: bool = Field(False, description="Use the text that ships with Python.")
+    prepared: str | None = Field(None, description="Folder made by seqloom prepare, in place of files.")
+    tokenizer: str = Field("bpe", description="Kind of tokenizer: bpe, wordpiece, unigram, word, char or byte.")
+    vocab_size: int | None = Field(
+        None, gt=0, description="Size of the vocabulary; the tokenizer's default unless it is given."
+    )
+    lowercase: bool = Field(False, description="Convert all text to lower case.")
+    words: float | None = Field(
+        None,
+        gt=0,
+        description="Words of training text to use, in whole documents chosen at random; all unless it is given.",
+    )
+    valid: float = Field(0.05, gt=0, lt=0.5, description="Fraction of the text held out for validation.")
+    test: float = Field(0.05, gt=0, lt=0.5, description="Fraction of the text held out for the test.")
+    split_field: str | None = Field(None, description="Field of each document that names its split.")
 
     @model_validator(mode="after")
     def one_source(self) -> "TextConfig":
@@ -90,45 +97,62 @@ class TextConfig(Config):
 
 
 class RowConfig(Config):
-    """grow: the field that is changed to give all rows the same size. search: ranges that are narrower than the plan's."""
+    """One model of a comparison."""
 
-    recipe: str
-    name: str | None = Field(None, min_length=1, max_length=100)
-    settings: tuple[str, ...] = ()
-    tokenizer: str | None = None
-    vocab_size: int | None = Field(None, gt=0)
-    grow: str = "dim"
-    search: dict[str, Any] = {}  # noqa: RUF012
+    recipe: str = Field(description="Built-in recipe or TOML file of the row.")
+    name: str | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="Name of the row in the table; that of the recipe unless it is given.",
+    )
+    settings: tuple[str, ...] = Field((), description="Recipe settings of this row, as path=value.")
+    tokenizer: str | None = Field(None, description="Kind of tokenizer of this row; that of [text] unless it is given.")
+    vocab_size: int | None = Field(
+        None, gt=0, description="Size of this row's vocabulary; that of [text] unless it is given."
+    )
+    grow: str = Field("dim", description="Key of [model] that is changed to make all rows the same size.")
+    search: dict[str, Any] = Field(
+        {},
+        description="Narrower ranges than those of [search] for this row, or false for a setting that is not searched.",
+    )
 
 
 class TaskConfig(Config):
-    """A task that trained rows are transferred to. valid: files that choose the best weights; without them the last ones are
-    taken."""
+    """A task that trained rows are transferred to."""
 
-    task: str
-    train: tuple[str, ...] = Field(min_length=1)
-    valid: tuple[str, ...] = ()
-    test: tuple[str, ...] = Field(min_length=1)
-    name: str | None = None
-    how: str = "finetune"
-    settings: tuple[str, ...] = ()
+    task: str = Field(description="Name of the task: classify, regress, pair, choose, tag or span.")
+    train: tuple[str, ...] = Field(min_length=1, description="Files of training examples, relative to the plan.")
+    valid: tuple[str, ...] = Field(
+        (),
+        description="Files of validation examples, by which the best weights are chosen; without them the last "
+        "weights are taken.",
+    )
+    test: tuple[str, ...] = Field(min_length=1, description="Files of test examples.")
+    name: str | None = Field(None, description="Name of the task in the table; task unless it is given.")
+    how: str = Field("finetune", description="What to train: finetune, features or gradual, as in finetune --how.")
+    settings: tuple[str, ...] = Field((), description="Recipe settings of the task, as path=value.")
 
 
 class QuestionConfig(Config):
     """Whether two rows differ significantly: corrected for the other questions, not for all pairs of rows."""
 
-    name: str = Field(min_length=1, max_length=200)
-    rows: tuple[str, str]
+    name: str = Field(min_length=1, max_length=200, description="The question, as it is shown in the report.")
+    rows: tuple[str, str] = Field(description="Names of the two rows that are compared.")
 
 
 class LadderConfig(Config):
     """Budgets in one unit, each smaller than the next; then those that are predicted before they are run."""
 
-    words: tuple[float, ...] = ()
-    tokens: tuple[float, ...] = ()
-    epochs: tuple[float, ...] = ()
-    flops: tuple[float, ...] = ()
-    predict: tuple[float, ...] = ()
+    words: tuple[float, ...] = Field((), description="Budgets in words, from the smallest to the largest.")
+    tokens: tuple[float, ...] = Field((), description="Budgets in tokens, from the smallest to the largest.")
+    epochs: tuple[float, ...] = Field((), description="Budgets in epochs, from the smallest to the largest.")
+    flops: tuple[float, ...] = Field(
+        (), description="Budgets in floating-point operations, from the smallest to the largest."
+    )
+    predict: tuple[float, ...] = Field(
+        (), description="Larger budgets that are predicted from the others before they are run."
+    )
 
     @model_validator(mode="after")
     def rises(self) -> "LadderConfig":
@@ -159,30 +183,50 @@ class LadderConfig(Config):
 class PriceConfig(Config):
     """The price of the machine, by the hour."""
 
-    hour: float = Field(gt=0)
-    currency: str = Field("USD", min_length=1, max_length=8)
+    hour: float = Field(gt=0, description="Price of the machine for an hour.")
+    currency: str = Field("USD", min_length=1, max_length=8, description="Currency of the price.")
 
 
 class PlanConfig(Config):
-    name: str = Field(min_length=1, max_length=200)
-    text: TextConfig
-    budget: BudgetConfig  # of a ladder its largest
-    ladder: LadderConfig | None = None
-    rows: tuple[RowConfig, ...] = Field(min_length=1)
-    seeds: int | tuple[int, ...] = Field(3, description="how many seeds, or which ones")
-    parameters: float | None = Field(None, gt=0, le=MOST_PARAMETERS)
-    tolerance: float = Field(0.05, gt=0, lt=1, description="how far solved sizes may be off, as a fraction")
-    settings: tuple[str, ...] = ()
-    search: SearchConfig | None = None
-    suites: dict[str, str] = {}  # noqa: RUF012
-    pairs: int = Field(0, ge=0, description="minimal pairs to make from held-out text, of each kind")
-    tasks: tuple[TaskConfig, ...] = ()
-    questions: tuple[QuestionConfig, ...] = ()
-    milestones: bool | tuple[str, ...] = Field(
-        False, description="keep the weights at round numbers of words, and measure them by all suites or by these"
+    name: str = Field(
+        min_length=1, max_length=200, description="Name of the comparison, shown as the title of the report."
     )
-    price: PriceConfig | None = None
-    prompt: str = "The "
+    text: TextConfig = Field(description="The text that all rows learn from.")
+    budget: BudgetConfig = Field(
+        description="Budget of every run: one of tokens, words, epochs, minutes and flops; "
+        "or flops with one of the first three, and sizes are solved for equal operations."
+    )
+    ladder: LadderConfig | None = Field(None, description="Several budgets in place of [budget].")
+    rows: tuple[RowConfig, ...] = Field(
+        min_length=1, description="The rows to compare, each a model with its settings."
+    )
+    seeds: int | tuple[int, ...] = Field(
+        3, description="How many seeds each row has (counted from 0), or a list of seeds."
+    )
+    parameters: float | None = Field(
+        None,
+        gt=0,
+        le=MOST_PARAMETERS,
+        description="Number of parameters that every row is given by changing its width; "
+        "the recipes' own sizes unless it is given.",
+    )
+    tolerance: float = Field(0.05, gt=0, lt=1, description="How far the size of a row may be off, as a fraction.")
+    settings: tuple[str, ...] = Field((), description="Recipe settings of all rows, as path=value.")
+    search: SearchConfig | None = Field(
+        None, description="Search for settings, the same for every row; none unless it is given."
+    )
+    suites: dict[str, str] = Field({}, description="Suites and their files: blimp, agreement, lambada.")
+    pairs: int = Field(0, ge=0, description="Number of minimal pairs of each kind to make from held-out text.")
+    tasks: tuple[TaskConfig, ...] = Field((), description="Tasks that every row is transferred to.")
+    questions: tuple[QuestionConfig, ...] = Field(
+        (), description="Comparisons of two rows that are asked before any result is seen."
+    )
+    milestones: bool | tuple[str, ...] = Field(
+        False,
+        description="Keep the weights at round numbers of words, and evaluate them on all suites or on those named.",
+    )
+    price: PriceConfig | None = Field(None, description="Price of the machine, for the costs in the report.")
+    prompt: str = Field("The ", description="Prompt of the samples in the report.")
 
     @model_validator(mode="before")
     @classmethod

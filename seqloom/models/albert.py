@@ -8,16 +8,19 @@ from torch import nn
 from seqloom.batch import Lineage
 from seqloom.blocks.stack import Stack
 from seqloom.models.bert import Bert
+from seqloom.models.fields import VocabSize
 from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Albert(Bert):
-    lineage = Lineage("Lan et al., ALBERT: A lite BERT for self-supervised learning", 2020)
+    lineage = Lineage("Lan et al., ALBERT: A lite BERT for self-supervised learning", 2020, parent="bert")
 
     class Config(Bert.Config):
-        vocab_size: int = Field(30000, gt=0)
-        embedding_dim: int = Field(128, gt=0)
-        activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu_tanh"
+        vocab_size: VocabSize = 30000
+        embedding_dim: int = Field(128, gt=0, description="Width of the token embeddings, which are projected to dim.")
+        activation: Literal["gelu", "gelu_tanh", "relu"] = Field(
+            "gelu_tanh", description="Activation function of the feed-forward layers."
+        )
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 128, "embedding_dim": 64, "num_layers": 4, "num_heads": 4, "max_len": 128, "dropout": 0.0},

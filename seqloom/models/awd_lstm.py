@@ -17,6 +17,7 @@ from seqloom.blocks.dropout import DroppedEmbedding, LockedDropout, LockedLayer,
 from seqloom.blocks.recurrent import RecurrentStack, init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, Dropout, NumLayers, VocabSize
 from seqloom.models.shared_recipes import WARMUP
 
 # Section 5 of the paper has the sizes, dropout (output) 0.4, embedding_dropout 0.1, weight_drop 0.5, input_dropout 0.4
@@ -35,19 +36,23 @@ PUBLISHED = {
 class AwdLstm(StackedBackbone):
     """num_layers of `dim` units; the last one gives as many numbers as a word has, so that the output layer may be tied."""
 
-    lineage = Lineage("Merity et al., Regularizing and optimizing LSTM language models", 2017)
+    lineage = Lineage("Merity et al., Regularizing and optimizing LSTM language models", 2017, parent="lstm")
     recurrent = carries = True
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        embedding_dim: int = Field(400, gt=0)  # of a word, and of the hidden states that predict one
-        dim: int = Field(1150, gt=0)
-        num_layers: int = Field(3, gt=0)
-        dropout: float = Field(0.0, ge=0, lt=1)  # of the last layer's output
-        layer_dropout: float = Field(0.0, ge=0, lt=1)  # between layers
-        input_dropout: float = Field(0.0, ge=0, lt=1)  # of word vectors
-        embedding_dropout: float = Field(0.0, ge=0, lt=1)  # of whole words
-        weight_drop: float = Field(0.0, ge=0, lt=1)  # of the recurrent matrices
+        vocab_size: VocabSize
+        embedding_dim: int = Field(
+            400, gt=0, description="Width of the word vectors, and of the hidden states that predict a word."
+        )
+        dim: Dim = 1150
+        num_layers: NumLayers = 3
+        dropout: Dropout = Field(0.0, description="Dropout probability of the last layer's output.")
+        layer_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability between layers.")
+        input_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability of the word vectors' entries.")
+        embedding_dropout: float = Field(
+            0.0, ge=0, lt=1, description="Probability of dropping a word from the embedding table for a whole batch."
+        )
+        weight_drop: float = Field(0.0, ge=0, lt=1, description="Dropout probability of the recurrent weight matrices.")
 
     presets = {  # noqa: RUF012
         # little dropout: they see their text a few times, not hundreds of times

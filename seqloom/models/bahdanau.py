@@ -23,6 +23,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import Bidirectional, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.fields import Dim, Dropout, ShareEmbeddings, VocabSize
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -65,17 +66,22 @@ class Bahdanau(RecurrentEncoderDecoder):
         "Bahdanau et al., Neural machine translation by jointly learning to align and translate",
         2015,
         "encoder–decoder",
+        parent="seq2seq",
     )
 
     class Config(AlignedConfig):
-        vocab_size: int = Field(30000, gt=0)
-        embedding_dim: int = Field(620, gt=0)
-        dim: int = Field(1000, gt=0)
-        encoder_dim: int | None = Field(None, gt=0, description="of each direction; dim/2 unless given")
-        readout_dim: int | None = Field(None, gt=0, description="of what predicts; embedding_dim unless given")
-        cell: Literal["gru", "lstm"] = "gru"
-        dropout: float = Field(0.0, ge=0, lt=1)
-        share_embeddings: bool = Field(True, description="one table for both languages")
+        vocab_size: VocabSize = 30000
+        embedding_dim: int = Field(620, gt=0, description="Width of the word vectors.")
+        dim: Dim = Field(1000, description="Width of the decoder's hidden states.")
+        encoder_dim: int | None = Field(
+            None, gt=0, description="Width of each direction of the encoder; dim / 2 unless it is given."
+        )
+        readout_dim: int | None = Field(
+            None, gt=0, description="Width of the layer that predicts the next word; embedding_dim unless it is given."
+        )
+        cell: Literal["gru", "lstm"] = Field("gru", description="Recurrent cell of both sides.")
+        dropout: Dropout = 0.0
+        share_embeddings: ShareEmbeddings = True
 
         @model_validator(mode="after")
         def halves(self) -> Self:

@@ -17,28 +17,31 @@ from seqloom.blocks.layers import PostNormLayer
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import AttentionDropout, Dim, Dropout, FfnDim, MaxLen, NumHeads, NumLayers, VocabSize
 from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Bert(BidirectionalBackbone):
     """Tokens + learned positions + segments, normalised; post-norm layers, GELU; a pooler on the first token."""
 
-    lineage = Lineage("Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018)
+    lineage = Lineage("Devlin et al., BERT: Pre-training of deep bidirectional transformers", 2018, parent="gpt")
     head_style = HeadStyle(pooling="first", hidden_activation="tanh")
 
     class Config(BaseConfig):
-        vocab_size: int = Field(30522, gt=0)
-        dim: int = Field(768, gt=0)
-        num_layers: int = Field(12, gt=0)
-        num_heads: int = Field(12, gt=0)
-        ffn_dim: int | None = Field(None, gt=0, description="4 × dim unless given")
-        max_len: int = Field(512, gt=0)
-        num_segments: int = Field(2, ge=0, description="number of segment ids; 0: no segments")
-        pooler: bool = True
-        dropout: float = Field(0.1, ge=0, lt=1)
-        attention_dropout: float = Field(0.0, ge=0, lt=1)
-        activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
-        norm_eps: float = Field(1e-12, gt=0, le=0.1)
+        vocab_size: VocabSize = 30522
+        dim: Dim = 768
+        num_layers: NumLayers = 12
+        num_heads: NumHeads = 12
+        ffn_dim: FfnDim = None
+        max_len: MaxLen = 512
+        num_segments: int = Field(2, ge=0, description="Number of segment ids; 0: no segments.")
+        pooler: bool = Field(True, description="Put a dense layer with tanh over the first token.")
+        dropout: Dropout = 0.1
+        attention_dropout: AttentionDropout = 0.0
+        activation: Literal["gelu", "gelu_tanh", "relu"] = Field(
+            "gelu", description="Activation function of the feed-forward layers."
+        )
+        norm_eps: float = Field(1e-12, gt=0, le=0.1, description="Number added to the variance in layer normalisation.")
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW
 

@@ -19,6 +19,7 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import CharDim, Dim, Dropout, MaxChars, NumLayers, ProjDim, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 
@@ -28,22 +29,27 @@ class BigLstm(StackedBackbone):
     With inputs = "words" it has a table of word vectors in place of the characters, and is the paper's other large model.
     """
 
-    lineage = Lineage("Józefowicz et al., Exploring the limits of language modeling", 2016)
+    lineage = Lineage("Józefowicz et al., Exploring the limits of language modeling", 2016, parent="lstm")
     recurrent = carries = True
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        inputs: Literal["characters", "words"] = "characters"
-        dim: int = Field(256, gt=0)
-        proj_dim: int = Field(128, ge=0)
-        num_layers: int = Field(2, gt=0)
-        dropout: float = Field(0.0, ge=0, lt=1)
-        max_chars: int = Field(50, ge=3, le=1000)
-        char_dim: int = Field(16, gt=0)
-        filters: tuple[tuple[Width, Number], ...] = Field(
-            ((1, 16), (2, 32), (3, 48), (4, 64)), min_length=1, max_length=32
+        vocab_size: VocabSize
+        inputs: Literal["characters", "words"] = Field(
+            "characters", description="What represents a word: its characters, or a vector of its own."
         )
-        num_highways: int = Field(2, ge=0, le=16)
+        dim: Dim = 256
+        proj_dim: ProjDim = 128
+        num_layers: NumLayers = 2
+        dropout: Dropout = 0.0
+        max_chars: MaxChars = 50
+        char_dim: CharDim = 16
+        filters: tuple[tuple[Width, Number], ...] = Field(
+            ((1, 16), (2, 32), (3, 48), (4, 64)),
+            min_length=1,
+            max_length=32,
+            description="Width and number of the convolution filters over characters, one pair for each width.",
+        )
+        num_highways: int = Field(2, ge=0, le=16, description="Number of highway layers over the characters' filters.")
 
     presets = {  # noqa: RUF012
         "tiny": {

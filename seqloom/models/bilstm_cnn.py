@@ -20,6 +20,7 @@ from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, 
 from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import CharDim, MaxChars, NumLayers, VocabSize
 
 
 class SpeltEmbedding(nn.Module):
@@ -38,20 +39,30 @@ class BilstmCnn(BidirectionalBackbone):
     """filters: (width, how many) of the convolutions over max_chars characters; dim: of both directions together."""
 
     lineage = Lineage(
-        "Ma & Hovy, End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF", 2016, "bidirectional LSTM"
+        "Ma & Hovy, End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF",
+        2016,
+        "bidirectional LSTM",
+        parent="lstm",
     )
     head_style = HeadStyle(pooling="mean")
     learns_from = "labels"
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        embedding_dim: int = Field(100, gt=0)
-        dim: int = Field(400, gt=0, multiple_of=2, description="of both directions together")
-        num_layers: int = Field(1, gt=0)
-        dropout: float = Field(0.5, ge=0, lt=1, description="of what each layer reads, and of the top")
-        max_chars: int = Field(32, ge=3, le=1000)
-        char_dim: int = Field(30, gt=0)
-        filters: tuple[tuple[Width, Number], ...] = Field(((3, 30),), min_length=1, max_length=32)
+        vocab_size: VocabSize
+        embedding_dim: int = Field(100, gt=0, description="Width of the word vectors.")
+        dim: int = Field(400, gt=0, multiple_of=2, description="Width of the hidden states, both directions together.")
+        num_layers: NumLayers = 1
+        dropout: float = Field(
+            0.5, ge=0, lt=1, description="Dropout probability of each layer's input and of the top layer's output."
+        )
+        max_chars: MaxChars = 32
+        char_dim: CharDim = 30
+        filters: tuple[tuple[Width, Number], ...] = Field(
+            ((3, 30),),
+            min_length=1,
+            max_length=32,
+            description="Width and number of the convolution filters over characters, one pair for each width.",
+        )
 
     presets = {  # noqa: RUF012
         "tiny": {"embedding_dim": 64, "dim": 128, "dropout": 0.3},

@@ -14,12 +14,14 @@ from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Electra(Bert):
-    lineage = Lineage("Clark et al., ELECTRA: Pre-training text encoders as discriminators", 2020)
+    lineage = Lineage("Clark et al., ELECTRA: Pre-training text encoders as discriminators", 2020, parent="bert")
     head_style = HeadStyle(pooling="first", hidden_activation="gelu")
 
     class Config(Bert.Config):
-        embedding_dim: int | None = Field(None, gt=0, description="dim unless given")
-        pooler: bool = False
+        embedding_dim: int | None = Field(
+            None, gt=0, description="Width of the token embeddings; dim unless it is given."
+        )
+        pooler: bool = Field(False, description="Put a dense layer with tanh over the first token.")
 
     presets = {  # noqa: RUF012
         "tiny": {

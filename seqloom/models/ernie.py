@@ -5,18 +5,17 @@ The body is BERT's; what differs is the objective, which masks words, phrases an
 
 from typing import Any
 
-from pydantic import Field
-
 from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
+from seqloom.models.fields import VocabSize
 from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Ernie(Bert):
-    lineage = Lineage("Sun et al., ERNIE: Enhanced representation through knowledge integration", 2019)
+    lineage = Lineage("Sun et al., ERNIE: Enhanced representation through knowledge integration", 2019, parent="bert")
 
     class Config(Bert.Config):
-        vocab_size: int = Field(18000, gt=0)
+        vocab_size: VocabSize = 18000
 
     presets = {  # noqa: RUF012
         "tiny": Bert.presets["tiny"],

@@ -23,6 +23,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import Bidirectional, RecurrentLayer, scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.fields import Dim, Dropout, ShareEmbeddings, VocabSize
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -58,14 +59,14 @@ class Decoder(AlignedDecoder):
 class Gnmt(RecurrentEncoderDecoder):
     """Eight LSTM layers on either side."""
 
-    lineage = Lineage("Wu et al., Google's neural machine translation system", 2016, "encoder–decoder")
+    lineage = Lineage("Wu et al., Google's neural machine translation system", 2016, "encoder–decoder", parent="luong")
 
     class Config(AlignedConfig):
-        vocab_size: int = Field(32000, gt=0)
-        dim: int = Field(1024, gt=0)
-        num_layers: int = Field(8, ge=2, description="of the encoder, and of the decoder")
-        dropout: float = Field(0.2, ge=0, lt=1)
-        share_embeddings: bool = Field(True, description="one table for both languages")
+        vocab_size: VocabSize = 32000
+        dim: Dim = 1024
+        num_layers: int = Field(8, ge=2, description="Number of layers of the encoder, and of the decoder.")
+        dropout: Dropout = 0.2
+        share_embeddings: ShareEmbeddings = True
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 64, "num_layers": 3, "dropout": 0.0},

@@ -6,7 +6,7 @@ transfer inputs (start, delimiter, extract) belong to the tasks.
 
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import nn
 
 from seqloom.batch import Lineage
@@ -17,25 +17,28 @@ from seqloom.blocks.layers import PostNormLayer, ResidualLayer
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import AttentionDropout, Dim, Dropout, FfnDim, MaxLen, NumHeads, NumLayers, VocabSize
 from seqloom.models.shared_recipes import decoder_recipe
 
 
 class Gpt(StackedBackbone):
     """Learned positions, post-norm layers, GELU, tied output embedding."""
 
-    lineage = Lineage("Radford et al., Improving language understanding by generative pre-training", 2018)
+    lineage = Lineage(
+        "Radford et al., Improving language understanding by generative pre-training", 2018, parent="transformer"
+    )
     layer: ClassVar[type[ResidualLayer]] = PostNormLayer
     has_final_norm: ClassVar[bool] = False
 
     class Config(BaseConfig):
-        vocab_size: int = Field(40478, gt=0)
-        dim: int = Field(768, gt=0)
-        num_layers: int = Field(12, gt=0)
-        num_heads: int = Field(12, gt=0)
-        ffn_dim: int | None = Field(None, gt=0, description="4 × dim unless given")
-        max_len: int = Field(512, gt=0)
-        dropout: float = Field(0.1, ge=0, lt=1)
-        attention_dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize = 40478
+        dim: Dim = 768
+        num_layers: NumLayers = 12
+        num_heads: NumHeads = 12
+        ffn_dim: FfnDim = None
+        max_len: MaxLen = 512
+        dropout: Dropout = 0.1
+        attention_dropout: AttentionDropout = 0.0
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW
 

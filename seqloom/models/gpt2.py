@@ -3,24 +3,24 @@
 Departures from the paper: attention dropout defaults to 0 (a non-zero value leaves the fastest kernel).
 """
 
-from pydantic import Field
 from torch import nn
 
 from seqloom.batch import Lineage
 from seqloom.blocks.layers import PreNormLayer
+from seqloom.models.fields import MaxLen, VocabSize
 from seqloom.models.gpt import Gpt
 
 
 class Gpt2(Gpt):
     """Pre-norm, and what each layer adds to the residual path starts smaller the more layers there are."""
 
-    lineage = Lineage("Radford et al., Language models are unsupervised multitask learners", 2019)
+    lineage = Lineage("Radford et al., Language models are unsupervised multitask learners", 2019, parent="gpt")
     layer = PreNormLayer
     has_final_norm = True
 
     class Config(Gpt.Config):
-        vocab_size: int = Field(50257, gt=0)
-        max_len: int = Field(1024, gt=0)
+        vocab_size: VocabSize = 50257
+        max_len: MaxLen = 1024
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},

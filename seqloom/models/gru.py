@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from pydantic import Field
-
 from seqloom.batch import Lineage
 from seqloom.blocks.cells import GruCell
 from seqloom.blocks.connections import Connection, recurrent_stack
@@ -11,20 +9,21 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, Dropout, NumLayers, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Gru(StackedBackbone):
     """Two gates decide how much of the old state is read and how much of it is kept."""
 
-    lineage = Lineage("Cho et al., Learning phrase representations using RNN encoder–decoder", 2014)
+    lineage = Lineage("Cho et al., Learning phrase representations using RNN encoder–decoder", 2014, parent="lstm")
     recurrent = carries = True
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        dim: int = Field(256, gt=0)
-        num_layers: int = Field(2, gt=0)
-        dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize
+        dim: Dim = 256
+        num_layers: NumLayers = 2
+        dropout: Dropout = 0.0
         connection: Connection = "none"
 
     presets = {  # noqa: RUF012

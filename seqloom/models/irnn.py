@@ -19,21 +19,29 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, Dropout, NumLayers, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Irnn(StackedBackbone):
     """h(t) = max(0, W x(t) + U h(t−1) + b) with U = scale · 1 and b = 0 at first: with scale 1 a sum that forgets nothing."""
 
-    lineage = Lineage("Le et al., A simple way to initialize recurrent networks of rectified linear units", 2015)
+    lineage = Lineage(
+        "Le et al., A simple way to initialize recurrent networks of rectified linear units", 2015, parent="rnn"
+    )
     recurrent = carries = True
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        dim: int = Field(256, gt=0)
-        num_layers: int = Field(2, gt=0)
-        scale: float = Field(1.0, ge=0, le=1, description="of the identity; below 1 the state fades")
-        dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize
+        dim: Dim = 256
+        num_layers: NumLayers = 2
+        scale: float = Field(
+            1.0,
+            ge=0,
+            le=1,
+            description="Factor of the identity matrix that the recurrent weights start with; below 1 the state fades.",
+        )
+        dropout: Dropout = 0.0
         connection: Connection = "none"
 
     presets = {  # noqa: RUF012

@@ -22,6 +22,7 @@ from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, Dropout, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 
@@ -62,10 +63,12 @@ class Jordan(StackedBackbone):
     recurrent = carries = True
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        dim: int = Field(256, gt=0)
-        alpha: float = Field(0.5, ge=0, lt=1)
-        dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize
+        dim: Dim = 256
+        alpha: float = Field(
+            0.5, ge=0, lt=1, description="Share of the state that is left after a word; 0 makes a bigram model."
+        )
+        dropout: Dropout = 0.0
 
     presets = {"tiny": {"dim": 96}, "small": {"dim": 650}}  # noqa: RUF012
 

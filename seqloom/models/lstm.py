@@ -5,8 +5,6 @@ Departures: the forget gates start open (bias 1; Józefowicz et al., 2015).
 
 from typing import Any
 
-from pydantic import Field
-
 from seqloom.batch import Lineage
 from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.connections import Connection, recurrent_stack
@@ -14,6 +12,7 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, Dropout, NumLayers, ProjDim, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 
@@ -21,16 +20,18 @@ class Lstm(StackedBackbone):
     """A cell that is written, kept and read through gates. proj_dim: h is projected to that width (Sak et al., 2014)."""
 
     lineage = Lineage(
-        "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)", 2014
+        "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)",
+        2014,
+        parent="rnn",
     )
     recurrent = carries = True
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        dim: int = Field(256, gt=0)
-        num_layers: int = Field(2, gt=0)
-        proj_dim: int = Field(0, ge=0)
-        dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize
+        dim: Dim = 256
+        num_layers: NumLayers = 2
+        proj_dim: ProjDim = 0
+        dropout: Dropout = 0.0
         connection: Connection = "none"
 
     presets = {  # noqa: RUF012

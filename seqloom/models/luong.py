@@ -22,6 +22,7 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.grid import from_grid, to_grid
 from seqloom.blocks.recurrent import scan
 from seqloom.blocks.stack import Stack
+from seqloom.models.fields import Dim, Dropout, NumLayers, ShareEmbeddings, VocabSize
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -90,17 +91,20 @@ class Luong(RecurrentEncoderDecoder):
     """Reversed sources, LSTM layers, six scores, input feeding."""
 
     lineage = Lineage(
-        "Luong et al., Effective approaches to attention-based neural machine translation", 2015, "encoder–decoder"
+        "Luong et al., Effective approaches to attention-based neural machine translation",
+        2015,
+        "encoder–decoder",
+        parent="bahdanau",
     )
 
     class Config(AlignedConfig):
-        vocab_size: int = Field(50000, gt=0)
-        dim: int = Field(1000, gt=0)
-        num_layers: int = Field(4, gt=0, description="of the encoder, and of the decoder")
-        score: ScoreName = "general"
-        input_feeding: bool = True
-        dropout: float = Field(0.2, ge=0, lt=1)
-        share_embeddings: bool = Field(True, description="one table for both languages")
+        vocab_size: VocabSize = 50000
+        dim: Dim = 1000
+        num_layers: NumLayers = Field(4, description="Number of layers of the encoder, and of the decoder.")
+        score: ScoreName = Field("general", description="How a decoder state is scored against the encoder states.")
+        input_feeding: bool = Field(True, description="Feed the attentional state into the next step.")
+        dropout: Dropout = 0.2
+        share_embeddings: ShareEmbeddings = True
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2, "dropout": 0.0},

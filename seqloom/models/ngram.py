@@ -12,6 +12,7 @@ from pydantic import Field
 from seqloom.batch import Backbone, Context, Lineage, Output, Ragged, State
 from seqloom.blocks.trie import Trie
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import VocabSize
 
 
 class Ngram(Backbone):
@@ -24,8 +25,8 @@ class Ngram(Backbone):
     learns_from = "counts"
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        order: int = Field(5, ge=1, le=5)
+        vocab_size: VocabSize
+        order: int = Field(5, ge=1, le=5, description="Order of the longest n-grams that are counted.")
 
     presets = {  # noqa: RUF012
         "tiny": {"order": 3},

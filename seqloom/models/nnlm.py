@@ -13,6 +13,7 @@ from seqloom.batch import Backbone, Context, Lineage, Output, Ragged, State
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dropout, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 NOTHING = -1  # stands in the window where the text has not begun
@@ -26,16 +27,18 @@ class Nnlm(Backbone):
     of the window are zero vectors. The embeddings are narrower than what the output layer reads, so the two are not tied.
     """
 
-    lineage = Lineage("Bengio et al., A neural probabilistic language model", 2003, "feed-forward")
+    lineage = Lineage("Bengio et al., A neural probabilistic language model", 2003, "feed-forward", parent="ngram")
     recurrent = carries = True  # a state of constant size, though no loop is needed to compute it
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        order: int = Field(5, ge=2, le=1024, description="n of the n-gram: the word and the order − 1 before it")
-        embedding_dim: int = Field(60, gt=0, description="m, the features of a word")
-        dim: int = Field(100, gt=0, description="h, the tanh units")
-        direct: bool = False
-        dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize
+        order: int = Field(
+            5, ge=2, le=1024, description="Order n of the n-gram: the word and the n − 1 words before it."
+        )
+        embedding_dim: int = Field(60, gt=0, description="Width of a word's feature vector (m in the paper).")
+        dim: int = Field(100, gt=0, description="Number of tanh units (h in the paper).")
+        direct: bool = Field(False, description="Connect the word features directly to the output.")
+        dropout: Dropout = 0.0
 
     presets = {  # noqa: RUF012
         "tiny": {"order": 5, "embedding_dim": 48, "dim": 64},

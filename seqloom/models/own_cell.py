@@ -17,6 +17,7 @@ from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
+from seqloom.models.fields import Dim, Dropout, NumLayers, VocabSize
 from seqloom.plugins import Plugin
 
 
@@ -28,13 +29,15 @@ class OwnCell(StackedBackbone):
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        cell: str = Field(description="the name of a class in the plugin")
-        dim: int = Field(256, gt=0)
-        num_layers: int = Field(2, gt=0)
-        dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize
+        cell: str = Field(description="Name of the class in the plugin file.")
+        dim: Dim = 256
+        num_layers: NumLayers = 2
+        dropout: Dropout = 0.0
         connection: Connection = "none"
-        options: dict[str, bool | int | float | str] = {}  # noqa: RUF012 - pydantic copies it
+        options: dict[str, bool | int | float | str] = Field(
+            {}, description="Values that are passed to the class: numbers, strings, true and false."
+        )
 
     def __init__(self, config: Config, plugin: Plugin | None = None):
         if plugin is None:

@@ -14,21 +14,26 @@ from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_recurrent
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, Dropout, NumLayers, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 
 class Rnn(StackedBackbone):
     """h(t) = f(W x(t) + U h(t−1) + b), num_layers deep."""
 
-    lineage = Lineage("Mikolov et al., Recurrent neural network based language model (after Elman, 1990)", 2010)
+    lineage = Lineage(
+        "Mikolov et al., Recurrent neural network based language model (after Elman, 1990)", 2010, parent="nnlm"
+    )
     recurrent = carries = True
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        dim: int = Field(256, gt=0)
-        num_layers: int = Field(2, gt=0)
-        nonlinearity: Literal["tanh", "sigmoid", "relu"] = "tanh"
-        dropout: float = Field(0.0, ge=0, lt=1)
+        vocab_size: VocabSize
+        dim: Dim = 256
+        num_layers: NumLayers = 2
+        nonlinearity: Literal["tanh", "sigmoid", "relu"] = Field(
+            "tanh", description="Activation function of the recurrent layer."
+        )
+        dropout: Dropout = 0.0
         connection: Connection = "none"
 
     presets = {  # noqa: RUF012

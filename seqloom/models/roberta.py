@@ -10,17 +10,18 @@ from pydantic import Field
 
 from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
+from seqloom.models.fields import VocabSize
 from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Roberta(Bert):
-    lineage = Lineage("Liu et al., RoBERTa: A robustly optimized BERT pretraining approach", 2019)
+    lineage = Lineage("Liu et al., RoBERTa: A robustly optimized BERT pretraining approach", 2019, parent="bert")
 
     class Config(Bert.Config):
-        vocab_size: int = Field(50265, gt=0)
-        num_segments: int = Field(0, ge=0, description="number of segment ids; 0: no segments")
-        pooler: bool = False
-        norm_eps: float = Field(1e-5, gt=0, le=0.1)
+        vocab_size: VocabSize = 50265
+        num_segments: int = Field(0, ge=0, description="Number of segment ids; 0: no segments.")
+        pooler: bool = Field(False, description="Put a dense layer with tanh over the first token.")
+        norm_eps: float = Field(1e-5, gt=0, le=0.1, description="Number added to the variance in layer normalisation.")
 
     presets = {  # noqa: RUF012
         "tiny": Bert.presets["tiny"],

@@ -24,6 +24,7 @@ from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import RecurrentLayer, RecurrentStack
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, Dropout, NumLayers, ShareEmbeddings, VocabSize
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -83,19 +84,25 @@ class ReminderDecoder(Decoder):
 class Seq2seq(RecurrentEncoderDecoder):
     """Two stacks that share nothing but a state."""
 
-    lineage = Lineage("Sutskever et al., Sequence to sequence learning with neural networks", 2014, "encoder–decoder")
+    lineage = Lineage(
+        "Sutskever et al., Sequence to sequence learning with neural networks", 2014, "encoder–decoder", parent="lstm"
+    )
     aligned = False
 
     class Config(BaseConfig):
-        vocab_size: int = Field(80000, gt=0)
-        embedding_dim: int | None = Field(None, gt=0, description="dim unless given")
-        dim: int = Field(1000, gt=0)
-        num_layers: int = Field(4, gt=0, description="of the encoder, and of the decoder")
-        cell: Literal["lstm", "gru"] = "lstm"
-        reverse: bool = Field(True, description="sources are read from their end")
-        context: Literal["first", "every"] = Field("first", description="steps of the decoder that read the summary")
-        dropout: float = Field(0.0, ge=0, lt=1)
-        share_embeddings: bool = Field(True, description="one table for both languages")
+        vocab_size: VocabSize = 80000
+        embedding_dim: int | None = Field(
+            None, gt=0, description="Width of the token embeddings; dim unless it is given."
+        )
+        dim: Dim = 1000
+        num_layers: NumLayers = Field(4, description="Number of layers of the encoder, and of the decoder.")
+        cell: Literal["lstm", "gru"] = Field("lstm", description="Recurrent cell of both sides.")
+        reverse: bool = Field(True, description="Read sources from their end to their start.")
+        context: Literal["first", "every"] = Field(
+            "first", description="Steps of the decoder that read the vector of the source: the first one, or every one."
+        )
+        dropout: Dropout = 0.0
+        share_embeddings: ShareEmbeddings = True
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2},

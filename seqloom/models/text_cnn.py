@@ -16,6 +16,7 @@ from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import VocabSize
 
 Width = Annotated[int, Field(ge=1, le=128)]
 
@@ -28,10 +29,17 @@ class TextCnn(BidirectionalBackbone):
     learns_from = "labels"
 
     class Config(BaseConfig):
-        vocab_size: int = Field(gt=0)
-        embedding_dim: int = Field(300, gt=0)
-        filters: tuple[tuple[Width, Number], ...] = Field(((3, 100), (4, 100), (5, 100)), min_length=1, max_length=32)
-        dropout: float = Field(0.5, ge=0, lt=1, description="before the label layer; half of it on the embeddings")
+        vocab_size: VocabSize
+        embedding_dim: int = Field(300, gt=0, description="Width of the word vectors.")
+        filters: tuple[tuple[Width, Number], ...] = Field(
+            ((3, 100), (4, 100), (5, 100)),
+            min_length=1,
+            max_length=32,
+            description="Width in tokens and number of the convolution filters, one pair for each width.",
+        )
+        dropout: float = Field(
+            0.5, ge=0, lt=1, description="Dropout probability before the label layer; half of it on the embeddings."
+        )
 
     presets = {  # noqa: RUF012
         "tiny": {"embedding_dim": 64, "filters": [[2, 32], [3, 32], [4, 32]], "dropout": 0.3},

@@ -17,6 +17,16 @@ from seqloom.blocks.layers import PostNormDecoderLayer, PostNormLayer, PreNormDe
 from seqloom.blocks.positions import LearnedPositions, SinusoidPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import (
+    AttentionDropout,
+    Dim,
+    Dropout,
+    FfnDim,
+    NumHeads,
+    NumLayers,
+    ShareEmbeddings,
+    VocabSize,
+)
 
 
 class Encoder(StackedBackbone):
@@ -58,21 +68,25 @@ class Decoder(Encoder):
 class Transformer(EncoderDecoder):
     """Sinusoid positions, post-norm layers, ReLU, one table for both languages and the output layer."""
 
-    lineage = Lineage("Vaswani et al., Attention is all you need", 2017, "encoder–decoder")
+    lineage = Lineage("Vaswani et al., Attention is all you need", 2017, "encoder–decoder", parent="gnmt")
 
     class Config(BaseConfig):
-        vocab_size: int = Field(37000, gt=0)
-        dim: int = Field(512, gt=0)
-        num_layers: int = Field(6, gt=0, description="of the encoder, and of the decoder")
-        num_heads: int = Field(8, gt=0)
-        ffn_dim: int | None = Field(None, gt=0, description="4 × dim unless given")
-        max_len: int = Field(512, gt=0, description="of a source, and of a target")
-        dropout: float = Field(0.1, ge=0, lt=1)
-        attention_dropout: float = Field(0.0, ge=0, lt=1)
-        norm: Literal["post", "pre"] = "post"
-        positions: Literal["sinusoid", "learned"] = "sinusoid"
-        activation: Literal["relu", "gelu", "swish"] = "relu"
-        share_embeddings: bool = Field(True, description="one table for both languages")
+        vocab_size: VocabSize = 37000
+        dim: Dim = 512
+        num_layers: NumLayers = Field(6, description="Number of layers of the encoder, and of the decoder.")
+        num_heads: NumHeads = 8
+        ffn_dim: FfnDim = None
+        max_len: int = Field(512, gt=0, description="The most tokens of a source, and of a target.")
+        dropout: Dropout = 0.1
+        attention_dropout: AttentionDropout = 0.0
+        norm: Literal["post", "pre"] = Field(
+            "post", description="Normalise after each sub-layer, as published, or before it."
+        )
+        positions: Literal["sinusoid", "learned"] = Field("sinusoid", description="Kind of position embeddings.")
+        activation: Literal["relu", "gelu", "swish"] = Field(
+            "relu", description="Activation function of the feed-forward layers."
+        )
+        share_embeddings: ShareEmbeddings = True
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW  # of both stacks; a decoder looks at the whole source
 

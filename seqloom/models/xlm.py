@@ -9,19 +9,20 @@ from pydantic import Field
 
 from seqloom.batch import Lineage
 from seqloom.models.bert import Bert
+from seqloom.models.fields import Dim, NumHeads, VocabSize
 from seqloom.models.shared_recipes import encoder_recipe
 
 
 class Xlm(Bert):
-    lineage = Lineage("Lample & Conneau, Cross-lingual language model pretraining", 2019)
+    lineage = Lineage("Lample & Conneau, Cross-lingual language model pretraining", 2019, parent="bert")
     segment_kind = "languages"
 
     class Config(Bert.Config):
-        vocab_size: int = Field(95000, gt=0)
-        dim: int = Field(1024, gt=0)
-        num_heads: int = Field(8, gt=0)
-        num_segments: int = Field(15, ge=0, description="number of languages; 0: none")
-        pooler: bool = False
+        vocab_size: VocabSize = 95000
+        dim: Dim = 1024
+        num_heads: NumHeads = 8
+        num_segments: int = Field(15, ge=0, description="Number of language embeddings; 0: none.")
+        pooler: bool = Field(False, description="Put a dense layer with tanh over the first token.")
 
     presets = {  # noqa: RUF012
         "tiny": Bert.presets["tiny"],

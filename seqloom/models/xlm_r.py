@@ -5,18 +5,19 @@ The model is RoBERTa; languages are drawn by smoothed shares, and have no embedd
 
 from typing import Any
 
-from pydantic import Field
-
 from seqloom.batch import Lineage
+from seqloom.models.fields import VocabSize
 from seqloom.models.roberta import Roberta
 from seqloom.models.shared_recipes import encoder_recipe
 
 
 class XlmR(Roberta):
-    lineage = Lineage("Conneau et al., Unsupervised cross-lingual representation learning at scale", 2020)
+    lineage = Lineage(
+        "Conneau et al., Unsupervised cross-lingual representation learning at scale", 2020, parent="roberta"
+    )
 
     class Config(Roberta.Config):
-        vocab_size: int = Field(250002, gt=0)
+        vocab_size: VocabSize = 250002
 
     presets = {  # noqa: RUF012
         "tiny": Roberta.presets["tiny"],

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from seqloom.batch import Passage
 from seqloom.objectives.masked import MaskedLM
@@ -22,7 +23,9 @@ class EntityLM(MaskedLM):
     reads = "tagged"
 
     class Config(MaskedLM.Config):
-        unit: Literal["token", "word", "span", "entity"] = "entity"  # type: ignore[assignment]
+        unit: Literal["token", "word", "span", "entity"] = Field(  # type: ignore[assignment]
+            "entity", description="What is chosen as a whole: single tokens, words, spans or named entities."
+        )
 
     def groups(self, cut: Passage, rng: torch.Generator) -> np.ndarray:
         if self.unit != "entity":

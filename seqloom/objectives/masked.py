@@ -86,11 +86,15 @@ class MaskedLM(Objective):
     over_targets = ("guess",)  # it runs over hidden tokens only
 
     class Config(BaseConfig):
-        rate: float = Field(0.15, gt=0, lt=1)
-        keep: float = Field(0.1, ge=0, le=1, description="of the chosen: left as they are")
-        random: float = Field(0.1, ge=0, le=1, description="of the chosen: another token")
-        unit: Literal["token", "word", "span"] = "token"
-        static: bool = False
+        rate: float = Field(0.15, gt=0, lt=1, description="Share of the tokens that are chosen to be predicted.")
+        keep: float = Field(0.1, ge=0, le=1, description="Share of the chosen tokens that are left as they are.")
+        random: float = Field(
+            0.1, ge=0, le=1, description="Share of the chosen tokens that are replaced by a random token."
+        )
+        unit: Literal["token", "word", "span"] = Field(
+            "token", description="What is chosen as a whole: single tokens, whole words or spans."
+        )
+        static: bool = Field(False, description="Choose the same tokens in every epoch.")
 
         @model_validator(mode="after")
         def shares(self) -> "MaskedLM.Config":

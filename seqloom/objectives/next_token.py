@@ -65,13 +65,24 @@ class NextToken(LeftToRight):
     softmax: Softmax | AdaptiveSoftmax
 
     class Config(BaseConfig):
-        tie: bool = True  # the output layer shares the input embeddings (Press & Wolf, 2017; Inan et al., 2017)
-        bias: bool = False
-        softmax: Literal["full", "adaptive", "sampled"] = "full"
-        cutoffs: tuple[int, ...] = Field(
-            (), max_length=16, description="adaptive: the ranks at which clusters begin; none: V^⅔ and V^⅚"
+        tie: bool = Field(
+            True,
+            description="Share the input embeddings with the output layer (Press & Wolf, 2017; Inan et al., 2017).",
         )
-        samples: int = Field(1024, gt=0, description="sampled: the words that stand for all others in a step")
+        bias: bool = Field(False, description="Add a bias to the output layer.")
+        softmax: Literal["full", "adaptive", "sampled"] = Field(
+            "full",
+            description="Output layer: the full softmax, an adaptive one (Grave et al., 2017), or one over sampled "
+            "words in training.",
+        )
+        cutoffs: tuple[int, ...] = Field(
+            (),
+            max_length=16,
+            description="Frequency ranks at which the clusters of the adaptive softmax begin; empty: V^⅔ and V^⅚.",
+        )
+        samples: int = Field(
+            1024, gt=0, description="Words that stand for all others in a step of the sampled softmax."
+        )
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()

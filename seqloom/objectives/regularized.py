@@ -21,8 +21,8 @@ class Regularized(NextToken):
         return super().fits(model) and model.recurrent
 
     class Config(NextToken.Config):
-        alpha: float = Field(2.0, ge=0)  # of AR
-        beta: float = Field(1.0, ge=0)  # of TAR
+        alpha: float = Field(2.0, ge=0, description="Weight of activation regularisation (AR).")
+        beta: float = Field(1.0, ge=0, description="Weight of temporal activation regularisation (TAR).")
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)

@@ -23,14 +23,17 @@ class ReplacedToken(MaskedLM):
     evaluator = "seqloom.evaluate.evaluators:ReplacedEvaluator"
 
     class Config(MaskedLM.Config):
-        keep: float = Field(0.0, ge=0, le=1)  # everything chosen is hidden: the generator puts other words there
-        random: float = Field(0.0, ge=0, le=1)
-        weight: float = Field(50.0, gt=0, description="λ, of the discriminator's loss")
+        keep: float = Field(0.0, ge=0, le=1, description="Share of the chosen tokens that are left as they are.")
+        random: float = Field(
+            0.0, ge=0, le=1, description="Share of the chosen tokens that are replaced by a random token."
+        )
+        weight: float = Field(50.0, gt=0, description="Weight λ of the discriminator's loss.")
         generator: float = Field(
             0.25,
             ge=0,
             le=1,
-            description="its width as a share of the discriminator's; 0: none, it scores but cannot be trained",
+            description="Width of the generator as a share of the discriminator's; 0: no generator, so that the "
+            "model scores texts but cannot be trained.",
         )
 
     @classmethod

@@ -31,9 +31,11 @@ STEEPNESS = 10.0  # of the S-shaped schedule: nine tenths of the way lie in the 
 class OwnWords(BaseConfig):
     """How often a model reads its own words while it learns."""
 
-    start: float = Field(0.0, ge=0, le=1, description="the probability of an own token at first")
-    end: float = Field(0.0, ge=0, le=1, description="and when the budget is spent")
-    shape: Literal["linear", "inverse_sigmoid"] = "linear"
+    start: float = Field(0.0, ge=0, le=1, description="Probability of reading an own word at the start of training.")
+    end: float = Field(0.0, ge=0, le=1, description="Probability of reading an own word at the end of the budget.")
+    shape: Literal["linear", "inverse_sigmoid"] = Field(
+        "linear", description="How the probability moves from start to end."
+    )
 
     @property
     def ever(self) -> bool:
@@ -79,7 +81,7 @@ class ScheduledSampling(NextToken):
         return super().fits(model) and model.recurrent
 
     class Config(NextToken.Config, OwnWords):
-        end: float = Field(0.25, ge=0, le=1, description="and when the budget is spent")
+        end: float = Field(0.25, ge=0, le=1, description="Probability of reading an own word at the end of the budget.")
 
     def __init__(self, backbone: Backbone, config: Config):
         if not backbone.recurrent:

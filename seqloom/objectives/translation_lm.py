@@ -19,7 +19,7 @@ class TranslationLM(MaskedLM):
 
     class Config(MaskedLM.Config):
         parallel: float = Field(
-            0.5, ge=0, le=1, description="the share of batches with a sentence beside its translation"
+            0.5, ge=0, le=1, description="Share of the batches in which a sentence stands beside its translation."
         )
 
         @model_validator(mode="after")

@@ -25,26 +25,39 @@ LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
 class BatchesConfig(Config):
     """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens; pairs:
     texts of about one length with what they are turned into, at most `budget` tokens on either side; passages: pieces of
-    documents with their special tokens, alone or as two parts, as the objective wants them.
+    documents with their special tokens, alone or as two parts, as the objective wants them; labelled: `examples` texts a
+    batch, of at most `length` tokens each, special ones included."""
 
-    short: passages of this length for the first `short_share` of the run (0: none); BERT had 128 for 90%.
-    smoothing: α of the shares of several languages, each in proportion to its tokens to the power of α.
-    vary: streams are read in lengths around `length`, other ones in every epoch, and a step's rate goes with its length.
-    reset: in streams the state begins anew with every document, as it does in evaluation; else it is carried over their borders.
-    labelled: `examples` texts a batch, of at most `length` tokens each, special ones included; backward: each is read from
-    its end, as the model was trained to."""
-
-    kind: Literal["packed", "streams", "pairs", "passages", "labelled"] = "packed"
-    budget: int = Field(8192, ge=1)
-    streams: int = Field(32, ge=1)
-    length: int = Field(128, ge=1)
-    vary: bool = False
-    reset: bool = False
-    short: int = Field(0, ge=0)
-    short_share: float = Field(0.9, ge=0, le=1)
-    examples: int = Field(32, ge=1)
-    backward: bool = False
-    smoothing: float = Field(1.0, ge=0, le=1)
+    kind: Literal["packed", "streams", "pairs", "passages", "labelled"] = Field(
+        "packed",
+        description="How batches are made: text packed to a number of tokens, parallel streams of text, pairs of texts, "
+        "passages with special tokens, or labelled examples.",
+    )
+    budget: int = Field(8192, ge=1, description="The most tokens of a batch, on either side for pairs.")
+    streams: int = Field(32, ge=1, description="Number of parallel streams.")
+    length: int = Field(128, ge=1, description="The most tokens of a sequence; tokens of each stream in a batch.")
+    vary: bool = Field(
+        False,
+        description="Vary the length of stream batches around length, anew in every epoch; a step's rate goes with its length.",
+    )
+    reset: bool = Field(
+        False,
+        description="Start every document in a stream with an empty state, as evaluation does; else the state is carried on.",
+    )
+    short: int = Field(
+        0, ge=0, description="Length of passages in the first part of a run; 0: that of the rest (BERT used 128)."
+    )
+    short_share: float = Field(0.9, ge=0, le=1, description="Share of the run that has short passages (BERT used 0.9).")
+    examples: int = Field(32, ge=1, description="Labelled examples in a batch.")
+    backward: bool = Field(
+        False, description="Read labelled texts from their end, for a backbone trained on reversed text."
+    )
+    smoothing: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Exponent α of the shares of several languages: each is read in proportion to its tokens to the power of α.",
+    )
 
     @property
     def tokens(self) -> int:
@@ -78,12 +91,12 @@ class BudgetConfig(Config):
     """The limits of a run: it ends with the first that is reached. Words are counted by their ratio to the tokens that the
     objective reads in an epoch, without special tokens: so many words are as much text for every objective."""
 
-    tokens: float | None = Field(None, gt=0)
-    words: float | None = Field(None, gt=0)
-    minutes: float | None = Field(None, gt=0)
-    epochs: float | None = Field(None, gt=0)
-    flops: float | None = Field(None, gt=0)
-    steps: int | None = Field(None, gt=0)
+    tokens: float | None = Field(None, gt=0, description="Stop after this many tokens.")
+    words: float | None = Field(None, gt=0, description="Stop after this many words of text.")
+    minutes: float | None = Field(None, gt=0, description="Stop after this many minutes of training.")
+    epochs: float | None = Field(None, gt=0, description="Stop after this many passes over the training text.")
+    flops: float | None = Field(None, gt=0, description="Stop after this many floating-point operations.")
+    steps: int | None = Field(None, gt=0, description="Stop after this many optimizer steps.")
 
     @model_validator(mode="after")
     def has_an_end(self) -> Self:
@@ -103,13 +116,20 @@ class BudgetConfig(Config):
 
 
 class ValidConfig(Config):
-    """The measurement during training: on the first `limit` tokens (0: all), windows moved on by `stride` (None: disjoint). Of
-    several languages each has an equal part of the limit. warmup: recurrent models read long documents in parts side by side,
-    each begun with so many tokens that are not counted (None: every document from its start, one row each)."""
+    """The measurement during training. Of several languages each has an equal part of the limit."""
 
-    limit: int = Field(200_000, ge=0)
-    stride: int | None = Field(None, gt=0)
-    warmup: int | None = Field(None, ge=1)
+    limit: int = Field(
+        200_000, ge=0, description="Evaluate on the first tokens of the validation split, this many; 0: on all."
+    )
+    stride: int | None = Field(
+        None, gt=0, description="Tokens between the starts of two windows; disjoint windows unless it is given."
+    )
+    warmup: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens that recurrent models read uncounted before each part of a long document; unless "
+        "given, documents are read from their start.",
+    )
 
 
 NEXT_TOKEN = {"name": "next-token"}
@@ -129,16 +149,22 @@ def with_lists(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class Recipe(Config):
-    name: str
-    model: dict[str, Any]  # name, and values of that model's Config; vocab_size comes from the tokenizer
-    # what is learnt: objectives from plain text, or tasks from labelled examples, each with its name and values. One of them
-    # today, which may be written as `objective` or `task`; none: next-token
-    objectives: tuple[dict[str, Any], ...] = ()
-    tasks: tuple[dict[str, Any], ...] = ()
-    batches: BatchesConfig = BatchesConfig()
-    train: TrainConfig = TrainConfig()
-    budget: BudgetConfig
-    valid: ValidConfig = ValidConfig()
+    name: str = Field(description="Name of the recipe.")
+    model: dict[str, Any] = Field(description="The model: its name and the keys of its config.")
+    objectives: tuple[dict[str, Any], ...] = Field(
+        (),
+        description="What is learnt from plain text: the name of an objective and its keys. "
+        "One of them, written as [objective]; next-token unless given.",
+    )
+    tasks: tuple[dict[str, Any], ...] = Field(
+        (),
+        description="What is learnt from labelled examples: the name of a task and its keys. "
+        "One of them, written as [task].",
+    )
+    batches: BatchesConfig = Field(BatchesConfig(), description="How batches are made.")
+    train: TrainConfig = Field(TrainConfig(), description="How the model is trained.")
+    budget: BudgetConfig = Field(description="When training stops: at the first limit that is reached.")
+    valid: ValidConfig = Field(ValidConfig(), description="How the model is evaluated during training.")
 
     @model_validator(mode="before")
     @classmethod

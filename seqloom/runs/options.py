@@ -20,6 +20,7 @@ class RunOptions:
     country: str = "world"  # whose electricity is counted as CO₂
     rank: int = 0  # of this process
     world: int = 1  # processes that train one model together
+    shared: Path | None = None  # where runs that differ only in their budget share their start, see `runs.shared_start`
     on_log: OnLog | None = None  # called with each line of metrics.jsonl as it is written; what it raises stops nothing
 
     def __post_init__(self) -> None:
@@ -45,6 +46,7 @@ class RunKeywords(TypedDict, total=False):
     country: str
     rank: int
     world: int
+    shared: Path | None
     on_log: OnLog | None
 
 

@@ -31,6 +31,7 @@ from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
 from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.predictor import Predictor
+from seqloom.runs.shared_start import can_share, keep_start, take_start
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
@@ -74,8 +75,9 @@ def pretrain(
         keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
             resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
             deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), rank and world (of
-            several processes), on_log (called with each line of metrics.jsonl as a dict; it holds the training up while it runs,
-            what it raises stops nothing, and after a resume it gets the steps since the last checkpoint again).
+            several processes), shared (a folder where runs that differ only in their budget share their start), on_log (called
+            with each line of metrics.jsonl as a dict; it holds the training up while it runs, what it raises stops nothing, and
+            after a resume it gets the steps since the last checkpoint again).
     """
     options, folder, own = replace(options, **keywords), Path(out), open_plugin(plugin)
     recipe = check_plain_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
@@ -119,8 +121,9 @@ def train(
         keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
             resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
             deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), rank and world (of
-            several processes), on_log (called with each line of metrics.jsonl as a dict; it holds the training up while it runs,
-            what it raises stops nothing, and after a resume it gets the steps since the last checkpoint again);
+            several processes), shared (a folder where runs that differ only in their budget share their start), on_log (called
+            with each line of metrics.jsonl as a dict; it holds the training up while it runs, what it raises stops nothing, and
+            after a resume it gets the steps since the last checkpoint again);
             and of the tokenizer: tokenizer (bpe, wordpiece, unigram, word, char, byte), vocab_size, lowercase, from_tokenizer (a
             tokenizer.json to use instead of learning one).
     """
@@ -170,8 +173,9 @@ def finetune(
         keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
             resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
             deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), rank and world (of
-            several processes), on_log (called with each line of metrics.jsonl as a dict; it holds the training up while it runs,
-            what it raises stops nothing, and after a resume it gets the steps since the last checkpoint again).
+            several processes), shared (a folder where runs that differ only in their budget share their start), on_log (called
+            with each line of metrics.jsonl as a dict; it holds the training up while it runs, what it raises stops nothing, and
+            after a resume it gets the steps since the last checkpoint again).
     """
     check_transfer(task, how)
     before = open_start(start, out, plugin, language)
@@ -211,6 +215,7 @@ def train_run(
         learner = learner.to(device)
         validate = partial(dataset.evaluate, learner, device) if dataset.validates else None
         fit: Fit | Count
+        taken = False
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
@@ -218,13 +223,17 @@ def train_run(
         else:
             loader = Loader(batches, learner, options.seed, recipe.train.workers)
             marks = milestones(budget.tokens, dataset) if recipe.train.milestones else []
+            shared = options.shared if can_share(recipe, learner) else None
+            if shared is not None:
+                taken = take_start(folder, shared, config, budget, recipe.train.schedule.fall)
             fit = Fit(
                 learner, loader, recipe.train, budget, folder, device, options.seed, validate,
                 lambda state: export(learner, folder), marks,
-                lambda mark, state: keep_milestone(learner, folder, mark, state), options.on_log,
+                lambda mark, state: keep_milestone(learner, folder, mark, state),
+                None if shared is None else partial(keep_start, folder, shared, config), options.on_log,
             )  # fmt: skip
             say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}")
-        state = fit.run(options.resume)
+        state = fit.run(options.resume or taken)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
             scores: dict[str, Any] = {}
             if dataset.scored:

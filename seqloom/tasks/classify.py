@@ -27,9 +27,11 @@ class Classify(Transfer):
 
     class Config(Transfer.Config):
         labels: tuple[str, ...] = Field(
-            (), max_length=10_000, description="the classes; from the training files unless given"
+            (), max_length=10_000, description="The classes; taken from the training files unless they are given."
         )
-        pool: Literal["summary", "first", "last", "mean", "max", "concat"] = "summary"
+        pool: Literal["summary", "first", "last", "mean", "max", "concat"] = Field(
+            "summary", description="How the states of a text become one vector; summary: as the model itself has it."
+        )
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)

@@ -28,9 +28,16 @@ class Regress(Classify):
     fields = ("text", "text2")
 
     class Config(Classify.Config):
-        mean: float = Field(0.0, allow_inf_nan=False, description="of the training numbers, subtracted from each")
+        mean: float = Field(
+            0.0,
+            allow_inf_nan=False,
+            description="Mean of the training numbers, which is subtracted; found in the training files.",
+        )
         spread: float = Field(
-            1.0, gt=0, allow_inf_nan=False, description="their standard deviation, by which each is divided"
+            1.0,
+            gt=0,
+            allow_inf_nan=False,
+            description="Standard deviation of the training numbers, by which they are divided; found in the training files.",
         )
 
     def __init__(self, backbone: Backbone, config: Config):

@@ -35,12 +35,17 @@ class PickSpan(Transfer):
     fields = ("question", "context")
 
     class Config(Transfer.Config):
-        stride: int = Field(128, gt=0, description="tokens between the starts of two windows of a long paragraph")
-        longest: int = Field(30, gt=0, description="the most tokens of an answer")
-        longest_question: int = Field(64, gt=0, description="the most tokens of a question; the rest is not read")
-        n_best: int = Field(5, gt=0, le=100)
-        unanswered: bool = Field(False, description="whether questions may have no answer; from the training files")
-        threshold: float = Field(0.5, ge=0, le=1, description="the probability of no answer above which none is given")
+        stride: int = Field(128, gt=0, description="Tokens between the starts of two windows of a long paragraph.")
+        longest: int = Field(30, gt=0, description="The most tokens of an answer.")
+        longest_question: int = Field(64, gt=0, description="The most tokens of a question; the rest is not read.")
+        n_best: int = Field(5, gt=0, le=100, description="Number of answers that are kept for each question.")
+        unanswered: bool = Field(False, description="Questions may have no answer; found in the training files.")
+        threshold: float = Field(
+            0.5,
+            ge=0,
+            le=1,
+            description="Probability of no answer above which none is given; found on the validation files.",
+        )
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)

@@ -51,16 +51,18 @@ class TagWords(Transfer):
 
     class Config(Transfer.Config):
         labels: tuple[str, ...] = Field(
-            (), max_length=10_000, description="the tags; from the training files unless given"
+            (), max_length=10_000, description="The tags; taken from the training files unless they are given."
         )
         scheme: Literal["iob1", "iob2", "iobes"] | None = Field(
-            None, description="of the tags, from the training files; none: plain labels, such as parts of speech"
+            None, description="Tagging scheme of the training files; none: plain labels, such as parts of speech."
         )
-        learns: Literal["as-given", "iob2", "iobes"] = "as-given"
+        learns: Literal["as-given", "iob2", "iobes"] = Field(
+            "as-given", description="Tagging scheme that is learnt; predictions are written in the scheme of the files."
+        )
         align: Literal["first", "mean"] = Field(
-            "first", description="token of a word, or the mean of all of its tokens"
+            "first", description="State of a word of several tokens: that of its first token, or the mean."
         )
-        crf: bool = False
+        crf: bool = Field(False, description="Put a conditional random field on top (Lample et al., 2016).")
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__(backbone, config)

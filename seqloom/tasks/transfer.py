@@ -55,18 +55,24 @@ class Transfer(Task):
     backbone: Backbone
 
     class Config(BaseConfig):
-        layers: str = Field("last", description="of the backbone, as embed --layers; mix: with learnt weights")
+        layers: str = Field(
+            "last", description="Layers of the backbone that are used, as in embed --layers; mix: with learnt weights."
+        )
         view: View = Field(
             "encoder",
-            description="of a model that translates: its encoder's states, or its decoder's after both have read",
+            description="States of a translation model that are used: the encoder's, or the decoder's after both have read.",
         )
-        frozen: bool = False
-        reader: Literal["none", "lstm"] = "none"
-        reader_dim: int = Field(256, gt=0, multiple_of=2, description="of both directions together")
-        dropout: float = Field(0.1, ge=0, lt=1)
-        lm: float = Field(0.0, ge=0, description="λ, the weight of the auxiliary language-modelling loss")
-        lm_tie: bool = True
-        lm_bias: bool = False
+        frozen: bool = Field(False, description="Keep the weights of the backbone fixed.")
+        reader: Literal["none", "lstm"] = Field(
+            "none", description="Layer between the backbone and the output layer: none, or a bidirectional LSTM."
+        )
+        reader_dim: int = Field(256, gt=0, multiple_of=2, description="Width of that LSTM, both directions together.")
+        dropout: float = Field(0.1, ge=0, lt=1, description="Dropout probability before the output layer.")
+        lm: float = Field(0.0, ge=0, description="Weight λ of an auxiliary language-modelling loss.")
+        lm_tie: bool = Field(
+            True, description="Share the input embeddings with the output layer of the auxiliary loss."
+        )
+        lm_bias: bool = Field(False, description="Add a bias to the output layer of the auxiliary loss.")
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:

@@ -25,11 +25,22 @@ class Translate(Task):
     backbone: EncoderDecoder
 
     class Config(BaseConfig):
-        tie: bool = True  # the output layer shares the embeddings of the target (Press & Wolf, 2017)
-        bias: bool = False
-        label_smoothing: float = Field(0.1, ge=0, lt=1)
-        own_words: OwnWords = OwnWords()
-        start_id: int | None = Field(None, ge=0, description="the token that targets begin with; none: the end token")
+        tie: bool = Field(
+            True, description="Share the embeddings of the target with the output layer (Press & Wolf, 2017)."
+        )
+        bias: bool = Field(False, description="Add a bias to the output layer.")
+        label_smoothing: float = Field(
+            0.1,
+            ge=0,
+            lt=1,
+            description="Probability that is spread over all other words in the loss (Szegedy et al., 2016).",
+        )
+        own_words: OwnWords = Field(
+            OwnWords(), description="Scheduled sampling: how often the decoder reads its own words in training."
+        )
+        start_id: int | None = Field(
+            None, ge=0, description="Id of the token that targets begin with; the end token unless it is given."
+        )
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:

@@ -50,26 +50,43 @@ COMPILING_PAYS = 2e15
 
 
 class TrainConfig(Config):
-    optim: OptimConfig = OptimConfig()
-    schedule: ScheduleConfig = ScheduleConfig()
-    accumulate: int = Field(1, ge=1)  # batches a step
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    compile: bool | Literal["auto"] = "auto"  # auto: on CUDA, where it helps and the run is long
-    record: bool = True  # on CUDA: replay a step as one graph, where it can be
-    log_every: int = Field(10, ge=1)
-    eval_every: int = Field(250, ge=0)  # steps; 0, where examples are labelled: an epoch
-    save_every: int = Field(250, ge=1)
-    keep: int = Field(2, ge=1)  # checkpoints
-    patience: int = Field(0, ge=0)  # evaluations without gain before the run ends; 0: never
-    # what decides which weights are the best, and when patience is at its end; score: the first of a task's scores; auto, where
-    # examples are labelled: the score, if some are held out for validation
-    watch: Literal["auto", "loss", "bleu", "score"] = "loss"
+    optim: OptimConfig = Field(OptimConfig(), description="Settings of the optimizer.")
+    schedule: ScheduleConfig = Field(ScheduleConfig(), description="Settings of the learning-rate schedule.")
+    accumulate: int = Field(1, ge=1, description="Batches whose gradients are added up for one step.")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="Number format of the matrix products; auto: bf16 on GPUs that have it, else fp32."
+    )
+    compile: bool | Literal["auto"] = Field(
+        "auto",
+        description="Compile the model with torch.compile; auto: on CUDA, where it helps and the run is long enough.",
+    )
+    record: bool = Field(True, description="Replay training steps as CUDA graphs where that is possible.")
+    log_every: int = Field(10, ge=1, description="Steps between two lines in metrics.jsonl.")
+    eval_every: int = Field(
+        250,
+        ge=0,
+        description="Steps between two evaluations on the validation split; 0, with labelled examples: after every epoch.",
+    )
+    save_every: int = Field(250, ge=1, description="Steps between two checkpoints.")
+    keep: int = Field(2, ge=1, description="Checkpoints to keep.")
+    patience: int = Field(0, ge=0, description="Evaluations without gain after which training stops; 0: never.")
+    watch: Literal["auto", "loss", "bleu", "score"] = Field(
+        "loss",
+        description="What decides which weights are best: the validation loss, BLEU, or the task's main score; "
+        "auto: the score if there are labelled validation examples.",
+    )
     unfreeze: float = Field(
-        0.0, ge=0
-    )  # epochs after which the next lower layer learns, too; 0: all learn from the start
-    average_last: int = Field(0, ge=0)  # at the end, the mean of as many checkpoints is measured, too
-    workers: int = Field(1, ge=0, le=64)
-    milestones: bool = False  # weights are kept after 1, 2, … 10, 20, … million words (or so many of a smaller unit)
+        0.0,
+        ge=0,
+        description="Epochs after which the next lower layer is unfrozen; 0: all layers learn from the start.",
+    )
+    average_last: int = Field(
+        0, ge=0, description="Number of last checkpoints whose mean is evaluated at the end, too; 0: none."
+    )
+    workers: int = Field(1, ge=0, le=64, description="Processes that prepare batches.")
+    milestones: bool = Field(
+        False, description="Keep the weights after 1, 2, … 10, 20, … million words (or thousands, in short runs)."
+    )
 
 
 class Milestone(NamedTuple):
@@ -153,12 +170,15 @@ class Fit:
         keep_best: Callable[[TrainState], None] | None = None,
         milestones: Sequence[Milestone] = (),
         keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
+        keep_start: Callable[[int], None] | None = None,
         on_log: OnLog | None = None,
     ):
+        """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved."""
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
-        self.milestones, self.keep_milestone, self.on_log = milestones, keep_milestone, on_log
+        self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
+        self.on_log = on_log
         self.precision = choose_precision(config.precision, device)
         helps = worth_compiling(learner, device) and budget.pays_for_compiling(learner.size())
         compiled = config.compile is True or (config.compile == "auto" and helps)
@@ -218,15 +238,18 @@ class Fit:
             if over and state.step > 0:
                 break
             asked.check()
-            before = state.tokens
+            before, spent = state.tokens, state.spent(self.budget)
             self.one_step(items)
             state.seconds = time.monotonic() - self.clock
             self.pass_milestones(before)
             if state.step % config.log_every == 0:
                 self.write_log()
             state.eval_due = self.validate is not None and state.step % config.eval_every == 0
-            if state.step % config.save_every == 0:
+            falls = spent < 1 - config.schedule.fall <= state.spent(self.budget)
+            if state.step % config.save_every == 0 or (falls and self.keep_start is not None):
                 self.save()
+            if falls and self.keep_start is not None:
+                self.keep_start(state.step)
         if self.validate is not None and state.step % config.eval_every:
             state.eval_due = True
             self.evaluate(asked)

@@ -11,20 +11,29 @@ from seqloom.config import Config
 
 
 class OptimConfig(Config):
-    name: Literal["adamw", "sgd", "adagrad"] = "adamw"
-    lr: float = Field(1e-3, gt=0)
-    weight_decay: float = Field(0.0, ge=0)  # on matrices only: not on biases, norms and embeddings of one dimension
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.99, ge=0, lt=1)
-    eps: float = Field(1e-8, gt=0)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    nesterov: bool = False  # sgd: the gradient is taken where the momentum leads to
-    clip: float = Field(1.0, ge=0)  # of the gradient's norm; 0: no clipping
-    # the mean of the weights is measured and kept: from the first step on, or once validation stops to gain (NT-ASGD)
-    average: Literal["never", "start", "nonmono"] = "never"
-    nonmono: int = Field(5, ge=0)  # nonmono: the evaluations that are given to the loss to fall again
-    # a layer's rate as a share of that of the layer above it (Howard & Ruder, 2018, have 1/2.6); what is on top has the full one
-    layer_decay: float = Field(1.0, gt=0, le=1)
+    name: Literal["adamw", "sgd", "adagrad"] = Field("adamw", description="Optimizer.")
+    lr: float = Field(1e-3, gt=0, description="Highest learning rate; the schedule multiplies it.")
+    weight_decay: float = Field(
+        0.0, ge=0, description="Weight decay of matrices; vectors such as biases and norms have none."
+    )
+    beta1: float = Field(0.9, ge=0, lt=1, description="Decay of Adam's running mean of the gradient.")
+    beta2: float = Field(0.99, ge=0, lt=1, description="Decay of Adam's running mean of the squared gradient.")
+    eps: float = Field(1e-8, gt=0, description="Number added to the denominator of Adam and AdaGrad.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
+    nesterov: bool = Field(False, description="Use Nesterov momentum in SGD.")
+    clip: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0: no clipping.")
+    average: Literal["never", "start", "nonmono"] = Field(
+        "never",
+        description="Evaluate and keep the mean of the weights: never, from the first step, or once the "
+        "validation loss stops falling (NT-ASGD).",
+    )
+    nonmono: int = Field(5, ge=0, description="Evaluations without gain before averaging starts, with average nonmono.")
+    layer_decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Learning rate of a layer as a share of that of the layer above it (Howard & Ruder, 2018, use 1/2.6).",
+    )
 
 
 def depths(learner: nn.Module) -> dict[str, int]:
