@@ -12,6 +12,7 @@ from seqloom.comparison.plan import PlanConfig
 from seqloom.comparison.run import compare
 from seqloom.config import build
 from seqloom.errors import DataError, UsageError
+from seqloom.runs.track import find_runs, is_finished
 from tests.comparison.plans import GPT, LSTM, plan_of, values, write_text
 from tests.pages import check_page
 
@@ -70,6 +71,18 @@ def test_the_page(climbed):
         assert word in page
     assert len((folder / "ladder.csv").read_text().splitlines()) == 1 + 2 * 2 * 4 * len(found.metrics)
     assert any("not searched for at each budget" in line for line in found.caveats)
+
+
+def test_all_its_runs_are_tracked_as_one_group(climbed):
+    found, folder = climbed
+    runs = find_runs([folder])
+    expected = {
+        f"climbed/budgets/{b:g}-words/runs/{row}/seed-{i}"
+        for b in found.comparisons
+        for row in ("LSTM", "GPT")
+        for i in range(2)
+    }
+    assert {run.name for run in runs} == expected and {run.group for run in runs} == {"climbed"} and is_finished(folder)
 
 
 def test_a_ladder_shows_itself(climbed):
