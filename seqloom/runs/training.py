@@ -74,10 +74,10 @@ def pretrain(
         options: a RunOptions, for what is the same in several calls.
         keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
             resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
-            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), rank and world (of
-            several processes), shared (a folder where runs that differ only in their budget share their start), on_log (called
-            with each line of metrics.jsonl as a dict; it holds the training up while it runs, what it raises stops nothing, and
-            after a resume it gets the steps since the last checkpoint again).
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict; it
+            holds the training up while it runs, what it raises stops nothing, and after a resume it gets the steps since the last
+            checkpoint again).
     """
     options, folder, own = replace(options, **keywords), Path(out), open_plugin(plugin)
     recipe = check_plain_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
@@ -120,10 +120,10 @@ def train(
         options: a RunOptions, for what is the same in several calls.
         keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
             resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
-            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), rank and world (of
-            several processes), shared (a folder where runs that differ only in their budget share their start), on_log (called
-            with each line of metrics.jsonl as a dict; it holds the training up while it runs, what it raises stops nothing, and
-            after a resume it gets the steps since the last checkpoint again);
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict; it
+            holds the training up while it runs, what it raises stops nothing, and after a resume it gets the steps since the last
+            checkpoint again);
             and of the tokenizer: tokenizer (bpe, wordpiece, unigram, word, char, byte), vocab_size, lowercase, from_tokenizer (a
             tokenizer.json to use instead of learning one).
     """
@@ -172,10 +172,10 @@ def finetune(
         options: a RunOptions, for what is the same in several calls.
         keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
             resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
-            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), rank and world (of
-            several processes), shared (a folder where runs that differ only in their budget share their start), on_log (called
-            with each line of metrics.jsonl as a dict; it holds the training up while it runs, what it raises stops nothing, and
-            after a resume it gets the steps since the last checkpoint again).
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict; it
+            holds the training up while it runs, what it raises stops nothing, and after a resume it gets the steps since the last
+            checkpoint again).
     """
     check_transfer(task, how)
     before = open_start(start, out, plugin, language)
