@@ -101,7 +101,8 @@ class Verification(NamedTuple):
 
     def __repr__(self) -> str:
         words = "as archived" if self.inside else "NOT as archived"
-        return one_line(f"<verification of {self.row}, seed {self.seed}: {len(self.scores)} scores, {words}>")
+        count = f"{len(self.scores)} score{'s' * (len(self.scores) != 1)}"
+        return one_line(f"<verification of {self.row}, seed {self.seed}: {count}, {words}>")
 
     def _repr_html_(self) -> str:
         names = list(self.scores[0].record()) if self.scores else ["scores"]

@@ -31,7 +31,8 @@ GROUPS = (
     "seeds.json",
     "curve.json",
 )  # one of them is written last in a folder of runs
-NOT_SEARCHED = ("checkpoints", "milestones", "data", "logs", "results")
+NO_RUNS = ("data", "logs", "results", "shared")  # beside the folders of a comparison or a ladder that hold its runs:
+HOLD_RUNS = ("runs", "tasks", "search")
 MOST_STEPS = 1 << 53
 
 
@@ -75,7 +76,8 @@ def runs_below(folder: Path) -> Iterator[Path]:
         if LOG in files:
             below.clear()
             yield Path(place)
-        below[:] = sorted(name for name in below if name not in NOT_SEARCHED)
+        inside = not set(HOLD_RUNS).isdisjoint(Path(place).relative_to(folder).parts)  # there a row may have any name
+        below[:] = sorted(name for name in below if inside or name not in NO_RUNS)
 
 
 def is_finished(folder: Path) -> bool:

@@ -129,7 +129,7 @@ def test_a_verification_shows_itself():
     now = Environment.model_construct()
     score = Score("bits per byte", 1.25, 1.5, 0.1, "rounding")
     found = Verification("LSTM", 3, None, now, [], [score], {EVIL: "no files"})
-    assert repr(found) == "<verification of LSTM, seed 3: 1 scores, NOT as archived>"
+    assert repr(found) == "<verification of LSTM, seed 3: 1 score, NOT as archived>"
     assert "1.25" in found._repr_html_() and "<script" not in found._repr_html_()
 
 

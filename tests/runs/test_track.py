@@ -226,10 +226,12 @@ def test_half_a_line_waits_for_its_other_half(tmp_path):
 def test_a_comparison_is_one_group(tmp_path):
     for name in ("runs/A/seed-0", "runs/B/seed-0", "tasks/cola/A/seed-0", "budgets/9-words/runs/A/seed-1"):
         write_run(tmp_path / "compared" / name, [1])
-    (tmp_path / "compared/runs/A/seed-0/checkpoints").mkdir()
+    write_run(tmp_path / "compared/shared/0123-40", [1])  # a start that runs share is none of its own
+    write_run(tmp_path / "compared/runs/A/seed-0/milestones/100", [1])
+    write_run(tmp_path / "compared/runs/shared/seed-0", [1])  # a row of that name
     found = find_runs([tmp_path / "compared"])
-    assert {run.group for run in found} == {"compared"} and len(found) == 4
-    assert "compared/tasks/cola/A/seed-0" in {run.name for run in found}
+    assert {run.group for run in found} == {"compared"} and len(found) == 5
+    assert {"compared/tasks/cola/A/seed-0", "compared/runs/shared/seed-0"} <= {run.name for run in found}
     alone = [write_run(tmp_path / "x" / name / "seed-0", [1]) for name in "ab"]
     assert [run.name for run in find_runs(alone)] == ["a/seed-0", "b/seed-0"]
     assert [(run.name, run.group) for run in find_runs([alone[0], alone[0]])] == [("seed-0", None)]
