@@ -400,8 +400,8 @@ def shown_sizes(recipe: str) -> str:
 # how rows of result pages call a model
 LABELS = {
     "ngram": "n-gram", "nnlm": "NNLM", "rnn": "RNN", "irnn": "IRNN", "jordan": "Jordan", "gru": "GRU", "lstm": "LSTM",
-    "awd-lstm": "AWD-LSTM", "big-lstm": "big LSTM", "gpt": "GPT", "gpt2": "GPT-2", "bert": "BERT", "roberta": "RoBERTa", "xlm": "XLM", "xlm-r": "XLM-R",
-    "albert": "ALBERT", "electra": "ELECTRA", "ernie": "ERNIE", "transformer": "Transformer",
+    "awd-lstm": "AWD-LSTM", "big-lstm": "big LSTM", "gpt": "GPT", "gpt2": "GPT-2", "bert": "BERT", "roberta": "RoBERTa",
+    "xlm": "XLM", "xlm-r": "XLM-R", "albert": "ALBERT", "electra": "ELECTRA", "ernie": "ERNIE", "transformer": "Transformer",
 }  # fmt: skip
 
 
@@ -465,8 +465,8 @@ def models_page() -> str:
         [
             "# Models",
             "",
-            "The lineage by year, from `seqloom models`. One paper is one file. Each page has the paper, the sizes, every key, what is",
-            "new against the model that it follows, and what was measured.",
+            "The lineage by year, from `seqloom models`. One paper is one file. Each page has the paper, the sizes, every key,",
+            "what is new against the model that it follows, and what was measured.",
             "",
             table(["model", "year", "kind", "paper", "follows"], rows),
             "",
