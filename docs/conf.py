@@ -21,8 +21,8 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 88
 
 
 def as_text(_app, _what, _name, _thing, _options, lines):

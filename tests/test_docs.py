@@ -189,9 +189,15 @@ def test_the_page_of_the_package_needs_no_other_page():
 
 
 def test_every_page_is_in_the_contents(site):
-    found = set(re.findall(r"^([\w./-]+)$", docs.contents(site), re.M))
-    assert {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.md")} - found - {"index"} == set()
+    found = re.findall(r"^/([\w./-]+)$", "\n".join(docs.contents(site).values()), re.M)
+    assert len(found) == len(set(found))
+    assert {str(path.relative_to(site).with_suffix("")) for path in site.rglob("*.md")} - set(found) == {"index"}
     assert [page for page in found if not (site / f"{page}.md").is_file()] == []
+
+
+def test_slides_are_of_models(site):
+    assert set(docs.lecture_slides()) <= set(MODELS)
+    assert "## In lectures" in (site / "models/bert.md").read_text(encoding="utf-8")
 
 
 def hand_written() -> list[Path]:

@@ -101,7 +101,7 @@ NAMES = {int: "whole number", float: "number", bool: "true or false", str: "stri
 
 def shown_range(field: Any, inner: type[Config] | None) -> str:
     bounds = [
-        f"{words} {value:g}{' long' if 'length' in name else ''}"
+        f"{words}\u00a0{value:g}{' long' if 'length' in name else ''}"
         for constraint in field.metadata
         for name, words in BOUNDS.items()
         if (value := getattr(constraint, name, None)) is not None
@@ -370,21 +370,33 @@ def model_page(name: str, results: list["Figures"]) -> str:
     ]
     lines += ["## Keys", "", key_table(model_keys(name)), ""]
     if parent:
-        above = Path(inspect.getfile(model_class(parent)))
-        diff = list(
-            difflib.unified_diff(
-                body_of(above), body_of(source), f"models/{above.name}", f"models/{source.name}", n=2, lineterm=""
-            )
-        )
-        lines += [
-            f"## New against {parent}",
-            "",
-            f"What changes from the file of [{parent}]({parent}.md) to this one:",
-            "",
-        ]
-        lines += ["```diff", *diff, "```", ""]
+        lines += [f"## New against {parent}", "", *diff_of(name, parent), ""]
+    if slides := lecture_slides().get(name):
+        lines += ["## In lectures", "", "Slides that introduce it:", "", *slides, ""]
     lines += figures_of(name, results)
     return "\n".join(lines)
+
+
+def diff_of(name: str, parent: str) -> list[str]:
+    """What changes from one model's file to the other's. Lines of a parent class are inherited, not removed."""
+    cls, above = model_class(name), model_class(parent)
+    files = [Path(inspect.getfile(each)) for each in (above, cls)]
+    old, new = map(body_of, files)
+    if issubclass(cls, above):
+        told = f"It inherits from [{parent}]({parent}.md); `+` marks what its own file adds or replaces:"
+        return [told, "", "```diff", *(line for line in difflib.ndiff(old, new) if line[0] in " +"), "```"]
+    names = [f"models/{path.name}" for path in files]
+    changed = difflib.unified_diff(old, new, *names, n=2, lineterm="")
+    return [f"What changes from the file of [{parent}]({parent}.md) to this one:", "", "```diff", *changed, "```"]
+
+
+def lecture_slides() -> dict[str, list[str]]:
+    """Slides of docs/lectures.toml, by model."""
+    given = tomllib.loads((DOCS / "lectures.toml").read_text(encoding="utf-8"))
+    return {
+        model: [f"- “{title}” in {given['lectures'][lecture]}" for lecture, title in slides.items()]
+        for model, slides in given["slides"].items()
+    }
 
 
 def body_of(path: Path) -> list[str]:
@@ -528,8 +540,9 @@ def assemble(target: Path) -> None:
     for source, page in OUTSIDE.items():
         if source != "README.md":
             (target / page).write_text(on_site(ROOT / source, Path(page), target), encoding="utf-8")
-    with (target / "index.md").open("a", encoding="utf-8") as index:
-        index.write("\n" + contents(target))
+    for page, text in contents(target).items():
+        with (target / f"{page}.md").open("a", encoding="utf-8") as file:
+            file.write("\n" + text)
 
 
 def on_site(path: Path, page: Path, target: Path) -> str:
@@ -556,17 +569,19 @@ def on_site(path: Path, page: Path, target: Path) -> str:
     return LINK.sub(moved, path.read_text(encoding="utf-8"))
 
 
-def contents(target: Path) -> str:
-    """The table of contents as hidden directives of Sphinx."""
-    parts = []
+def contents(target: Path) -> dict[str, str]:
+    """The tables of contents as hidden directives of Sphinx, by the page that has them: the start page unless a group is `under`
+    another one."""
+    parts: dict[str, str] = {}
     for group in tomllib.loads((DOCS / "site.toml").read_text(encoding="utf-8"))["groups"]:
         pages = [
-            page
-            for pattern in group["pages"]
-            for page in (sorted_pages(target, pattern) if "*" in pattern else [pattern])
+            page for given in group["pages"] for page in (sorted_pages(target, given) if "*" in given else [given])
         ]
-        parts += ["```{toctree}", ":hidden:", f":caption: {group['title']}", "", *dict.fromkeys(pages), "```", ""]
-    return "\n".join(parts)
+        under = group.get("under", "index")
+        caption = [f":caption: {group['title']}"] if "title" in group else []
+        listed = [f"/{page}" for page in dict.fromkeys(pages) if page != under]
+        parts[under] = "\n".join([parts.get(under, ""), "```{toctree}", ":hidden:", *caption, "", *listed, "```", ""])
+    return parts
 
 
 def sorted_pages(target: Path, pattern: str) -> list[str]:
