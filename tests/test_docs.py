@@ -213,7 +213,9 @@ def wrong_commands(text: str) -> list[str]:
         for name, command in docs.commands().items()
     }
     found = []
+    inline = [f"seqloom {span}" for span in re.findall(r"`([a-z]+ --[^`]+)`", text) if span.split()[0] in known]
     for span in [
+        *inline,
         *re.findall(r"^ *(seqloom [^\n]+)", text.replace("\\\n", " "), re.M),
         *re.findall(r"`(seqloom [^`]+)`", text),
     ]:
