@@ -150,3 +150,14 @@ def _toml_value(value: Any) -> str:
         return "{" + ", ".join(pairs) + "}"
     # JSON's strings, numbers and booleans are TOML's, but for one character
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Nested values by their dotted paths."""
+    found: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flatten(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

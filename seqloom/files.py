@@ -147,6 +147,19 @@ class FolderKind(NamedTuple):
 def clear_folder(folder: Path, kind: FolderKind) -> None:
     """Remove what seqloom has written into a folder of this kind. Refuses, before anything is removed, folders that are somebody
     else's or hold anything besides."""
+    check_clearable(folder, kind)
+    with explained(folder):
+        for path in sorted(files_below(folder), key=lambda path: (path == kind.last, path)):
+            if path != "lock":
+                (folder / path).unlink(missing_ok=True)
+        for top in kind.folders:
+            if (folder / top).is_dir():
+                for place, _, _ in os.walk(folder / top, topdown=False):
+                    os.rmdir(place)
+
+
+def check_clearable(folder: Path, kind: FolderKind) -> None:
+    """Raises UsageError where `clear_folder` would refuse."""
     if contents(folder, kind):
         if is_protected(folder):
             raise UsageError(
@@ -160,14 +173,6 @@ def clear_folder(folder: Path, kind: FolderKind) -> None:
             raise UsageError(
                 f"{folder} holds {foreign!r}, which is not part of {kind.name}: move it elsewhere, or choose another --out"
             )
-    with explained(folder):
-        for path in sorted(files_below(folder), key=lambda path: (path == kind.last, path)):
-            if path != "lock":
-                (folder / path).unlink(missing_ok=True)
-        for top in kind.folders:
-            if (folder / top).is_dir():
-                for place, _, _ in os.walk(folder / top, topdown=False):
-                    os.rmdir(place)
 
 
 def contents(folder: Path, kind: FolderKind) -> list[str]:

@@ -251,7 +251,11 @@ def evaluate(
     ] = None,
     max_len: Annotated[
         int | None,
-        typer.Option(help="Length of the window. Default: the model's context.", rich_help_panel=LANGUAGE_MODELS),
+        typer.Option(
+            help="Length of the window, also for recurrent models. Default: the model's context; recurrent models read whole "
+            "documents.",
+            rich_help_panel=LANGUAGE_MODELS,
+        ),
     ] = None,
     carry: Annotated[
         bool,

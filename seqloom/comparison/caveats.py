@@ -7,15 +7,22 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from seqloom.comparison.job import DOCUMENTS
 from seqloom.comparison.measured import MeasuredRow
+from seqloom.comparison.measurement import carries_over, common_context, own_context
 from seqloom.comparison.metric import Metric
-from seqloom.comparison.records import ResolvedPlan, Row, flatten
+from seqloom.comparison.records import DOCUMENTS, ResolvedPlan, Row
 from seqloom.comparison.tuning import RowSearch
+from seqloom.config import flatten
 from seqloom.evaluate.suites import SUITES
 from seqloom.runs.folder import numeric_settings, plain
 
 BITS = "bits per byte"
+
+
+def common_name(context: int) -> str:
+    return f"{BITS} at {context:,} tokens of context"
+
+
 UNEQUAL = 1.05  # costs whose ratio is larger are not equal
 
 Failures = Mapping[str, tuple[int, str]]  # exit codes and reasons, by job
@@ -94,6 +101,25 @@ def different_definitions(found: Findings) -> list[str]:
         return []
     shown = "; ".join(f"{definition}: {', '.join(names)}" for definition, names in rows_by_definition.items())
     return [f"each model scores sentences by what it has learnt: {shown}"]
+
+
+def different_contexts(found: Findings) -> list[str]:
+    rows = [each.row for each in found.rows]
+    common = common_context(rows)
+    lines = []
+    if common is not None:
+        own = {row.name: own_context(row) for row in rows if row.objective_class.has_next_word}
+        shown = ", ".join(
+            f"{name} {'whole documents' if context is None else f'{context:,} tokens'}" for name, context in own.items()
+        )
+        lines.append(f"{BITS} are at each row's own context ({shown}); '{common_name(common)}' are at the same for all")
+    carried = [row.name for row in rows if carries_over(row)]
+    if carried and len(carried) < len(rows):
+        lines.append(
+            f"the state of {', '.join(carried)} was carried from document to document in training, and so it is in measuring; "
+            f"other rows begin every document anew"
+        )
+    return lines
 
 
 def late_questions(found: Findings) -> list[str]:
@@ -180,12 +206,11 @@ def intervals_without_items(found: Findings) -> list[str]:
     lines = []
     rows = {each.name: each for each in found.rows}
     for metric in found.metrics:
-        if metric.name == BITS and next(iter(metric.values.values())).ndim == 1:
+        if metric.name.startswith(BITS) and next(iter(metric.values.values())).ndim == 1:
             old = [row for row in metric.values if not has_documents(rows[row])]
             why = f"{', '.join(old)} measured by an earlier version, without single documents" if old else ""
-            lines.append(
-                f"intervals of {BITS} are for other seeds on the same text only: {why or 'it has fewer than two documents'}"
-            )
+            why = why or "it has fewer than two documents"
+            lines.append(f"intervals of {metric.name} are for other seeds on the same text only: {why}")
         if metric.name in SUITES and SUITES[metric.name].sets is not None and metric.sets is None:
             lines.append(
                 f"intervals of {metric.name} treat its items as independent: the file that groups them into sets is missing"
@@ -207,6 +232,7 @@ CAVEATS: tuple[Callable[[Findings], list[str]], ...] = (
     count_based_sizes,
     unscaled_widths,
     different_definitions,
+    different_contexts,
     late_questions,
     unequal_search,
     untuned_transfer,

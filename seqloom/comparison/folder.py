@@ -55,12 +55,21 @@ def pairs_path(out: Path, count: int) -> Path:
     return out / f"pairs-{count}.jsonl"
 
 
+def shared_path(ladder: Path) -> Path:
+    return ladder / "shared"
+
+
 def built_in_path(out: Path) -> Path:
     return out / "data" / "built-in.jsonl"
 
 
 def data_path(out: Path, tokenizer: str, vocab_size: int | None) -> Path:
     return out / "data" / (tokenizer if vocab_size is None else f"{tokenizer}-{vocab_size}")
+
+
+def subset_path(out: Path, whole: Path, words: float) -> Path:
+    """Of so many words of a prepared text."""
+    return out / "data" / f"{whole.name}.{words:.0f}-words"
 
 
 def prepared_paths(out: Path) -> list[Path]:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,11 @@ from seqloom.comparison.folder import (
     transfer_path,
     trial_path,
 )
+from seqloom.comparison.measurement import asked, common_options, own_options
 from seqloom.comparison.records import (
+    COMMON,
+    DOCUMENTS,
+    CommonScores,
     HeldOutScores,
     JobResult,
     MeasuredBy,
@@ -50,7 +54,7 @@ from seqloom.comparison.records import (
     read_plan_record,
 )
 from seqloom.comparison.search import Trial
-from seqloom.comparison.tuning import trial_recipe, trial_settings, tuned
+from seqloom.comparison.tuning import chosen_row, trial_recipe, trial_settings
 from seqloom.errors import NumbersError, UsageError
 from seqloom.evaluate.suites import write_arrays
 from seqloom.files import clear_folder, digest_of, files_below, read_record, sha256, write_json
@@ -67,15 +71,14 @@ from seqloom.training.precision import choose_device
 SAMPLE_TOKENS = 80
 REDO = "remove it and card.md beside it, and rerun: they are written again"
 FAILED = "failed: "  # what the last line of a log begins with
-DOCUMENTS = "documents"  # the items of bits per byte; no suite has this name
 
+H = TypeVar("H", bound=HeldOutScores)
 Items = dict[str, np.ndarray]  # scores of single items, by suite
 
 
 def run_job(out: Path, place: str, seed: int) -> None:
     plan = read_plan_record(out)
-    row = tuned(out, plan, next(each for each in plan.rows if each.place == place))
-    assert row is not None, "its trials are finished"
+    row = chosen_row(out, plan, next(each for each in plan.rows if each.place == place))
     folder = run_path(out, place, seed)
     run = pretrain(
         row.recipe,
@@ -85,18 +88,20 @@ def run_job(out: Path, place: str, seed: int) -> None:
         resume=(folder / "config.json").exists(),
         device=plan.device,
         deterministic=plan.deterministic,
+        shared=None if plan.shared is None else out / plan.shared,
     )
-    held_out = run.evaluate(out / row.data, items=True)
-    items: Items = {f"{DOCUMENTS}.{name}": values for name, values in held_out.pop("items", {}).items()}
+    items: Items = {}
+    common = common_options(row, plan.rows)
     result = JobResult(
         metrics=read_as(RunMetrics, folder / "metrics.json", REDO),
-        held_out=HeldOutScores.model_validate(plain(held_out)),
+        held_out=measure_text(HeldOutScores, run, out / row.data, own_options(row, plan.rows), items, DOCUMENTS),
+        common=common and measure_text(CommonScores, run, out / row.data, common, items, COMMON),
         definition=run.definition(),
         sample=sample_text(run, plan.prompt),
         suites={suite.name: measure_suite(run, suite, out, items) for suite in plan.suites},
         milestones=measure_milestones(folder, plan, out),
         tasks={task.name: transfer(out, row, seed, task, plan) for task in plan.tasks},
-        by=MeasuredBy.of(plan),
+        by=MeasuredBy.of(plan, asked(row, plan.rows)),
         environment=current_environment(plan.device, row.recipe.train.precision),
     )
     path = result_path(out, place, seed)
@@ -153,6 +158,13 @@ def remove_run(folder: Path) -> None:
     (folder / "lock").unlink(missing_ok=True)
     for place, _, _ in os.walk(folder, topdown=False):
         os.rmdir(place)
+
+
+def measure_text(cls: type[H], run: Run, data: Path, options: dict[str, Any], items: Items, name: str) -> H:
+    """Scores of held-out text. items: where those of single documents are put, by this name."""
+    found = run.evaluate(data, items=True, **options)
+    items |= {f"{name}.{key}": values for key, values in found.pop("items", {}).items()}
+    return parse(cls, plain(found) | {"tokens_of_context": options.get("max_len")})
 
 
 def measure_suite(run: Run, suite: SuiteRecord, out: Path, items: Items | None = None) -> SuiteScores:

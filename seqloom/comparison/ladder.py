@@ -1,16 +1,19 @@
 """A ladder: one plan at several budgets, a power law fitted to every row, and budgets that are predicted before they are run.
 
 Every budget is a comparison of its own, with its own search and schedules that end with it: a checkpoint of a longer run is not a
-run of a smaller budget. What is in its folder:
+run of a smaller budget. With a trapezoid schedule a longer run goes on from where a shorter one began to lower its rate, see
+`runs.shared_start`. What is in its folder:
 
 data/            the prepared text, which all budgets share        predictions.json   written before what it predicts is run
 budgets/         a comparison for each budget                      report.html  ladder.json  ladder.csv  ladder-*.svg
+shared/          starts of runs, until the last budget is run
 
 The budgets of a ladder in words are of new text. Repeated text is another thing: that is a ladder in epochs.
 """
 
 import math
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -21,7 +24,7 @@ import numpy as np
 
 from seqloom.batches.prepare import PREPARED_FILES
 from seqloom.batches.store import Store
-from seqloom.comparison.folder import comparison_folder, slug
+from seqloom.comparison.folder import comparison_folder, shared_path, slug
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import LadderConfig, PlanConfig, check_files
 from seqloom.comparison.plans import open_plan
@@ -30,11 +33,10 @@ from seqloom.comparison.table import MASKED, Comparison
 from seqloom.errors import DataError, UsageError
 from seqloom.files import (
     FolderKind,
+    check_clearable,
     clear_folder,
     contents,
     digest_of,
-    files_below,
-    is_known,
     read_record,
     remove_leftovers,
     sole_owner,
@@ -44,6 +46,7 @@ from seqloom.metrics.intervals import Interval, student
 from seqloom.metrics.scaling import PARAMETERS, Crossing, PowerLaw, Stretch, crossing, fit_ladders, who_is_ahead
 from seqloom.progress import say
 from seqloom.recipes.schema import BudgetConfig
+from seqloom.runs.folder import RUN_FILES
 from seqloom.training.precision import choose_device
 
 LADDER, PREDICTIONS = "ladder.json", "predictions.json"
@@ -177,10 +180,11 @@ def compare_ladder(
             left = None if until is None else max((until - time.monotonic()) / 60, 1e-3)
             found[budget] = compare(
                 at_budget(plan, budget), budget_path(folder, ladder.unit, budget), jobs=jobs, minutes=left, device=device,
-                deterministic=deterministic, texts=folder,
+                deterministic=deterministic, ladder=folder,
             )  # fmt: skip
         whole = summarise(plan, found, read_predictions(folder, plan, found))
         write_ladder_report(whole, folder)
+        shutil.rmtree(shared_path(folder), ignore_errors=True)  # no longer run will come
     return whole
 
 
@@ -198,7 +202,8 @@ def budget_path(folder: Path, unit: str, budget: float) -> Path:
 
 def ladder_folder(folder: Path) -> FolderKind:
     files = rf"{OWN_FILES}|data/(built-in\.jsonl|[^/]+/(lock|{PREPARED_FILES}))|budgets/[^/]+/lock"
-    return FolderKind("a ladder", re.compile(files), ("data", "budgets"), is_ladder, LADDER)
+    files += rf"|shared/[^/]+/({RUN_FILES})"
+    return FolderKind("a ladder", re.compile(files), ("data", "budgets", "shared"), is_ladder, LADDER)
 
 
 def is_ladder(folder: Path) -> bool:
@@ -211,11 +216,7 @@ def begin(folder: Path, overwrite: bool) -> None:
     if overwrite:
         budgets = sorted((folder / "budgets").glob("*/"))
         for path in budgets:  # all are looked at before anything is removed
-            foreign = next((name for name in files_below(path) if not is_known(name, comparison_folder(path))), None)
-            if foreign is not None:
-                raise UsageError(
-                    f"{path} holds {foreign!r}, which is not part of a comparison: move it elsewhere, or choose another --out"
-                )
+            check_clearable(path, comparison_folder(path))
         for path in budgets:
             clear_folder(path, comparison_folder(path))
         clear_folder(folder, ladder_folder(folder))
@@ -322,6 +323,11 @@ def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics:
     if plan.parameters is not None:
         lines.append(
             f"all budgets have models of one size ({plan.parameters:,.0f} parameters): no size was chosen for its budget"
+        )
+    if any(row.recipe.train.schedule.name == "trapezoid" for each in found.values() for row in each.plan.rows):
+        lines.append(
+            "runs with a trapezoid schedule go on from the start of a shorter run of the same seed where they can: results and "
+            "costs are those of runs of their own, but part of the costs was spent only once"
         )
     if plan.search is None:
         lines.append(

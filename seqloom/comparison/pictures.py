@@ -120,7 +120,7 @@ def draw_searches(found: Comparison, signs: Signs) -> list[Picture]:
         if not searched:
             continue
         suffix = f" ({', '.join(searched)})" if len(found.searches) > len(searched) else ""
-        for setting in dict.fromkeys(name for row in searched for name in found.searches[row].chosen.result.settings):
+        for setting in dict.fromkeys(name for row in searched for name in found.searches[row].settings):
             curves, log = trial_points(found, searched, setting)
             if curves:
                 drawn = chart(setting, VALID, curves, signs, log_x=log, better="lower")

@@ -80,6 +80,11 @@ class TextConfig(Config):
         None, gt=0, description="Size of the vocabulary; the tokenizer's default unless it is given."
     )
     lowercase: bool = Field(False, description="Convert all text to lower case.")
+    words: float | None = Field(
+        None,
+        gt=0,
+        description="Words of training text to use, in whole documents chosen at random; all unless it is given.",
+    )
     valid: float = Field(0.05, gt=0, lt=0.5, description="Fraction of the text held out for validation.")
     test: float = Field(0.05, gt=0, lt=0.5, description="Fraction of the text held out for the test.")
     split_field: str | None = Field(None, description="Field of each document that names its split.")

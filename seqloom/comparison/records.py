@@ -4,18 +4,18 @@ Records that are read again keep keys that they do not know: other versions may 
 """
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import ConfigDict
 
+from seqloom.batch import Objective
 from seqloom.comparison.environment import Environment
 from seqloom.comparison.folder import items_path, plan_path
 from seqloom.comparison.plan import PriceConfig, QuestionConfig, TaskConfig, TextConfig
 from seqloom.comparison.search import Range, parse_range
-from seqloom.config import Config, problems
+from seqloom.config import Config, flatten, problems
 from seqloom.errors import ModelError
 from seqloom.files import read_json, read_record
 from seqloom.migrations import COMPARISON, RESULT
@@ -78,7 +78,7 @@ class Row(Config):
         return self.recipe.objective
 
     @property
-    def objective_class(self) -> type:
+    def objective_class(self) -> type[Objective]:
         return objective_class(self.objective["name"])
 
     @property
@@ -135,6 +135,7 @@ class ResolvedPlan(Config):
     prompt: str
     device: str
     deterministic: bool
+    shared: str | None = None  # where the runs of a ladder share their start
     versions: dict[str, str | None]
 
     def record(self) -> dict[str, Any]:
@@ -182,15 +183,24 @@ NO_EARLIER_PLAN = EarlierPlan(tasks=(), widths_together=True)
 
 
 class MeasuredBy(Open):
-    """The suites and tasks by which a row was measured, or is to be."""
+    """The suites and tasks by which a row was measured, or is to be, and how it was asked about held-out text."""
 
     suites: tuple[Described, ...] = ()
     tasks: tuple[Described, ...] = ()
     milestones: tuple[str, ...] = ()
+    text: tuple[str, ...] | None = (
+        None  # the common context or the forms of passages; None: an earlier version did not say
+    )
 
     @classmethod
-    def of(cls, plan: ResolvedPlan) -> "MeasuredBy":
-        return cls.model_validate(plain(plan.model_dump(include={"suites", "tasks", "milestones"})))
+    def of(cls, plan: ResolvedPlan, text: tuple[str, ...] | None = None) -> "MeasuredBy":
+        return cls.model_validate(plain(plan.model_dump(include={"suites", "tasks", "milestones"})) | {"text": text})
+
+    def lacks(self, wanted: "MeasuredBy") -> bool:
+        """Whether the row must be measured again. What an earlier version did not measure is missing from the table instead: the
+        weights may be gone by now."""
+        added = self.text is not None and set(wanted.text or ()) - set(self.text)
+        return bool(wanted.names() - self.names() or added)
 
     def names(self) -> set[tuple[str, str]]:
         """What is measured: kinds and names."""
@@ -229,9 +239,21 @@ COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
 
 
 class HeldOutScores(Open):
+    """Bits per byte of left-to-right rows; of masked ones the masked perplexity of single passages, and that of other forms."""
+
     split: str
     bits_per_byte: Number | None = None
     masked_perplexity: Number | None = None
+    masked_perplexity_by_form: dict[str, Number] = {}  # noqa: RUF012
+
+
+class CommonScores(HeldOutScores):
+    """tokens_of_context: the same for all left-to-right rows."""
+
+    tokens_of_context: int
+
+
+DOCUMENTS, COMMON = "documents", "common_documents"  # the items of the two; no suite has such a name
 
 
 class SuiteScores(Open):
@@ -261,11 +283,13 @@ class MilestoneScores(Open):
 
 
 class JobResult(Open):
-    """Of one row and seed. items: the hash of the scores of single items; whole: that of this record. Earlier versions wrote
-    neither, nor what the row was measured by, nor where."""
+    """Of one row and seed. held_out: at its own context; common: at that of all left-to-right rows, if theirs differ. items: the
+    hash of the scores of single items; whole: that of this record. Earlier versions wrote none of the last three, nor what the
+    row was measured by, nor where."""
 
     metrics: RunMetrics
     held_out: HeldOutScores
+    common: CommonScores | None = None
     definition: str  # of the score of a sentence
     suites: dict[str, SuiteScores]
     milestones: tuple[MilestoneScores, ...]
@@ -279,6 +303,11 @@ class JobResult(Open):
     def record(self) -> dict[str, Any]:
         """With the keys that it was given, and no others."""
         return plain(self.model_dump(exclude_unset=True))
+
+    @property
+    def scores_by_items(self) -> dict[str, HeldOutScores]:
+        """The scores of held-out text, by the name of their items."""
+        return {DOCUMENTS: self.held_out} | ({COMMON: self.common} if self.common is not None else {})
 
 
 def read_result(path: Path) -> JobResult:
@@ -318,14 +347,3 @@ class RunRecord(Open):
     tokenizer: str  # its hash
     data: RunData
     versions: dict[str, str | None]
-
-
-def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Nested values by their dotted paths."""
-    found: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flatten(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

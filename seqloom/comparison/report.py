@@ -195,16 +195,17 @@ def search_section(found: Comparison, pictures: str, signs: dict[str, Look]) -> 
     """The settings that were chosen, and what the search for them has cost."""
     if not found.searches:
         return []
-    names = list(dict.fromkeys(name for each in found.searches.values() for name in each.chosen.result.settings))
+    names = list(dict.fromkeys(name for each in found.searches.values() for name in each.settings))
     head = ["", *names, "validation loss", "trials", "FLOPs", "time", "kWh"]
     lines: list[list[TableCell]] = []
     for row, each in found.searches.items():
-        chosen, costs = each.chosen.result, each.costs
+        chosen, costs = each.chosen and each.chosen.result, each.costs
+        values = {} if chosen is None else chosen.settings
         marked = {edge.partition(" = ")[0] for edge in each.edges}
-        settings = [f"{chosen.settings.get(name, '–')}{EDGE if name in marked else ''}" for name in names]
+        settings = [f"{values.get(name, '–')}{EDGE if name in marked else ''}" for name in names]
         time = Cell(clock(costs["seconds"]), costs["seconds"])
         effort: list[TableCell] = [str(len(each.trials)), f"{costs['flops']:.3e}", time, f"{costs['energy_kwh']:.2e}"]
-        lines.append([row, *settings, f"{chosen.score:.4f}", *effort])
+        lines.append([row, *settings, "–" if chosen is None else f"{chosen.score:.4f}", *effort])
     remark = note(
         f"{EDGE.strip()} the lowest or highest that was tried. FLOPs, time and energy are of all trials together."
     )

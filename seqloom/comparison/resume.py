@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 from seqloom import migrations
 from seqloom.batches.store import Store
 from seqloom.comparison.folder import items_path, plan_path, prepared_paths, result_path, run_path, task_path
+from seqloom.comparison.measurement import asked
 from seqloom.comparison.records import (
     NO_EARLIER_PLAN,
     Described,
@@ -78,7 +79,7 @@ def check_same(out: Path, plan: ResolvedPlan, earlier: EarlierPlan) -> None:
                 if before is not None:
                     changed += describe_changes("suite", before.suites, now.suites)
                     changed += describe_changes("task", before.tasks, now.tasks)
-                if before is None or now.names() - before.names():
+                if before is None or before.lacks(MeasuredBy.of(plan, asked(row, plan.rows))):
                     incomplete.append(result)
     if changed:
         shown = "; ".join(dict.fromkeys(changed))  # every seed of a row says the same

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import is_prepared_whole, prepare
 from seqloom.batches.store import Store
+from seqloom.batches.subset import subset
 from seqloom.comparison.folder import (
     built_in_path,
     comparison_folder,
@@ -32,7 +33,9 @@ from seqloom.comparison.folder import (
     report_path,
     result_path,
     result_paths,
+    shared_path,
     slug,
+    subset_path,
 )
 from seqloom.comparison.job import FAILED, remove_run
 from seqloom.comparison.pairs import write_pairs
@@ -95,10 +98,10 @@ def compare(
     overwrite: bool = False,
     device: str = "auto",
     deterministic: bool = False,
-    texts: Path | None = None,
+    ladder: Path | None = None,
 ) -> Comparison:
     """Run a plan, or resume it, and return the results; the page is OUT/report.html. minutes: when to stop; rerun to resume.
-    texts: the folder in whose data/ the text is prepared; OUT unless given."""
+    ladder: the folder of a ladder that it is part of: its data/ has the text, and its shared/ the starts of runs."""
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: give at least 1")
@@ -113,7 +116,7 @@ def compare(
     with sole_owner(folder):
         begin(folder, overwrite)
         warn_of_few_seeds(plan)
-        resolved = settle_plan(plan, folder, device, deterministic, texts)
+        resolved = settle_plan(plan, folder, device, deterministic, ladder)
         failures = run_jobs(folder, resolved, jobs, until)
         if resolved.search is not None:  # a trial that was lost and run again may have found something else
             check_same(folder, resolved, NO_EARLIER_PLAN)
@@ -137,7 +140,8 @@ def warn_of_few_seeds(plan: PlanConfig) -> None:
     pairs = len(plan.questions) or math.comb(len(plan.rows), 2)
     power = plan_power(len(plan.chosen_seeds()), pairs, len(plan.rows))
     if not power.enough:
-        say(f"note: {power.words}")
+        luck = plan.search is not None and plan.search.method in ("random", "halving")
+        say(f"note: {power.words}" + ("; the luck of a random search comes on top" if luck else ""))
 
 
 def remove_trial_runs(folder: Path) -> None:
@@ -163,10 +167,10 @@ def begin(folder: Path, overwrite: bool) -> None:
 
 
 def settle_plan(
-    plan: PlanConfig, folder: Path, device: str, deterministic: bool, texts: Path | None = None
+    plan: PlanConfig, folder: Path, device: str, deterministic: bool, ladder: Path | None = None
 ) -> ResolvedPlan:
     """Resolve a plan and write plan.json. What was begun earlier is resumed, or the plan is rejected."""
-    earlier, texts = read_earlier_plan(folder), texts or folder
+    earlier, texts = read_earlier_plan(folder), ladder or folder
     folders = prepare_texts(plan, texts)
     together = earlier.widths_together is True
     rows = resolve_rows(plan, folders, together)
@@ -193,6 +197,7 @@ def settle_plan(
         prompt=plan.prompt,
         device=device,
         deterministic=deterministic,
+        shared=None if ladder is None else relative_to_folder(folder, str(shared_path(ladder))),
         versions={"seqloom": __version__, "git": git_commit()},
     )
     check_same(folder, resolved, earlier)
@@ -244,10 +249,23 @@ def question_records(plan: PlanConfig, folder: Path, earlier: EarlierPlan) -> It
 
 
 def prepare_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
-    """The text in every vocabulary that rows ask for."""
+    """The text in every vocabulary that rows ask for; with `words` so much of it."""
+    found = prepare_whole_texts(plan, folder)
+    for place in found.values():
+        check_held_out(place)
+    words = plan.text.words
+    if words is None:
+        return found
+    (folder / "data").mkdir(exist_ok=True)
+    smaller = {place: subset_path(folder, place, words) for place in found.values()}
+    for place, part in smaller.items():
+        subset(place, words, part)
+    return {kind: smaller[place] for kind, place in found.items()}
+
+
+def prepare_whole_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None], Path]:
     kinds = list(dict.fromkeys(tokens_of(plan, row) for row in plan.rows))
     if plan.text.prepared is not None:
-        check_held_out(Path(plan.text.prepared))
         return dict.fromkeys(kinds, Path(plan.text.prepared))
     built_in = built_in_path(folder)
     built_in.parent.mkdir(exist_ok=True)
@@ -263,7 +281,6 @@ def prepare_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None]
     for (kind, size), place in found.items():
         if not is_prepared_whole(place):
             prepare(files, place, tokenizer=kind, vocab_size=size, **options)
-        check_held_out(place)
     return found
 
 

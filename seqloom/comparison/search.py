@@ -25,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
-from seqloom.config import Config
+from seqloom.config import Config, flatten
 from seqloom.errors import UsageError
 from seqloom.randomness import derive_seed
 from seqloom.recipes.schema import Recipe, build_recipe
@@ -107,14 +107,6 @@ def parse_range(name: str, given: object) -> Range:
     return Range(tuple(ends), scale)
 
 
-def flat_ranges(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """TOML has `train.optim.lr = […]` as nested tables: by their dotted paths."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= flat_ranges(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
-
-
 class SearchConfig(Config):
     settings: dict[str, Any] = Field(
         min_length=1,
@@ -134,7 +126,7 @@ class SearchConfig(Config):
     def makes_sense(self) -> "SearchConfig":
         found = []
         ranges: dict[str, Range] = {}
-        for name, given in flat_ranges(self.settings).items():
+        for name, given in flatten(self.settings).items():
             try:
                 ranges[name] = parse_range(name, given)
             except ValueError as error:
@@ -150,14 +142,14 @@ class SearchConfig(Config):
                 found.append(f"a grid of {points:,} points is more than {MOST_TRIALS:,} trials: leave values out")
             if self.trials not in (None, points):
                 found.append(f"trials = {self.trials}, but the grid has {points} points: leave trials out")
-        if self.method == "quasirandom" and len(flat_ranges(self.settings)) > len(PRIMES):
+        if self.method == "quasirandom" and len(flatten(self.settings)) > len(PRIMES):
             found.append(f'a quasirandom search has at most {len(PRIMES)} settings: use method = "random"')
         if found:
             raise ValueError("; ".join(found))
         return self
 
     def ranges(self) -> dict[str, Range]:
-        return {name: parse_range(name, given) for name, given in flat_ranges(self.settings).items()}
+        return {name: parse_range(name, given) for name, given in flatten(self.settings).items()}
 
 
 class Trial(NamedTuple):
@@ -186,7 +178,7 @@ class Trial(NamedTuple):
 def row_ranges(search: SearchConfig, narrowed: Mapping[str, Any]) -> dict[str, Range]:
     """The ranges of a row. Raises ValueError where it does not narrow those of the plan."""
     ranges, found = search.ranges(), []
-    for name, given in flat_ranges(narrowed).items():
+    for name, given in flatten(narrowed).items():
         if name not in ranges:
             found.append(f"{name} is not searched in this plan (it has: {', '.join(ranges)})")
         elif given is False:

@@ -14,14 +14,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.comparison.caveats import BITS, Failures, Findings, find_caveats, find_fixed
+from seqloom.comparison.caveats import BITS, Failures, Findings, common_name, find_caveats, find_fixed
 from seqloom.comparison.folder import sets_path
-from seqloom.comparison.job import DOCUMENTS
 from seqloom.comparison.long_form import LongRow, long_rows
 from seqloom.comparison.measured import MeasuredRow, read_rows
+from seqloom.comparison.measurement import common_context, forms_of
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import PriceConfig
-from seqloom.comparison.records import COSTS, JobResult, QuestionRecord, ResolvedPlan, SuiteRecord
+from seqloom.comparison.records import (
+    COMMON,
+    COSTS,
+    DOCUMENTS,
+    JobResult,
+    Number,
+    QuestionRecord,
+    ResolvedPlan,
+    SuiteRecord,
+)
 from seqloom.comparison.tuning import RowSearch, search_of, tuned
 from seqloom.errors import ModelError
 from seqloom.evaluate.suites import find_suite
@@ -34,6 +43,7 @@ from seqloom.training.log import read_log
 
 NOTHING = np.zeros(0)
 MASKED = "masked perplexity"
+FORMS = {"single": "", "next": ", pairs for the next sentence", "order": ", pairs for sentence order"}
 NO_ORDER = "it has no probability of the next token"
 
 
@@ -141,7 +151,8 @@ def summarise(folder: Path, plan: ResolvedPlan, failures: Failures) -> Compariso
     rows = read_rows(folder, plan)
     every = [
         bits_metric(rows),
-        *masked_metrics(rows),
+        *common_metric(rows),
+        *masked_metrics(rows, forms_of([each.row for each in rows])),
         *(suite_metric(suite, rows, read_sets(folder, suite)) for suite in plan.suites),
         *(task_metric(task.name, rows) for task in plan.tasks),
     ]
@@ -198,33 +209,70 @@ def deterministic_rows(rows: Iterable[MeasuredRow]) -> frozenset[str]:
 
 
 def bits_metric(rows: Sequence[MeasuredRow]) -> Metric:
+    """Each row at its own context."""
     values, missing = {}, {}
     for each in rows:
         found = [result.held_out.bits_per_byte for result in each.results.values()]
         if None not in found:
             values[each.name] = np.array(found, float)
-        elif issubclass(each.row.objective_class, MaskedLM):
-            missing[each.name] = NO_ORDER
         else:
-            missing[each.name] = "its tokenizer does not account for every byte"
-    metric = Metric(BITS, True, values, missing, deterministic_rows(rows), "documents")
-    measured = {each.name: list(each.items.values()) for each in rows if each.name in values}
-    sizes = [items.get(f"{DOCUMENTS}.bytes", NOTHING) for seeds in measured.values() for items in seeds]
+            missing[each.name] = no_bits(each)
+    return by_document(Metric(BITS, True, values, missing, deterministic_rows(rows), "documents"), rows, DOCUMENTS)
+
+
+def no_bits(row: MeasuredRow) -> str:
+    masked = issubclass(row.row.objective_class, MaskedLM)
+    return NO_ORDER if masked else "its tokenizer does not account for every byte"
+
+
+def common_metric(rows: Sequence[MeasuredRow]) -> list[Metric]:
+    """All left-to-right rows at the same context; nothing where they have the same one anyway."""
+    context = common_context([each.row for each in rows])
+    if context is None:
+        return []
+    values, missing = {}, {}
+    for each in rows:
+        found = [result.common for result in each.results.values()]
+        bits = [one.bits_per_byte for one in found if one is not None and one.tokens_of_context == context]
+        if len(bits) == len(found) and None not in bits:
+            values[each.name] = np.array(bits, float)
+        elif None in bits or not each.row.objective_class.has_next_word:
+            missing[each.name] = no_bits(each)
+        else:
+            missing[each.name] = "it was measured before by another version, or at another context"
+    metric = Metric(common_name(context), True, values, missing, deterministic_rows(rows), "documents")
+    return [by_document(metric, rows, COMMON)]
+
+
+def by_document(metric: Metric, rows: Sequence[MeasuredRow], name: str) -> Metric:
+    """The metric with the scores of single documents, where all rows have those of the same ones. name: of their items."""
+    measured = {each.name: list(each.items.values()) for each in rows if each.name in metric.values}
+    sizes = [items.get(f"{name}.bytes", NOTHING) for seeds in measured.values() for items in seeds]
     if not sizes or len(sizes[0]) < 2 or not all(np.array_equal(each, sizes[0]) for each in sizes):
         return metric
     scores: dict[str, np.ndarray] = {}
-    for row, bits in values.items():
-        totals = np.stack([items[f"{DOCUMENTS}.bits"] for items in measured[row]])
+    for row, bits in metric.values.items():
+        totals = np.stack([items[f"{name}.bits"] for items in measured[row]])
         scores[row], df = ratio_items(totals, sizes[0].astype(float))
         # items are summed in single precision: the value is that of the run
         scores[row] += (bits - scores[row].mean(1))[:, None]
     return replace(metric, values=scores, df=df)
 
 
-def masked_metrics(rows: Sequence[MeasuredRow]) -> list[Metric]:
+def masked_metrics(rows: Sequence[MeasuredRow], forms: Sequence[str]) -> list[Metric]:
+    """One for single passages, and one for each other form that a row has learnt from."""
+    found = masked_metrics_of(rows, "single")
+    for form in forms:
+        if form != "single":
+            found += masked_metrics_of(rows, form)
+    return found
+
+
+def masked_metrics_of(rows: Sequence[MeasuredRow], form: str) -> list[Metric]:
     """One for every vocabulary and every way to mask tokens, with all that decides which are masked where: only perplexities of
     the same predictions are comparable."""
     groups: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}
+    unmeasured = {}
     for each in rows:
         cls: Any = each.row.objective_class
         if not issubclass(cls, MaskedLM) or issubclass(cls, ReplacedToken):
@@ -233,38 +281,45 @@ def masked_metrics(rows: Sequence[MeasuredRow]) -> list[Metric]:
         batches = each.row.recipe.batches
         key = (f"{100 * masks.rate:g}% by {masks.unit}", masks.keep, masks.random, masks.static)
         group = groups.setdefault((*key, batches.length, batches.budget, each.run.tokenizer), {})
-        group[each.name] = np.array([masked_perplexity(result) for result in each.results.values()])
-    found = []
+        found = [masked_perplexity(result, form) for result in each.results.values()]
+        if None in found:
+            unmeasured[each.name] = "it was measured by an earlier version"
+        else:
+            group[each.name] = np.array(found, float)
+    metrics = []
     for number, ((masking, *_), values) in enumerate(groups.items(), 1):
-        title = MASKED + (f" ({number}: {masking})" if len(groups) > 1 else "")
+        title = MASKED + FORMS[form] + (f" ({number}: {masking})" if len(groups) > 1 else "")
         missing = {
             each.name: "its generator predicts the masked tokens"
             if issubclass(each.row.objective_class, ReplacedToken)
-            else "it predicts other tokens"
+            else unmeasured.get(each.name, "it predicts other tokens")
             for each in rows
             if each.name not in values
         }
-        found.append(Metric(title, True, values, missing))
-    return found
+        metrics.append(Metric(title, True, values, missing))
+    return metrics
 
 
-def masked_perplexity(result: JobResult) -> float:
+def masked_perplexity(result: JobResult, form: str) -> Number | None:
+    """None where an earlier version has not measured it."""
     if result.held_out.masked_perplexity is None:
         raise ValueError("a result has no masked_perplexity")
-    return result.held_out.masked_perplexity
+    return (
+        result.held_out.masked_perplexity_by_form.get(form) if form != "single" else result.held_out.masked_perplexity
+    )
 
 
 def with_selection(metric: Metric, searches: Mapping[str, RowSearch]) -> Metric:
     """With the luck of a random search in its intervals, where the metric is a function of the loss that trials have: another
     search would have found other settings. Trials that are spread over a range leave little to luck."""
-    if metric.name != BITS and not metric.name.startswith(MASKED):
+    if not metric.name.startswith((BITS, MASKED)):
         return metric
     found = {}
     for row, values in metric.values.items():
         search = searches.get(row)
-        if search is not None and search.curve:
+        if search is not None and search.curve and search.chosen is not None:
             value, loss = float(values.mean()), search.chosen.result.score
-            slope = value / loss if metric.name == BITS else value  # a perplexity is the exponential of a loss
+            slope = value / loss if metric.name.startswith(BITS) else value  # a perplexity is the exponential of a loss
             found[row] = selection_component(search.first_losses, lower=True, scale=slope)
     return replace(metric, selection=found) if found else metric
 

@@ -99,7 +99,8 @@ def best_trial(done: list[Tried]) -> Tried:
 
 
 def tuned(out: Path, plan: ResolvedPlan, row: Row) -> Row | None:
-    """A row with the settings that were chosen; None while its trials are not finished. One that is not searched is as it is."""
+    """A row with the settings that were chosen; None while its trials are not finished, and if all of them broke off. One that is
+    not searched is as it is."""
     if not is_searched(plan, row):
         return row
     assert plan.search is not None
@@ -108,9 +109,21 @@ def tuned(out: Path, plan: ResolvedPlan, row: Row) -> Row | None:
         return None
     best = best_trial(done)
     if best.result.valid_loss is None:
-        raise NumbersError(f"every trial of {row.name} broke off ({best.result.failed}): search lower rates")
+        return None
     recipe = with_values(row.recipe, trial_settings(plan.search, row, best.trial), 1.0, row.name)
     return row.model_copy(update={"recipe": recipe})
+
+
+def chosen_row(out: Path, plan: ResolvedPlan, row: Row) -> Row:
+    """`tuned` of a row whose trials are finished. Raises NumbersError if all of them broke off."""
+    found = tuned(out, plan, row)
+    if found is not None:
+        return found
+    assert plan.search is not None
+    done, missing = tried(out, plan.search, row)
+    assert not missing, "its trials are finished"
+    reason = best_trial(done).result.failed
+    raise NumbersError(f"every trial of {row.name} broke off ({reason}): search for lower rates")
 
 
 def missing_trials(out: Path, plan: ResolvedPlan, row: Row) -> list[Trial]:
@@ -132,7 +145,7 @@ class RowSearch(NamedTuple):
 
     row: str
     trials: list[Tried]
-    chosen: Tried
+    chosen: Tried | None  # None: all broke off
     edges: list[str]  # settings whose best value is the lowest or highest that was tried, in words
     curve: list[Interval]
     costs: dict[str, float]
@@ -140,11 +153,17 @@ class RowSearch(NamedTuple):
     @property
     def first_losses(self) -> list[float]:
         """Of all trials with the same budget."""
-        return [each.result.score for each in self.trials if each.trial.rung == 0]
+        return first_losses(self.trials)
+
+    @property
+    def settings(self) -> list[str]:
+        """The names of those that were searched for."""
+        return list(self.trials[0].result.settings)
 
     def record(self) -> dict[str, Any]:
+        best = self.chosen
         return {
-            "chosen": {"trial": self.chosen.trial.name, "settings": self.chosen.result.settings},
+            "chosen": None if best is None else {"trial": best.trial.name, "settings": best.result.settings},
             "trials": [
                 {
                     "trial": each.trial.name,
@@ -167,9 +186,9 @@ def search_of(out: Path, plan: ResolvedPlan, row: Row) -> RowSearch | None:
     done, missing = tried(out, plan.search, row)
     if missing:
         return None
-    first = [each.result.score for each in done if each.trial.rung == 0]
-    random = plan.search.method in ("random", "halving")
-    best = best_trial(done)
+    best: Tried | None = best_trial(done)
+    if best is not None and best.result.valid_loss is None:
+        best = None
     costs = {
         name: float(sum(getattr(each.result.metrics, name) for each in done))
         for name in ("tokens", "flops", "seconds", "energy_kwh")
@@ -177,8 +196,13 @@ def search_of(out: Path, plan: ResolvedPlan, row: Row) -> RowSearch | None:
     if plan.price is not None:
         shares = [each.result.metrics.device_seconds or each.result.metrics.seconds for each in done]
         costs["price"] = float(sum(shares)) / 3600 * plan.price.hour
-    curve = best_of_curve(first, lower=True) if random else []
-    return RowSearch(row.name, done, best, edges(row, best, done), curve, costs)
+    at_random = plan.search.method in ("random", "halving") and best is not None
+    curve = best_of_curve(first_losses(done), lower=True) if at_random else []
+    return RowSearch(row.name, done, best, [] if best is None else edges(row, best, done), curve, costs)
+
+
+def first_losses(trials: list[Tried]) -> list[float]:
+    return [each.result.score for each in trials if each.trial.rung == 0]
 
 
 def edges(row: Row, best: Tried, done: list[Tried]) -> list[str]:

@@ -29,7 +29,6 @@ from seqloom.comparison.folder import (
     sets_path,
     slug,
 )
-from seqloom.comparison.job import DOCUMENTS
 from seqloom.comparison.records import (
     JobResult,
     ResolvedPlan,
@@ -283,10 +282,11 @@ def check_items(path: Path, name: str, result: JobResult, items: Mapping[str, np
     if not all(np.isfinite(values).all() for values in items.values()):
         raise Refused(f"{path}: {name} has items that are not finite")
     expected: list[tuple[str, float | None, float]] = []
-    sizes = items.get(f"{DOCUMENTS}.bytes")
-    if sizes is not None and result.held_out.bits_per_byte is not None:
-        bits = float(items[f"{DOCUMENTS}.bits"].sum(dtype=float)) / float(sizes.sum(dtype=float))
-        expected.append(("bits_per_byte", result.held_out.bits_per_byte, bits))
+    for documents, scored in result.scores_by_items.items():
+        sizes = items.get(f"{documents}.bytes")
+        if sizes is not None and scored.bits_per_byte is not None:
+            bits = float(items[f"{documents}.bits"].sum(dtype=float)) / float(sizes.sum(dtype=float))
+            expected.append((f"bits_per_byte of {documents}", scored.bits_per_byte, bits))
     for suite, scores in result.suites.items():
         if scores.refused is None and suite in items:
             expected.append((f"{suite} accuracy", scores.accuracy, float(items[suite].mean(dtype=float))))

@@ -25,9 +25,10 @@ import torch
 
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
-from seqloom.comparison.caveats import BITS
+from seqloom.batches.subset import subset
+from seqloom.comparison.caveats import BITS, common_name
 from seqloom.comparison.environment import Environment, current_environment
-from seqloom.comparison.folder import built_in_path, plan_path, result_path
+from seqloom.comparison.folder import built_in_path, plan_path, result_path, subset_path
 from seqloom.comparison.job import run_job
 from seqloom.comparison.metric import Metric
 from seqloom.comparison.pairs import write_pairs
@@ -196,7 +197,7 @@ def find_text(archive: Archive, row: Row, given: Given, out: Path) -> tuple[Path
         files = [path]
     else:
         files = [source_file(archive, source.name, source.sha256, given.text) for source in manifest.sources]
-    place = out / row.data
+    place = out / "data" / Path(row.data).name.partition(".")[0]  # the whole text, of which rows may have learnt a part
     kind, _, size = place.name.partition("-")
     held_out: dict[str, Any] = {"valid": text.valid, "test": text.test} if text.split_field is None else {}
     prepare(
@@ -208,6 +209,8 @@ def find_text(archive: Archive, row: Row, given: Given, out: Path) -> tuple[Path
         split_field=text.split_field,
         **held_out,
     )
+    if text.words is not None:
+        subset(place, text.words, place := subset_path(out, place, text.words))
     return checked_text(place, row), files
 
 
@@ -336,6 +339,10 @@ def compare_scores(
     bits, bits_now = before.held_out.bits_per_byte, now.held_out.bits_per_byte
     if bits is not None:
         yield score_of(BITS, bits, bits_now, kind, seed_spread(metrics.get(BITS), row), ROUNDING * bits)
+    if before.common is not None and now.common is not None and before.common.bits_per_byte is not None:
+        name, value = common_name(before.common.tokens_of_context), before.common.bits_per_byte
+        spread = seed_spread(metrics.get(name), row)
+        yield score_of(name, value, now.common.bits_per_byte, kind, spread, ROUNDING * value)
     masked, masked_now = before.held_out.masked_perplexity, now.held_out.masked_perplexity
     if masked is not None:
         metric = next((each for name, each in metrics.items() if name.startswith("masked perplexity")), None)

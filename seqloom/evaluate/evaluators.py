@@ -106,7 +106,7 @@ class LeftToRightEvaluator(Evaluator):
             prepared.split,
             self.device,
             stride=prepared.stride,
-            max_len=prepared.length,
+            max_len=None if self.learner.backbone.carries else prepared.length,
             warmup=prepared.warmup,
             limit=limit,
             stop=stop,
@@ -144,9 +144,8 @@ class MaskedEvaluator(Evaluator):
         "plain": "log p(word | the sentence before and after it): Σ over its tokens, each hidden alone",
     }
 
-    def prepare(self, text: HeldOutText) -> HeldOut:
-        form = self.learner.form
-        return HeldOut(text.passages(form), None if form == "single" else text.passages("single"))
+    def prepare(self, text: HeldOutText, forms: Sequence[str] = ()) -> HeldOut:
+        return {form: text.passages(form) for form in dict.fromkeys((self.learner.form, "single", *forms))}
 
     def measure(
         self, prepared: HeldOut, limit: int | None = None, stop: Stop = never, title: str = "evaluate"
@@ -156,7 +155,8 @@ class MaskedEvaluator(Evaluator):
     def evaluate(self, text: HeldOutText, **options: Any) -> dict[str, Any]:
         if options.get("carry"):
             raise UsageError("--carry is for models that carry a state: leave it out for this model, which has none")
-        return self.measure(self.prepare(text))
+        forms = options.get("forms", ())
+        return masked_loss(self.learner, self.prepare(text, forms), self.device, by_form=bool(forms))
 
     def definition(self, variant: str | None, backward: bool) -> str:
         if variant is not None and variant not in VARIANTS:

@@ -1,19 +1,20 @@
 """How well a model predicts hidden words of held-out text: masked perplexity, and the other metrics of its objective.
 
-Words are predicted in passages of one document each, whatever the form of the training passages, and the hidden ones are drawn
-with a fixed seed: two models with the same tokenizer, length of passages, size of batches and masking are evaluated on the same
-words in the same places. The other metrics of an objective are computed on passages of its own form.
+Words are predicted in single passages, whatever the form of the training passages, and on request in other forms as well. The
+hidden ones are drawn with a fixed seed: two models with the same tokenizer, length of passages, size of batches and masking are
+evaluated on the same words in the same places. The other metrics of an objective are computed on passages of its own form.
 
 `loss` is the training loss: it counts every chosen token, also those that were kept or replaced by another token.
 `masked_loss`, `masked_perplexity` and `accuracy` count only the tokens that became the mask token (`masked` of them).
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from seqloom.batch import IGNORE, to_device
+from seqloom.batch import IGNORE, Passage, to_device
 from seqloom.batches.languages import WithLanguage
 from seqloom.batches.passages import Passages
 from seqloom.evaluate.perplexity import Stop, never
@@ -24,11 +25,9 @@ from seqloom.randomness import derive_seed
 SEED = 0
 
 
-class HeldOut(NamedTuple):
-    """The passages of one split. alone: those of one document each, where the objective's own are pairs."""
-
-    own: Passages | WithLanguage
-    alone: Passages | WithLanguage | None = None
+HeldOut = Mapping[
+    str, Passages | WithLanguage
+]  # one split in several forms, "single" and the objective's own among them
 
 
 class Sums(NamedTuple):
@@ -36,6 +35,10 @@ class Sums(NamedTuple):
     targets: int
     tokens: int
     more: dict[str, float]  # further sums of the objective
+
+    @property
+    def masked_loss(self) -> float:
+        return self.more["hidden_nats"] / max(int(self.more["hidden"]), 1)
 
 
 def masked_loss(
@@ -46,22 +49,36 @@ def masked_loss(
     limit: int | None = None,
     stop: Stop = never,
     title: str = "evaluate",
+    by_form: bool = False,
 ) -> dict[str, Any]:
-    """The metrics of one split, or of about `limit` tokens of it."""
-    own = sum_losses(learner, held_out.own, device, limit, stop, title)
-    alone = own if held_out.alone is None else sum_losses(learner, held_out.alone, device, limit, stop, title)
-    more, masked = own.more, int(alone.more["hidden"])
-    loss = alone.more["hidden_nats"] / max(masked, 1)
+    """The metrics of one split, or of about `limit` tokens of it. by_form: the masked perplexity of each form, too."""
+    sums = {form: sum_losses(learner, part, device, limit, stop, title) for form, part in held_out.items()}
+    own, single = sums[learner.form], sums["single"]
+    more, masked = own.more, int(single.more["hidden"])
+    loss = single.masked_loss
     # the training loss, and that of the hidden words alone
     result: dict[str, Any] = {"loss": (own.nats + more.get("extra", 0.0)) / max(own.targets, 1)}
-    result |= {"masked_loss": loss, "masked_perplexity": math.exp(min(loss, 700.0)), "tokens": alone.tokens}
-    result |= {"masked": masked, "accuracy": alone.more["accuracy"] / max(masked, 1)}
+    result |= {"masked_loss": loss, "masked_perplexity": exponential(loss), "tokens": single.tokens}
+    result |= {"masked": masked, "accuracy": single.more["accuracy"] / max(masked, 1)}
     result["masked_targets"] = learner.measured_targets
+    if by_form:
+        result["masked_perplexity_by_form"] = {form: exponential(each.masked_loss) for form, each in sums.items()}
     if "passages" in more:
         result["relation_accuracy"] = more["relation_accuracy"] / max(more["passages"], 1.0)
     if "tokens_read" in more:
         result["detection_accuracy"] = more["detection_accuracy"] / max(more["tokens_read"], 1.0)
     return result
+
+
+def readable(learner: MaskedLM, passage: Passage) -> Passage:
+    """Without segments where the model tells none apart: it reads a pair by its separator alone."""
+    if learner.backbone.segment_kind != "" or passage.batch.segments is None:
+        return passage
+    return passage._replace(batch=passage.batch._replace(segments=None))
+
+
+def exponential(loss: float) -> float:
+    return math.exp(min(loss, 700.0))
 
 
 def sum_losses(
@@ -82,7 +99,7 @@ def sum_losses(
             for i in range(len(plan)):
                 stop()
                 rng = torch.Generator().manual_seed(derive_seed(SEED, i))
-                example = learner.corrupt(plan.batch(i), rng)  # type: ignore[arg-type]
+                example = learner.corrupt(readable(learner, plan.batch(i)), rng)  # type: ignore[arg-type]
                 sizes = example.sizes()
                 with torch.random.fork_rng([device] if device.type == "cuda" else []):
                     torch.manual_seed(derive_seed(SEED, i, 1))  # a generator draws its words

@@ -34,7 +34,8 @@ def mix(
 ) -> dict[str, Any]:
     """Evaluates the mixture on the split that is asked for: its metrics, λ (of the first part), and the metrics of each part.
 
-    A Transformer reads windows of max_len tokens (its context unless given) that move on by stride (half of that)."""
+    Models read windows of max_len tokens that move on by stride (half of that); where it is not given, a Transformer those of its
+    context, and a recurrent model whole documents."""
     same = asked.name == valid.name
     tuning = [split_losses(part, valid, stride, max_len, batch_tokens) for part in parts]
     weight = best_weight(tuning[0][0], tuning[1][0])

@@ -2,10 +2,13 @@
 
 Every token of every document is predicted once, its end included, from what stands before it in that document:
 
-    sliding   models with a limited context read overlapping windows: each window moves on by `stride` tokens, and only
-              those are counted; stride = max_len gives disjoint windows, smaller ones more context and more work
-    carried   recurrent models read each document from its start to its end, their state carried along; with `carry` from
-              document to document, too, in the order of the split, as models were trained whose streams were not reset
+    sliding   models with a limited context, and any model that is given one (max_len), read overlapping windows: each window
+              moves on by `stride` tokens, and only those are counted; stride = max_len gives disjoint windows, smaller ones
+              more context and more work
+    carried   recurrent models read each document from its start to its end, their state carried along
+
+With `carry` recurrent models read on from document to document in the order of the split, as those were trained whose streams
+were not reset.
 
 No metric depends on how many sequences are computed together. Bits per byte count every byte: unknown words are
 charged what their spelling costs under a byte model, and spaces and case that a tokenizer loses what it costs to restore
@@ -112,7 +115,7 @@ def token_losses(
 ) -> tuple["Losses", str]:
     """−log p of every token within the borders, in batches, and a description of their context."""
     backbone = learner.backbone
-    if backbone.carries:
+    if backbone.carries and max_len is None:
         how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
         return carried_losses(learner, split, borders, device, batch_tokens, warmup), how
     longest = backbone.max_len if max_len is None else max_len

@@ -16,7 +16,7 @@ from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import named_object
 from seqloom.errors import UsageError
 from seqloom.evaluate.labelled import evaluate_examples
-from seqloom.evaluate.masked import HeldOut, masked_loss
+from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.perplexity import Stop
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
@@ -166,10 +166,10 @@ class TaggedFiles(ExampleFiles):
         return self.passages("train")
 
     def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        return masked_loss(learner, HeldOut(self.passages("valid")), device, stop=stop, title="validate")
+        return masked_loss(learner, {"single": self.passages("valid")}, device, stop=stop, title="validate")
 
     def score(self, run: Any, split: str) -> dict[str, Any]:
-        return masked_loss(run.learner, HeldOut(self.passages(split)), run.device)
+        return masked_loss(run.learner, {"single": self.passages(split)}, run.device)
 
 
 def watched_metric(recipe: Recipe, validated: bool) -> str:

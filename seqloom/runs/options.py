@@ -19,6 +19,7 @@ class RunOptions:
     country: str = "world"  # whose electricity is counted as CO₂
     rank: int = 0  # of this process
     world: int = 1  # processes that train one model together
+    shared: Path | None = None  # where runs that differ only in their budget share their start, see `runs.shared_start`
 
     def __post_init__(self) -> None:
         if self.country not in cost.GRAMS_PER_KWH:
@@ -43,6 +44,7 @@ class RunKeywords(TypedDict, total=False):
     country: str
     rank: int
     world: int
+    shared: Path | None
 
 
 class TrainKeywords(RunKeywords, total=False):

@@ -31,6 +31,7 @@ from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load
 from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.predictor import Predictor
+from seqloom.runs.shared_start import can_share, keep_start, take_start
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
@@ -162,6 +163,7 @@ def train_run(
         learner = learner.to(device)
         validate = partial(dataset.evaluate, learner, device) if dataset.validates else None
         fit: Fit | Count
+        taken = False
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
@@ -169,13 +171,17 @@ def train_run(
         else:
             loader = Loader(batches, learner, options.seed, recipe.train.workers)
             marks = milestones(budget.tokens, dataset) if recipe.train.milestones else []
+            shared = options.shared if can_share(recipe, learner) else None
+            if shared is not None:
+                taken = take_start(folder, shared, config, budget, recipe.train.schedule.fall)
             fit = Fit(
                 learner, loader, recipe.train, budget, folder, device, options.seed, validate,
                 lambda state: export(learner, folder), marks,
                 lambda mark, state: keep_milestone(learner, folder, mark, state),
+                None if shared is None else partial(keep_start, folder, shared, config),
             )  # fmt: skip
             say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}")
-        state = fit.run(options.resume)
+        state = fit.run(options.resume or taken)
         if not (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
             scores: dict[str, Any] = {}
             if dataset.scored:

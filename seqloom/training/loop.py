@@ -171,11 +171,13 @@ class Fit:
         keep_best: Callable[[TrainState], None] | None = None,
         milestones: Sequence[Milestone] = (),
         keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
+        keep_start: Callable[[int], None] | None = None,
     ):
+        """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved."""
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
-        self.milestones, self.keep_milestone = milestones, keep_milestone
+        self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
         self.precision = choose_precision(config.precision, device)
         helps = worth_compiling(learner, device) and budget.pays_for_compiling(learner.size())
         compiled = config.compile is True or (config.compile == "auto" and helps)
@@ -235,15 +237,18 @@ class Fit:
             if over and state.step > 0:
                 break
             asked.check()
-            before = state.tokens
+            before, spent = state.tokens, state.spent(self.budget)
             self.one_step(items)
             state.seconds = time.monotonic() - self.clock
             self.pass_milestones(before)
             if state.step % config.log_every == 0:
                 self.write_log()
             state.eval_due = self.validate is not None and state.step % config.eval_every == 0
-            if state.step % config.save_every == 0:
+            falls = spent < 1 - config.schedule.fall <= state.spent(self.budget)
+            if state.step % config.save_every == 0 or (falls and self.keep_start is not None):
                 self.save()
+            if falls and self.keep_start is not None:
+                self.keep_start(state.step)
         if self.validate is not None and state.step % config.eval_every:
             state.eval_due = True
             self.evaluate(asked)

@@ -389,9 +389,9 @@ def test_the_tolerance_follows_from_what_is_different(bare):
     assert choose_tolerance(plan, row, unknown, made) == "rounding"
 
 
-def test_bert_draws_on_the_device_by_default(finished):
+def test_bert_draws_on_the_device_by_default(finished, packed):
     plan = plan_of(finished.parent / "text.txt", rows=[BERT])
-    with open_archive(finished.parent / "packed.zip") as opened:
+    with open_archive(packed) as opened:
         row = opened.plan.rows[0]
     recipe = find_recipe("bert-tiny", list(plan.rows[0].settings))
     given = recipe.model_copy(update={"model": {key: value for key, value in recipe.model.items() if key != "dropout"}})

@@ -18,8 +18,8 @@ from tests.pages import check_page
 WORDS = {"words": [300, 600, 1200], "predict": [2400]}
 
 
-def ladder_plan(text: Path, **changes) -> PlanConfig:
-    given = values(text, rows=[LSTM, GPT], pairs=0, **changes)
+def ladder_plan(place: Path, /, **changes) -> PlanConfig:
+    given = values(place, **{"rows": [LSTM, GPT], "pairs": 0, **changes})
     return build(
         PlanConfig, {key: value for key, value in given.items() if key != "budget"} | {"ladder": WORDS} | changes
     )
@@ -51,12 +51,13 @@ def test_every_budget_is_a_comparison_of_its_own(climbed):
 
 def test_predictions_are_written_before_what_they_predict(climbed):
     found, folder = climbed
-    assert [(each.row, each.budget) for each in found.predictions] == [("LSTM", 2400), ("GPT", 2400)]
+    bits = [each for each in found.predictions if each.metric == "bits per byte"]
+    assert [(each.row, each.budget) for each in bits] == [("LSTM", 2400), ("GPT", 2400)]
     assert all(each.measured is not None for each in found.predictions)
     first = min(path.stat().st_mtime_ns for path in folder.glob("budgets/2400-words/**/config.json"))
     assert (folder / "predictions.json").stat().st_mtime_ns < first
     record = json.loads((folder / "ladder.json").read_text())
-    assert [each["row"] for each in record["predictions"]] == ["LSTM", "GPT"]
+    assert [each["row"] for each in record["predictions"]] == ["LSTM", "GPT"] * len(found.metrics)
     assert record["metrics"][0]["laws"]["GPT"]["exponent"]["value"] is not None
 
 
@@ -67,7 +68,7 @@ def test_the_page(climbed):
     check_page(page, frozenset(beside | {path.name for path in folder.glob("*.svg")}))
     for word in ("Power laws", "Predictions", "Who is ahead where", "budgets/300-words/report.html", "fits exactly"):
         assert word in page
-    assert len((folder / "ladder.csv").read_text().splitlines()) == 1 + 2 * 2 * 4
+    assert len((folder / "ladder.csv").read_text().splitlines()) == 1 + 2 * 2 * 4 * len(found.metrics)
     assert any("not searched for at each budget" in line for line in found.caveats)
 
 
@@ -146,3 +147,27 @@ def test_a_ladder_and_a_budget(text):
 def test_more_words_than_there_are_would_be_read_again(text, tmp_path):
     with pytest.raises(DataError, match="would read them again"):
         compare_ladder(ladder_plan(text, ladder={"words": [300, 600, 1e6]}), tmp_path / "out", device="cpu")
+
+
+def test_runs_with_a_trapezoid_share_their_start(text, tmp_path):
+    """One run serves several budgets, with the results of runs of their own; and this is said."""
+    settings = [*values(text)["settings"], "train.schedule.name=trapezoid", "train.schedule.warmup=5"]
+    plan = ladder_plan(text, settings=settings, rows=[LSTM], seeds=1, ladder={"words": [300, 1200]})
+    found = compare_ladder(plan, tmp_path / "out", device="cpu")
+    run = tmp_path / "out" / "budgets" / "1200-words" / "runs" / "LSTM" / "seed-0"
+    log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    shorter = tmp_path / "out" / "budgets" / "300-words" / "runs" / "LSTM" / "seed-0" / "metrics.jsonl"
+    first = json.loads(shorter.read_text().splitlines()[0])
+    assert log[0] == first, "the very same line, seconds and all"
+    alone = compare(module.at_budget(plan, 1200), tmp_path / "alone", device="cpu")
+    assert found.metrics[0].values["LSTM"][1200] == [float(alone.metrics[0].values["LSTM"].mean())]
+    assert any("trapezoid" in line for line in found.caveats) and not (tmp_path / "out" / "shared").exists()
+
+
+def test_passes_over_a_part_of_the_text(text, tmp_path):
+    """Repeated text: the same words once and three times."""
+    part = values(text)["text"] | {"words": 600}
+    plan = ladder_plan(text, text=part, rows=[LSTM], seeds=1, ladder={"epochs": [1, 3]})
+    found = compare_ladder(plan, tmp_path / "out", device="cpu")
+    assert [each.costs["LSTM"]["words"] for each in found.comparisons.values()] == pytest.approx([600, 1800], rel=0.1)
+    assert any(path.name.endswith(".600-words") for path in (tmp_path / "out" / "data").iterdir())

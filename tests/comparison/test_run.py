@@ -74,7 +74,7 @@ def test_the_table(finished):
     found, _ = finished
     assert found.rows == ["n-gram", "LSTM", "GPT"] and all(seeds == [0, 1] for seeds in found.seeds.values())
     metrics = {metric.name: metric for metric in found.metrics}
-    assert set(metrics) == {"bits per byte", "pairs"}
+    assert set(metrics) == {"bits per byte", "bits per byte at 16 tokens of context", "pairs"}
     assert metrics["bits per byte"].values["LSTM"].shape == (2, 6), "every document of every seed"
     assert not any(metric.deterministic for metric in found.metrics), "the n-gram counts a part of the text"
     assert metrics["pairs"].values["LSTM"].shape == (2, 60), "every pair of every seed"
@@ -88,9 +88,21 @@ def test_the_table(finished):
     for row, kinds in found.by_category["pairs"].items():
         assert set(kinds) == {"agreement", "order", "word"}
         assert np.mean(list(kinds.values())) == pytest.approx(metrics["pairs"].interval(row).value), "20 of each"
-    assert [each.metric for each in found.answers] == ["bits per byte", "pairs"]
+    assert [each.metric for each in found.answers] == list(metrics)
     assert "asked after there were results" not in " ".join(found.caveats)
     assert "budget: 3,000 tokens" in found.held and "batches.length = 16" in found.held
+
+
+def test_all_rows_are_measured_at_the_same_context_too(finished):
+    found, folder = finished
+    own, common = found.metrics[:2]
+    assert common.name == "bits per byte at 16 tokens of context" and common.values["GPT"].shape == (2, 6)
+    np.testing.assert_array_equal(own.values["GPT"], common.values["GPT"])
+    run = load_language_model(folder / "runs" / "LSTM" / "seed-1", "cpu")
+    data = next((folder / "data").iterdir())
+    alone = run.evaluate(data, max_len=16)["bits_per_byte"]
+    assert common.values["LSTM"][1].mean() == pytest.approx(alone) != pytest.approx(own.values["LSTM"][1].mean())
+    assert any("LSTM whole documents, GPT 16 tokens" in line for line in found.caveats)
 
 
 def test_jobs_share_the_device(finished):

@@ -17,14 +17,16 @@ from seqloom.comparison import job
 from seqloom.comparison.methods import methods_sentences
 from seqloom.comparison.plan import PlanConfig
 from seqloom.comparison.records import read_plan_record
-from seqloom.comparison.run import compare
+from seqloom.comparison.run import JobsFailed, compare
 from seqloom.comparison.search import FIRST_SEED, Trial, draw, parse_range
 from seqloom.comparison.tuning import tuned
 from seqloom.config import build, to_toml
 from seqloom.errors import DataError, NumbersError, UsageError
+from seqloom.files import digest_of
 from seqloom.recipes.library import find_recipe
 from tests.comparison.plans import BERT, GPT, LSTM, NGRAM, plan_of, values, write_text
 from tests.comparison.test_run import hard
+from tests.pages import check_page
 
 RATE = {"train.optim.lr": [1e-4, 3e-2, "log"]}
 SEARCH = {"settings": RATE, "trials": 3}
@@ -182,8 +184,26 @@ def test_a_training_that_breaks_off_is_a_bad_trial(searched, monkeypatch, text, 
     assert chosen is not None and chosen.recipe.train.optim.lr == draw(row.ranges, "random", 0, 2)["train.optim.lr"]
     (copy / "search" / "LSTM" / "trial-2.json").unlink()
     job.run_trial(copy, "LSTM", "trial-2")
+    assert tuned(copy, plan, row) is None
     with pytest.raises(NumbersError, match="every trial of LSTM broke off"):
-        tuned(copy, plan, row)
+        job.run_job(copy, "LSTM", 0)
+
+
+def test_a_row_whose_trials_all_break_off_is_the_only_one_to_fail(searched, text, tmp_path):
+    _, folder = searched
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    for path in (copy / "search" / "LSTM").glob("*.json"):
+        record = json.loads(path.read_text()) | {"valid_loss": None, "failed": "the validation loss is nan"}
+        del record["whole"]
+        path.write_text(json.dumps(record | {"whole": digest_of(record)}))
+    for path in (copy / "results" / "LSTM").iterdir():
+        path.unlink()
+    with pytest.raises(JobsFailed, match="every trial of LSTM broke off"):
+        compare(plan_of(text, search=SEARCH, price={"hour": 1.0}), copy, jobs=2, device="cpu")
+    record = json.loads((copy / "comparison.json").read_text())
+    assert set(record["metrics"][0]["rows"]) == {"n-gram", "GPT"} and record["search"]["LSTM"]["chosen"] is None
+    assert any("LSTM, seed 0 failed: every trial of LSTM broke off" in line for line in record["caveats"])
+    check_page((copy / "report.html").read_text(), frozenset(path.name for path in copy.iterdir()))
 
 
 # ---- drawing
@@ -247,7 +267,7 @@ KILLED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from seqloom.comparison.run import compare
+from seqloom.comparison.run import JobsFailed, compare
 from tests import forked
 from tests.comparison.plans import plan_of
 from tests.comparison.test_search import SEARCH

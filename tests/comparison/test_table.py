@@ -136,7 +136,8 @@ def masked_titles(**second: object) -> list[str]:
         scores = {"split": "test", "masked_perplexity": 40.0}
         return measured_row(name, "bert-tiny", (*names, "model.max_len=128", *settings), ({"held_out": scores},))
 
-    return [metric.name for metric in masked_metrics([row("a", "masked"), row("b", "next-sentence", **second)])]
+    rows = [row("a", "masked"), row("b", "next-sentence", **second)]
+    return [metric.name for metric in masked_metrics(rows, ())]
 
 
 def test_masked_perplexities_are_compared_only_of_the_same_guesses():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from seqloom.batch import IGNORE
-from seqloom.evaluate.masked import HeldOut, masked_loss
+from seqloom.evaluate.masked import masked_loss
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.next_sentence import NextSentence
 from seqloom.objectives.sentence_order import SentenceOrder
@@ -16,17 +16,21 @@ from tests.objectives.test_masked import MASK, learner, passages
 CPU = torch.device("cpu")
 
 
-def measured(objective, held_out):
+def measured(objective, held_out, **options):
     """With the weights of one and the same model."""
     ours = learner("bert", objective)
     ours.load_state_dict(learner("bert", MaskedLM).state_dict(), strict=False)
-    found = masked_loss(ours, held_out, CPU)
+    found = masked_loss(ours, held_out, CPU, **options)
     assert found is not None
     return found
 
 
+def in_forms(*forms):
+    return {form: passages(form) for form in (*forms, "single")}
+
+
 def one_measure_for_all(held_out_of):
-    plain = measured(MaskedLM, HeldOut(passages("single")))
+    plain = measured(MaskedLM, {"single": passages("single")})
     for objective in (NextSentence, SentenceOrder):
         found = measured(objective, held_out_of(objective.form))
         for name in ("masked_loss", "masked_perplexity", "masked", "accuracy", "tokens"):
@@ -36,12 +40,31 @@ def one_measure_for_all(held_out_of):
 
 
 def test_models_of_pairs_guess_the_words_that_others_guess():
-    one_measure_for_all(lambda form: HeldOut(passages(form), passages("single")))
+    one_measure_for_all(in_forms)
+
+
+def test_every_form_is_the_same_for_all():
+    """Whatever a model has learnt from: the same words are hidden in passages of each form."""
+    forms = in_forms("next", "order")
+    found = [
+        measured(objective, forms, by_form=True)["masked_perplexity_by_form"]
+        for objective in (MaskedLM, NextSentence, SentenceOrder)
+    ]
+    assert found[0] == found[1] == found[2] and set(found[0]) == {"single", "next", "order"}
+    assert len(set(found[0].values())) == 3, "and each form is another reading"
+
+
+def test_a_model_without_segments_reads_pairs_by_their_separator():
+    ours = learner("roberta").eval()
+    forms = in_forms("next")
+    found = masked_loss(ours, forms, CPU, by_form=True)["masked_perplexity_by_form"]
+    assert forms["next"].plan(0, 0).batch(0).batch.segments is not None
+    assert found["next"] > 0 and found["next"] != found["single"]
 
 
 def test_planted_measure_on_passages_of_their_own_is_noticed():
     with pytest.raises(AssertionError):
-        one_measure_for_all(lambda form: HeldOut(passages(form)))
+        one_measure_for_all(lambda form: {form: passages(form), "single": passages(form)})
 
 
 @pytest.mark.parametrize(
@@ -55,7 +78,7 @@ def test_planted_measure_on_passages_of_their_own_is_noticed():
 def test_equals_the_sum_by_hand(keep, random, targets):
     """The loss is of all chosen tokens; masked perplexity and accuracy are of those that are hidden, which is said."""
     ours, text = learner("roberta", keep=keep, random=random).eval(), passages("single", tokens=3000)
-    found = masked_loss(ours, HeldOut(text), CPU)
+    found = masked_loss(ours, {"single": text}, CPU)
     total = count = 0.0
     hidden_total = hidden_count = right = 0.0
     plan = text.plan(0, 0)

@@ -82,13 +82,24 @@ def test_a_longer_warm_up_is_nearer_to_the_whole(name):
 
 
 @pytest.mark.parametrize("stride", [None, 1, 3, 8])
-@pytest.mark.parametrize("name", LIMITED)
+@pytest.mark.parametrize("name", [*LIMITED, *RECURRENT])
 def test_sliding(name, stride):
     learner, split = learner_of(build(name)), random_corpus(3, 5, 30)
     expected = by_hand(learner, split, 8, stride or 8) / split.num_tokens
     for batch_tokens in (1, 16, 1000):
         result = perplexity(learner, split, CPU, max_len=8, stride=stride, batch_tokens=batch_tokens)
         assert result["loss"] == pytest.approx(expected, abs=1e-10)
+
+
+def test_carried_windows_cross_the_borders_of_documents():
+    """As one document whose words are those of all."""
+    learner, split = learner_of(build("lstm")), random_corpus(3, 5, 30)
+    together = MemorySplit([split.flat[:-1].tolist()])  # its end token is the last
+    expected = by_hand(learner, together, 8, 4) / split.num_tokens
+    assert perplexity(learner, split, CPU, max_len=8, stride=4, carry=True)["loss"] == pytest.approx(
+        expected, abs=1e-10
+    )
+    assert perplexity(learner, split, CPU, max_len=8, stride=4)["loss"] != pytest.approx(expected, abs=1e-4)
 
 
 def test_planted_double_count_is_noticed(monkeypatch):

@@ -148,7 +148,8 @@ def test_load_gives_the_best_weights_bit_for_bit(made: Made, name: str) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_evaluate_repeats_the_validation(made: Made, name: str) -> None:
     metrics = json.loads((made.runs[name] / "metrics.json").read_text())
-    result = load(made.runs[name], "cpu").evaluate(made.data, "valid", max_len=32, stride=32)
+    windows = {"max_len": 32, "stride": 32} if name.startswith("gpt") else {}  # recurrent models read whole documents
+    result = load(made.runs[name], "cpu").evaluate(made.data, "valid", **windows)
     assert result["loss"] == pytest.approx(metrics["valid_loss"], rel=1e-6)
     assert result["parameters"] == metrics["parameters"] and result["split"] == "valid"
 

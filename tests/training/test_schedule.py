@@ -33,3 +33,7 @@ def test_inverse_square_root():
 
 def test_plateau():
     assert [factor("plateau", 100, 0.9, drops) for drops in (0, 1, 2, 10)] == pytest.approx([1, 0.5, 0.25, 0.1])
+
+
+def test_trapezoid():
+    assert [factor("trapezoid", 100, s, fall=0.2) for s in (0, 0.5, 0.8, 0.9, 1)] == pytest.approx([1, 1, 1, 0.55, 0.1])
