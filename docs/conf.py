@@ -13,6 +13,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "force"  # of notebooks; a failing cell fails the build
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600
+nb_execution_in_temp = True
 smartquotes = False  # --resume is an option, not a dash
 html_theme = "furo"
 html_title = f"seqloom {release}"

@@ -577,6 +577,8 @@ def contents(target: Path) -> dict[str, str]:
         pages = [
             page for given in group["pages"] for page in (sorted_pages(target, given) if "*" in given else [given])
         ]
+        if not pages:
+            continue
         under = group.get("under", "index")
         caption = [f":caption: {group['title']}"] if "title" in group else []
         listed = [f"/{page}" for page in dict.fromkeys(pages) if page != under]
@@ -585,7 +587,11 @@ def contents(target: Path) -> dict[str, str]:
 
 
 def sorted_pages(target: Path, pattern: str) -> list[str]:
-    found = sorted(str(path.relative_to(target).with_suffix("")) for path in target.glob(f"{pattern}.md"))
+    found = sorted(
+        str(path.relative_to(target).with_suffix(""))
+        for path in target.glob(f"{pattern}.*")
+        if path.suffix in (".md", ".ipynb")
+    )
     if pattern.startswith("models/"):
         return [page for name in MODELS for page in found if page == f"models/{name}"]
     return list(reversed(found)) if pattern.startswith("results/") else found
