@@ -1,6 +1,7 @@
 """seqloom: the instrument that makes two sequence models comparable."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
@@ -50,4 +51,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What tab completion shows: the public names, and the modules that were imported."""
+    modules = [name for name in globals() if f"{__name__}.{name}" in sys.modules]
+    return sorted({*__all__, *modules, *(name for name in globals() if name.startswith("__"))})

@@ -1,9 +1,12 @@
-"""Progress on standard error: a bar on a terminal, plain lines otherwise, nothing with --quiet."""
+"""Progress on standard error: a bar on a terminal, plain lines otherwise, nothing with --quiet; in a notebook one line that is
+replaced."""
 
+import importlib
 import os
 import sys
 import time
 from types import TracebackType
+from typing import Any
 
 from seqloom.errors import printable
 
@@ -11,6 +14,7 @@ QUIET = False  # set once by the command line
 
 _PLAIN_EVERY = 10.0  # seconds between lines in a log file
 _BAR_EVERY = 0.1
+_NOTEBOOK_EVERY = 0.5
 
 
 def say(text: str) -> None:
@@ -33,6 +37,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this program. IPython is not imported for that."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
 class Progress:
     """`with Progress("prepare", total, unit="MB") as bar: bar.advance(n)`; total None: a rate without time left."""
 
@@ -45,6 +55,8 @@ class Progress:
         self.start = self.shown = time.monotonic()
         # NO_COLOR asks for no escape codes; the bar is drawn with them
         self.live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        self.notebook = in_notebook()
+        self.cell: Any = None  # what is displayed there
 
     def __enter__(self) -> "Progress":
         return self
@@ -64,7 +76,8 @@ class Progress:
             self.note = note
         now = time.monotonic()
         # the first plain line comes after two seconds, so that short jobs stay silent
-        wait = _BAR_EVERY if self.live else (_PLAIN_EVERY if self.shown > self.start else 2.0)
+        plain = _PLAIN_EVERY if self.shown > self.start else 2.0
+        wait = _NOTEBOOK_EVERY if self.notebook else _BAR_EVERY if self.live else plain
         if now - self.shown >= wait:
             self.shown = now
             self._show()
@@ -78,7 +91,7 @@ class Progress:
         parts = [self.name]
         if self.total:
             share = min(self.done / self.total, 1.0)
-            if self.live:
+            if self.live or self.notebook:
                 full = int(share * 24)
                 parts.append("━" * full + "╺" * (24 - full))
             parts.append(f"{share:4.0%}")
@@ -89,8 +102,22 @@ class Progress:
         if self.total and rate > 0:
             parts.append(f"{clock(max(self.total - self.done, 0) / rate)} left")
         line = "  ".join(parts)
+        if self.notebook and self._display(line):
+            return
         if self.live:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
             self.drawn = True
         else:
             print(line, file=sys.stderr, flush=True)
+
+    def _display(self, line: str) -> bool:
+        """Puts a line into the notebook in place of the one before; False where that fails: progress must not stop a run."""
+        content = {"text/plain": line}
+        try:
+            if self.cell is None:
+                self.cell = importlib.import_module("IPython.display").display(content, raw=True, display_id=True)
+            else:
+                self.cell.update(content, raw=True)
+        except Exception:
+            self.notebook = False
+        return self.notebook

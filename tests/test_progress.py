@@ -2,6 +2,8 @@
 
 import io
 import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -122,3 +124,69 @@ def test_quiet_is_silent(watch: Watch, monkeypatch: pytest.MonkeyPatch, live: bo
             watch.now += 5
             bar.advance(1.0)
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+class Notebook:
+    """IPython in a Jupyter kernel: what it displays, by the number of the display."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, broken: bool = False, kernel: object = object()) -> None:
+        self.displays: list[list[str]] = []
+        self.broken = broken
+        shell, display = ModuleType("IPython"), ModuleType("IPython.display")
+        shell.get_ipython = lambda: SimpleNamespace(kernel=kernel)  # type: ignore[attr-defined]
+        display.display = self.display  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "IPython", shell)
+        monkeypatch.setitem(sys.modules, "IPython.display", display)
+
+    def display(self, content: dict[str, str], raw: bool, display_id: bool) -> Any:
+        assert raw and display_id
+        if self.broken:
+            raise RuntimeError("the kernel has lost its client")
+        shown = [content["text/plain"]]
+        self.displays.append(shown)
+        return SimpleNamespace(update=lambda content, raw: shown.append(content["text/plain"]))
+
+
+def test_a_notebook_gets_one_line_that_is_replaced(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = Notebook(monkeypatch)
+    with Progress("read", total=10.0) as bar:
+        for _ in range(10):
+            watch.now += 0.6
+            bar.advance(1.0)
+    assert len(notebook.displays) == 1 and len(notebook.displays[0]) == 10, "no line twice"
+    assert notebook.displays[0][-1].startswith("read  " + "━" * 24 + "  100%")
+    assert capsys.readouterr() == ("", ""), "and none on standard error"
+
+
+def test_a_quick_job_leaves_nothing_in_a_notebook(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = Notebook(monkeypatch)
+    with Progress("read", total=10.0) as bar:
+        watch.now += 0.4
+        bar.advance(10.0)
+    assert notebook.displays == []
+
+
+def test_quiet_is_silent_in_a_notebook(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = Notebook(monkeypatch)
+    monkeypatch.setattr(progress, "QUIET", True)
+    with Progress("read", total=10.0) as bar:
+        watch.now += 5
+        bar.advance(10.0)
+    assert notebook.displays == []
+
+
+def test_a_notebook_that_cannot_display_gets_plain_lines(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Notebook(monkeypatch, broken=True)
+    with Progress("read", total=10.0) as bar:
+        watch.now += 5
+        bar.advance(1.0)
+    assert capsys.readouterr().err.startswith("read  ") and bar.done == 1.0
+
+
+def test_ipython_in_a_terminal_is_no_notebook(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = Notebook(monkeypatch, kernel=None)
+    assert not progress.in_notebook() and notebook.displays == []

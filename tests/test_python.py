@@ -1,9 +1,13 @@
 """The library as it is called from Python: what the interface promises, and what people try first."""
 
 import gc
+import inspect
 import json
+import pkgutil
+import re
 import subprocess
 import sys
+from typing import Unpack, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from safetensors.torch import load_file, save_file
 import seqloom
 from seqloom.cli import run as command
 from seqloom.errors import DataError, ModelError
+from seqloom.runs.options import RunKeywords
 from tests.convert.material import save
 from tests.runs.test_training import QUICK, SIZES
 from tests.tasks.labelled import examples, write
@@ -127,17 +132,94 @@ def test_predict_overwrites_nothing(place, told, tmp_path, capsys):
     assert command(["predict", str(told.folder), str(mine), "--out", str(tmp_path / "new.jsonl"), "-q"]) == 0
 
 
-@pytest.mark.parametrize("first", ["", "import seqloom.training.loop, seqloom.comparison.run, seqloom.models.lstm"])
-def test_public_names_stay_what_they_are(first):
-    """No module of the package has the name of a function: once imported it would hide it."""
-    program = (
-        f"{first}\nimport seqloom\n"
-        "for _ in range(2):\n"
-        "    for name in seqloom.__all__:\n"
-        "        found = getattr(seqloom, name)\n"
-        "        assert callable(found) or isinstance(found, str), (name, found)\n"
-        "        exec(f'from seqloom import {name}')\n"
-        "    import seqloom.runs.training, seqloom.runs.language_model, seqloom.training.loop\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+MODULES = "seqloom.training, seqloom.evaluate, seqloom.comparison, seqloom.runs, seqloom.convert, seqloom.cli"
+TWICE = """
+import importlib, pkgutil, seqloom
+def look():
+    assert set(seqloom.__all__) <= set(dir(seqloom)), set(seqloom.__all__) - set(dir(seqloom))
+    found = {name: getattr(seqloom, name) for name in seqloom.__all__}
+    for name, value in found.items():
+        assert callable(value) or isinstance(value, str), (name, value)
+        space = {}
+        exec(f"from seqloom import {name}", space)
+        assert space[name] is value, name
+    return found
+first = look()
+for module in pkgutil.iter_modules(seqloom.__path__):
+    if module.name != "__main__":
+        importlib.import_module(f"seqloom.{module.name}")
+second = look()
+assert all(second[name] is first[name] for name in first)
+space = {}
+exec("from seqloom import *", space)
+assert set(seqloom.__all__) <= set(space)
+"""
+
+
+@pytest.mark.parametrize("before", ["", f"import {MODULES}", "import seqloom.runs.training, seqloom.comparison.run"])
+def test_public_names_stay_what_they_are(before):
+    """In a fresh interpreter: shown by dir, importable, and the same object again after every module was imported."""
+    done = subprocess.run([sys.executable, "-c", f"{before}\n{TWICE}"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def hidden_names(modules):
+    """The public names that a module of the package would hide once it is imported."""
+    return sorted(set(seqloom.__all__) & set(modules))
+
+
+def test_no_module_has_the_name_of_a_function():
+    modules = [module.name for module in pkgutil.iter_modules(seqloom.__path__)]
+    assert "training" in modules and hidden_names(modules) == []
+    assert hidden_names([*modules, "train"]) == ["train"], "a planted one is noticed"
+
+
+def test_completion_shows_public_names_and_no_inner_ones():
+    program = "import seqloom, seqloom.training; print(*[name for name in dir(seqloom) if not name.startswith('__')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    public = {name for name in seqloom.__all__ if not name.startswith("__")}
+    assert public <= set(done.stdout.split()) and "training" in done.stdout.split()
+    assert not {"importlib", "Any", "TYPE_CHECKING", "PLACES"} & set(done.stdout.split())
+
+
+def public_callables():
+    """Every public function, and every public method of a public class."""
+    for name in seqloom.__all__:
+        found = getattr(seqloom, name)
+        if inspect.isclass(found):
+            for part, method in inspect.getmembers(found, inspect.isroutine):
+                is_own = (method.__module__ or "").startswith("seqloom.") if hasattr(method, "__module__") else False
+                if is_own and (part == "__call__" or not part.startswith("_")):
+                    yield f"{name}.{part}", method
+        elif callable(found):
+            yield name, found
+
+
+def undocumented(function):
+    """The parameters that a docstring does not describe ("name: …", or "name, other: …"), or that have no type."""
+    text = inspect.getdoc(function) or ""
+    given = {name: each for name, each in inspect.signature(function).parameters.items() if name not in ("self", "cls")}
+    bare = [name for name in given if not re.search(rf"(?<!\w){name}(, \w+)*:\s", text)]
+    bare += [name for name, each in given.items() if each.annotation is inspect.Parameter.empty]
+    for each in given.values():  # the fields of a TypedDict are parameters, too
+        if get_origin(each.annotation) is Unpack:
+            fields = get_type_hints(get_args(each.annotation)[0])
+            bare += [name for name in fields if not re.search(rf"(?<!\w){name}(?!\w)", text)]
+    return bare if text else ["no docstring", *bare]
+
+
+CALLABLES = dict(public_callables())
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_every_parameter_is_documented_and_typed(name):
+    assert undocumented(CALLABLES[name]) == []
+
+
+def test_a_parameter_that_is_not_documented_is_noticed():
+    def lacks(one: int, two: int, three, **more: Unpack[RunKeywords]) -> None:
+        """Adds. one, three: numbers. more: see elsewhere."""
+
+    assert {"Run.score", "Predictor.predict", "Translator.__call__", "pretrain", "train"} <= set(CALLABLES)
+    assert undocumented(lacks) == ["two", "three", *get_type_hints(RunKeywords)]
+    assert undocumented(lambda: None) == ["no docstring"]

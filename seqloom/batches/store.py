@@ -261,6 +261,13 @@ class Store:
             for name, entry in manifest.splits.items()
         }
 
+    def __repr__(self) -> str:
+        splits = [
+            f"{name} {entry.documents:,} documents, {entry.tokens:,} tokens"
+            for name, entry in self.manifest.splits.items()
+        ]
+        return f"<Store {self.folder}: {'; '.join(splits)}; vocabulary of {self.manifest.vocab_size:,}>"
+
     @classmethod
     def open(cls, folder: Path | str, verify: bool = False) -> "Store":
         folder = Path(folder)

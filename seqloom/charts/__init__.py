@@ -16,11 +16,12 @@ from seqloom.charts.draw import (
     matrix,
     plane,
 )
-from seqloom.charts.pages import Cell, Section, TableCell, csv_text, figure, note, page, table
+from seqloom.charts.pages import NONE, Cell, Section, TableCell, csv_text, figure, note, page, table
 from seqloom.charts.palette import Look, look, looks
 
 __all__ = [
-    "FIT", "Cell", "Curve", "Estimate", "Look", "Mark", "Section", "Square", "TableCell", "as_file", "bars", "chart", "csv_text",
+    "FIT", "NONE", "Cell", "Curve", "Estimate", "Look", "Mark", "Section", "Square", "TableCell",
+    "as_file", "bars", "chart", "csv_text",
     "decimals",
     "escaped", "figure", "grid", "intervals", "look", "looks", "matrix", "note", "page", "plane", "table",
 ]  # fmt: skip

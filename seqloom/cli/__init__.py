@@ -22,7 +22,7 @@ app = typer.Typer(
 GROUPS = {
     "Start": ("quickstart", "models", "recipes"),
     "Data": ("prepare", "check"),
-    "Train": ("pretrain", "train", "finetune"),
+    "Train": ("pretrain", "train", "finetune", "track"),
     "Use": ("evaluate", "generate", "score", "fill", "embed"),
     "Tasks": ("predict", "translate", "metric", "baseline"),
     "Compare": ("compare", "report", "verify", "significance"),
@@ -76,6 +76,7 @@ def register() -> None:
         reporting,
         significance,
         tasks,
+        tracking,
         training,
         transfer,
         using,

@@ -24,6 +24,7 @@ import numpy as np
 
 from seqloom.batches.prepare import PREPARED_FILES
 from seqloom.batches.store import Store
+from seqloom.charts import note
 from seqloom.comparison.folder import comparison_folder, shared_path, slug
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import LadderConfig, PlanConfig, check_files
@@ -47,6 +48,7 @@ from seqloom.metrics.scaling import PARAMETERS, Crossing, PowerLaw, Stretch, cro
 from seqloom.progress import say
 from seqloom.recipes.schema import BudgetConfig
 from seqloom.runs.folder import RUN_FILES
+from seqloom.runs.results import import_optional, one_line
 from seqloom.training.precision import choose_device
 
 LADDER, PREDICTIONS = "ladder.json", "predictions.json"
@@ -104,6 +106,24 @@ class Ladder(NamedTuple):
     pairs: list[Pair]
     caveats: list[str]
 
+    def __repr__(self) -> str:
+        budgets = ", ".join(f"{budget:,.6g}" for budget in (*self.budgets, *self.predicted))
+        rows = list(dict.fromkeys(row for metric in self.metrics for row in metric.intervals))
+        metrics = ", ".join(metric.name for metric in self.metrics)
+        return one_line(f"<ladder {self.name}: {', '.join(rows)} at {budgets} {self.unit}; {metrics}>")
+
+    def _repr_html_(self) -> str:
+        from seqloom.comparison.ladder_report import metric_table
+
+        return "".join(metric_table(self, metric, {}) for metric in self.metrics) + "".join(map(note, self.caveats))
+
+    def to_pandas(self) -> Any:
+        """A DataFrame in long form: one score for each metric, row, budget and seed, as in ladder.csv."""
+        from seqloom.comparison.ladder_report import long_rows
+
+        header, *lines = long_rows(self)
+        return import_optional("pandas", "to_pandas").DataFrame(lines, columns=header)
+
     def record(self) -> dict[str, Any]:
         return {
             "name": self.name, "unit": self.unit, "budgets": self.budgets, "predicted_budgets": self.predicted,
@@ -157,8 +177,17 @@ def compare_ladder(
     device: str = "auto",
     deterministic: bool = False,
 ) -> Ladder:
-    """Run a plan at all budgets of its ladder, or resume it, and return what was found; the page is OUT/report.html. minutes:
-    when to stop; rerun to resume."""
+    """Run a plan at all budgets of its ladder, or resume it, and return what was found; the page is OUT/report.html.
+
+    Args:
+        plan: a TOML file, the name of a built-in plan, or a PlanConfig; with a [ladder].
+        out: the folder of the ladder; the comparison of each budget is in OUT/budgets.
+        jobs: how many jobs (a row with a seed) run side by side.
+        minutes: when to stop; rerun to resume.
+        overwrite: delete the ladder that is in `out` and start again.
+        device: "auto", "cpu" or "cuda".
+        deterministic: use kernels that give the same bits every time on a GPU; slower.
+    """
     from seqloom.comparison.ladder_report import write_ladder_report
 
     until = None if minutes is None else time.monotonic() + 60 * minutes

@@ -170,7 +170,11 @@ def budgets_list(found: Ladder) -> str:
 
 
 def ladder_csv(found: Ladder) -> str:
-    """One line a score: of each metric, row, budget and seed."""
+    return csv_text(long_rows(found))
+
+
+def long_rows(found: Ladder) -> list[list[object]]:
+    """One line a score: of each metric, row, budget and seed. The first has their names."""
     lines: list[list[object]] = [["metric", "lower_is_better", "row", "unit", "budget", "predicted", "seed", "value"]]
     for metric in found.metrics:
         for row, by_budget in metric.values.items():
@@ -178,7 +182,7 @@ def ladder_csv(found: Ladder) -> str:
                 for i, value in enumerate(seeds):
                     late = budget in found.predicted
                     lines.append([metric.name, metric.lower, row, found.unit, budget, late, i, value])
-    return csv_text(lines)
+    return lines
 
 
 def as_text(found: Ladder) -> str:

@@ -165,6 +165,12 @@ def cells(found: Comparison) -> list[list[TableCell]]:
     return rows
 
 
+def notebook_table(found: Comparison) -> str:
+    """The table for a notebook, with what a reader must know about it."""
+    caveats = [f"{LEGEND}", *(f"± {metric.method()}" for metric in found.metrics), *found.caveats]
+    return table(header(found), cells(found)) + "".join(map(note, caveats)) + missing_values(found)
+
+
 def as_text(found: Comparison) -> str:
     """The table for a terminal, with what a reader must know about it."""
     rows = [header(found)]

@@ -100,8 +100,18 @@ def compare(
     deterministic: bool = False,
     ladder: Path | None = None,
 ) -> Comparison:
-    """Run a plan, or resume it, and return the results; the page is OUT/report.html. minutes: when to stop; rerun to resume.
-    ladder: the folder of a ladder that it is part of: its data/ has the text, and its shared/ the starts of runs."""
+    """Run a plan, or resume it, and return the results; the page is OUT/report.html.
+
+    Args:
+        plan: a TOML file, the name of a built-in plan, or a PlanConfig.
+        out: the folder of the comparison.
+        jobs: how many jobs (a row with a seed) run side by side.
+        minutes: when to stop; rerun to resume.
+        overwrite: delete the comparison that is in `out` and start again.
+        device: "auto", "cpu" or "cuda".
+        deterministic: use kernels that give the same bits every time on a GPU; slower.
+        ladder: the folder of a ladder that it is part of: its data/ has the text, and its shared/ the starts of runs.
+    """
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     if jobs < 1:
         raise UsageError(f"--jobs {jobs}: give at least 1")

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from seqloom.charts import Cell, TableCell, note, table
 from seqloom.comparison.metric import ALPHA, Metric, PairDifference
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.item_scores import System, same_facts, same_items
 from seqloom.metrics.power import WANTED, Design, design_of
+from seqloom.runs.results import import_optional, one_line
 
 OUTCOMES = (0.0, 0.5, 1.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Significance:
     metric: Metric
     items: int
@@ -86,6 +88,35 @@ class Significance:
             ],
             "method": self.remarks,
         }
+
+    def __repr__(self) -> str:
+        metric = self.metric
+        found = sum(each.p_adjusted < ALPHA for each in metric.differences)
+        return one_line(
+            f"<significance of {metric.name}: {', '.join(metric.values)} on {self.items:,} items; {found} of "
+            f"{len(self.designs)} differences significant>"
+        )
+
+    def _repr_html_(self) -> str:
+        metric = self.metric
+        systems: list[list[TableCell]] = [
+            [name, Cell(str(metric.interval(name)), metric.interval(name).value), str(len(scores))]
+            for name, scores in metric.values.items()
+        ]
+        pairs: list[list[TableCell]] = [
+            [f"{each.first} − {each.second}", str(each.difference.interval), f"{each.p_adjusted:.2g}"]
+            for each in metric.differences
+        ]
+        notes = "".join(map(note, self.remarks))
+        return (
+            table(["", metric.name, "seeds"], systems)
+            + table(["difference", metric.name, "p, corrected"], pairs)
+            + notes
+        )
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each pair of systems: the difference, its interval, p, and what could be found."""
+        return import_optional("pandas", "to_pandas").DataFrame(self.record()["differences"])
 
     def __str__(self) -> str:
         metric, best = self.metric, self.metric.leaders()

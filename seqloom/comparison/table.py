@@ -39,6 +39,7 @@ from seqloom.metrics.differences import Difference
 from seqloom.metrics.intervals import ratio_items
 from seqloom.objectives.masked import MaskedLM
 from seqloom.objectives.replaced import ReplacedToken
+from seqloom.runs.results import import_optional, one_line
 from seqloom.training.log import read_log
 
 NOTHING = np.zeros(0)
@@ -106,13 +107,27 @@ class Comparison(NamedTuple):
             "samples": self.samples, "versions": self.versions, "plan": self.plan.record(),
         }  # fmt: skip
 
+    def __repr__(self) -> str:
+        rows = f"{len(self.rows)} row{'s' * (len(self.rows) != 1)} ({', '.join(self.rows)})"
+        counts = sorted({len(seeds) for seeds in self.seeds.values()})
+        seeds = " to ".join(map(str, counts[:1] + counts[1:][-1:]))
+        best = [f"{metric.name}: {best_in_words(metric)}" for metric in self.metrics if metric.values]
+        return one_line(f"<comparison {self.name}: {rows}, {seeds} seeds; {'; '.join(best)}>")
+
+    def _repr_html_(self) -> str:
+        from seqloom.comparison.report import notebook_table
+
+        return notebook_table(self)
+
     def to_pandas(self, items: bool = False) -> Any:
         """A DataFrame in long form: one score for each row, seed and metric, or, by `items`, one for each item as well."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise ModelError("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        pandas = import_optional("pandas", "to_pandas")
         return pandas.DataFrame(list(long_rows(self.metrics, self.seeds, items)), columns=list(LongRow._fields))
+
+
+def best_in_words(metric: Metric) -> str:
+    best = metric.leaders()
+    return f"best {best[0]}" if len(best) == 1 else f"no single best among {', '.join(best)}"
 
 
 def metric_record(metric: Metric) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import torch
 from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.batches.subset import subset
+from seqloom.charts import note, table
 from seqloom.comparison.caveats import BITS, common_name
 from seqloom.comparison.environment import Environment, current_environment
 from seqloom.comparison.folder import built_in_path, plan_path, result_path, subset_path
@@ -44,6 +45,7 @@ from seqloom.metrics.intervals import VarianceComponent, seed_component
 from seqloom.metrics.student_t import student_quantile
 from seqloom.models import model_class
 from seqloom.progress import say
+from seqloom.runs.results import one_line, short
 from seqloom.text.built_in import write_built_in_text
 from seqloom.text.survey import SPLITS, Request
 
@@ -96,6 +98,15 @@ class Verification(NamedTuple):
     @property
     def inside(self) -> bool:
         return all(score.inside for score in self.scores)
+
+    def __repr__(self) -> str:
+        words = "as archived" if self.inside else "NOT as archived"
+        return one_line(f"<verification of {self.row}, seed {self.seed}: {len(self.scores)} scores, {words}>")
+
+    def _repr_html_(self) -> str:
+        names = list(self.scores[0].record()) if self.scores else ["scores"]
+        lines = [[short(value) for value in each.record().values()] for each in self.scores]
+        return table(names, lines) + "".join(note(f"{name}: {why}") for name, why in self.unchecked.items())
 
     def record(self) -> dict[str, Any]:
         return {

@@ -94,8 +94,14 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, 
 def load(
     folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None
 ) -> Run | Translator | Predictor:
-    """A run folder, or a folder of `transformers`: that one becomes a run in a temporary folder, which lasts as long as what is
-    returned."""
+    """Loads a run. Nothing in its folder is executed; every file is checked before it is used.
+
+    Args:
+        folder: a run folder, or a folder of `transformers`: that one becomes a run in a temporary folder, which lasts as long as
+            what is returned.
+        device: "auto", "cpu" or "cuda".
+        plugin: the file with code of your own that the model was trained with.
+    """
     try:
         return load_run(folder, device, plugin)
     except FolderOfOthers:

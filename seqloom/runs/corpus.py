@@ -102,6 +102,10 @@ class Corpus:
             stores[name] = Store.open(path)
         return cls(recipe, stores, plugin, resumed)
 
+    def __repr__(self) -> str:
+        folders = ", ".join(str(store.folder) for store in self.stores.values())
+        return f"<Corpus {folders} for {self.recipe.name}: {self.summary}>"
+
     def check_outside(self, folder: Path) -> None:
         """Raises UsageError where a run would be written into a folder that holds the data."""
         for store in self.stores.values():

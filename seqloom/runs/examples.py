@@ -55,6 +55,10 @@ class ExampleFiles:
             raise UsageError('train.watch = "bleu" needs --valid, whose translation is scored')
         self.recipe, self.files, self.tokenizer = recipe, files, tokenizer
 
+    def __repr__(self) -> str:
+        held_out = [f"{len(part):,} {name}" for name, part in self.splits.items() if name != "train"]
+        return f"<{type(self).__name__} for {self.recipe.name}: {', '.join([self.summary, *held_out])}>"
+
     @property
     def num_tokens(self) -> int:
         return self.splits["train"].num_tokens

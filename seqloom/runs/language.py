@@ -16,7 +16,7 @@ class LanguageSupport:
     language: str | None = None  # of the texts
 
     def set_language(self, language: str) -> Self:
-        """Sets the language of the texts from now on, for a model with language embeddings."""
+        """Sets the language of the texts from now on, for a model with language embeddings. language: one of its `languages`."""
         if language not in self.languages:
             hint = (
                 f"knows {', '.join(self.languages)}" if self.languages else "has no language embeddings: leave it out"
@@ -27,6 +27,7 @@ class LanguageSupport:
         return self
 
     def check_language(self) -> None:
+        """Raises UsageError where a model with language embeddings has not been told the language of the texts."""
         if len(self.languages) > 1 and self.language is None:
             raise UsageError(
                 f"{self.folder} was trained with language embeddings: name the language of the texts, one of "

@@ -1,7 +1,7 @@
 """A trained language model: evaluation, interpolation with another, generation."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from seqloom.evaluate.mix import mix as mix_parts
 from seqloom.progress import say
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.corpus import held_out_text, language_of, languages_of
+from seqloom.runs.results import Report, Results, Table
 from seqloom.runs.scoring import TextScorer
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -45,9 +46,33 @@ class Run(TextScorer):
         elif learner.backbone.segment_kind == "languages":
             self.languages = languages_of(build_recipe(config["recipe"], str(folder)), data)
 
+    def __call__(
+        self, texts: str | Iterable[str | dict[str, Any]] | Table, *, text: str = "text", pll: str | None = None
+    ) -> Results | Table:
+        """Scores texts: "log_prob", the sum over the tokens of each in nats, as `seqloom score` prints it, and the number of its
+        "tokens".
+
+        Args:
+            texts: a string, strings or dicts (they give a list of dicts), or a pandas DataFrame or datasets.Dataset, which is
+                returned with the scores as further columns.
+            text: the column or key of the texts.
+            pll: as in `score`.
+        """
+
+        def answer(found: list[str]) -> list[dict[str, Any]]:
+            scored = self.score(found, pll) if found else []
+            return [{"log_prob": sum(each.log_probs), "tokens": len(each.log_probs)} for each in scored]
+
+        return self.answer_texts(texts, text, answer)
+
     def evaluate(self, data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
-        """Perplexity and bits on a prepared folder that was made with the same tokenizer. Options are those of `perplexity`;
-        a stride that is not given is half of the context."""
+        """Perplexity and bits on prepared text.
+
+        Args:
+            data: a prepared folder that was made with the same tokenizer.
+            split: "train", "valid" or "test"; unless given the first of test, valid and train that is there.
+            options: those of `perplexity`; a stride that is not given is half of the context.
+        """
         store, name = self.open(data, split)
         started = time.monotonic()
         recipe = build_recipe(self.config["recipe"], str(self.folder))
@@ -68,7 +93,14 @@ class Run(TextScorer):
         return {"state_in_training": "carried" if batches.kind == "streams" and not batches.reset else "reset"}
 
     def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
-        """Evaluates the interpolation of two runs: λ times the probabilities of this one, 1 − λ times those of the other."""
+        """Evaluates the interpolation of two runs: λ times the probabilities of this one, 1 − λ times those of the other.
+
+        Args:
+            other: the other run, with the same tokenizer.
+            data: a prepared folder; λ is tuned on its valid split.
+            split: as in `evaluate`.
+            options: those of `evaluate.mix.mix`.
+        """
         started = time.monotonic()
         for run in (self, other):
             if not run.learner.has_next_word:
@@ -105,7 +137,15 @@ class Run(TextScorer):
         theta: float | None = None,
         share: float | None = None,
     ) -> dict[str, Any]:
-        """Evaluates with a cache of the last `size` hidden states; θ and its share λ are tuned on valid where not given."""
+        """Evaluates with a cache of hidden states (Grave et al., 2017).
+
+        Args:
+            data: a prepared folder.
+            size: how many of the last hidden states are kept.
+            split: as in `evaluate`.
+            theta: θ, the sharpness of the cache's distribution; tuned on valid where not given.
+            share: λ, the share of the cache; tuned on valid where not given.
+        """
         started = time.monotonic()
         store, name = self.open(data, split)
         valid = store.split("valid") if "valid" in store.splits else None
@@ -113,7 +153,7 @@ class Run(TextScorer):
         return evaluation_report(name, store, result | self.state_in_training(), self.learner.size(), started)
 
     def open(self, data: str | Path, split: str | None) -> tuple[Store, str]:
-        """Opens a prepared folder that this run can read, and chooses the split where none is given."""
+        """Opens prepared text. data: a folder that this run can read; split: chosen where none is given."""
         store = Store.open(Path(data))
         if store.manifest.tokenizer != self.config["tokenizer"]:
             raise DataError(
@@ -143,9 +183,14 @@ class Run(TextScorer):
         on_text: Callable[[str], None] | None = None,
         **options: Any,
     ) -> list[Sample]:
-        """Continues a prompt n times. Options are those of SampleConfig: temperature, top_k, top_p, max_new, …
+        """Continues a prompt n times.
 
-        on_text is called with the text of the first sample as it is generated, in pieces that never split a character.
+        Args:
+            prompt: the text to continue; unless given the start of a document.
+            n: the number of samples.
+            seed: the same seed gives the same text.
+            on_text: called with the text of the first sample as it is generated, in pieces that never split a character.
+            options: those of SampleConfig: temperature, top_k, top_p, max_new, …
         """
         if not 1 <= n <= 10_000:
             raise UsageError(f"n = {n}: between 1 and 10,000 samples can be drawn at once")
@@ -168,9 +213,14 @@ class Run(TextScorer):
         ]
 
     def search(self, prompt: str = "", *, n: int = 1, **options: Any) -> list[Continuation]:
-        """The n best continuations of a prompt that a beam search finds, best first. Options are those of BeamConfig.
+        """The n best continuations of a prompt that a beam search finds, best first.
 
         The context does not slide here, because hypotheses with different contexts cannot be compared: hypotheses end there.
+
+        Args:
+            prompt: the text to continue; unless given the start of a document.
+            n: the number of continuations.
+            options: those of BeamConfig: beam, max_new, length_penalty, …
         """
         config = build(BeamConfig, options | {"n_best": n}, source="generate")
         stepper, ids, banned = self.begin(prompt, 1)
@@ -182,7 +232,8 @@ class Run(TextScorer):
         return [Continuation(prompt + self.tokenizer.decode(h.tokens), *h[:4]) for h in found]
 
     def begin(self, prompt: str, n: int) -> tuple[Stepper, list[int], list[int]]:
-        """What is needed to continue a text n times: the stepper, the tokens of the prompt, and the banned tokens."""
+        """What is needed to continue a text: the stepper, the tokens of the prompt, and the banned tokens. prompt: the text; n:
+        how often it is continued."""
         if not self.learner.has_next_word:
             raise UsageError(
                 f"{self.folder} reads in both directions and cannot go on from a text: 'seqloom fill {self.folder} TEXT' has it "
@@ -206,7 +257,7 @@ class Run(TextScorer):
         return self.stepper, ids, banned
 
     def read(self, text: str) -> tuple[list[int], list[str]]:
-        """The tokens of a text, the end token before them, and its unknown words."""
+        """The tokens of a text, the end token before them, and its unknown words. text: as it stands."""
         (ids,), (unknown,) = self.tokenizer.encode_batch_with_unknown([text])
         return [self.tokenizer.end_id, *ids.tolist()], unknown
 
@@ -218,4 +269,4 @@ def evaluation_report(
     if store.manifest.bits_per_byte != "yes":
         result.setdefault("no_bits_per_byte", store.manifest.bits_per_byte)
     seconds = round(time.monotonic() - started, 3)
-    return {"split": split, **result, "parameters": parameters, "seconds": seconds}
+    return Report({"split": split, **result, "parameters": parameters, "seconds": seconds})

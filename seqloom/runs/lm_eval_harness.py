@@ -109,7 +109,13 @@ def write_until(run: Run, contexts: Sequence[str], until: Sequence[str], config:
 
 
 def harness_model(run: Run | str | Path, device: str = "auto", batch_tokens: int = 16384) -> Any:
-    """An `lm_eval.api.model.LM` that answers by a run (or a run folder). batch_tokens: computed at once; changes no figure."""
+    """An `lm_eval.api.model.LM` that answers by a run.
+
+    Args:
+        run: the run, or its folder.
+        device: "auto", "cpu" or "cuda", where a folder is given.
+        batch_tokens: computed at once; changes no figure.
+    """
     try:
         from lm_eval.api.model import LM
     except ImportError as error:

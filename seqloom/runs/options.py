@@ -7,6 +7,7 @@ from typing import TypedDict
 from seqloom import cost
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
+from seqloom.training.log import OnLog
 
 
 @dataclass(frozen=True)
@@ -17,20 +18,12 @@ class RunOptions:
     device: str = "auto"
     deterministic: bool = False  # slower kernels that give the same bits every time
     country: str = "world"  # whose electricity is counted as CO₂
-    rank: int = 0  # of this process
-    world: int = 1  # processes that train one model together
     shared: Path | None = None  # where runs that differ only in their budget share their start, see `runs.shared_start`
+    on_log: OnLog | None = None  # called with each line of metrics.jsonl as it is written; what it raises stops nothing
 
     def __post_init__(self) -> None:
         if self.country not in cost.GRAMS_PER_KWH:
             raise UsageError(unknown_name("country", self.country, self.country, list(cost.GRAMS_PER_KWH)))
-        if not 0 <= self.rank < self.world:
-            raise UsageError(f"rank = {self.rank} is not one of the {self.world} processes, 0 to {self.world - 1}")
-
-    @property
-    def writes(self) -> bool:
-        """Whether this process writes the run folder: one does."""
-        return self.rank == 0
 
 
 class RunKeywords(TypedDict, total=False):
@@ -42,9 +35,8 @@ class RunKeywords(TypedDict, total=False):
     device: str
     deterministic: bool
     country: str
-    rank: int
-    world: int
     shared: Path | None
+    on_log: OnLog | None
 
 
 class TrainKeywords(RunKeywords, total=False):

@@ -15,7 +15,8 @@ from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import languages_of
-from seqloom.runs.language import LanguageSupport
+from seqloom.runs.loaded import LoadedRun
+from seqloom.runs.results import Report, Results, Table, read_given
 from seqloom.tasks.transfer import Transfer
 from seqloom.text.labelled import BadRow, known_id
 from seqloom.tokens.tokenizer import Tokenizer
@@ -23,7 +24,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 AT_ONCE = 2048  # rows that are predicted together
 
 
-class Predictor(LanguageSupport):
+class Predictor(LoadedRun):
     """A trained task with its tokenizer, on a device."""
 
     def __init__(
@@ -39,21 +40,42 @@ class Predictor(LanguageSupport):
                 raise ModelError(f"{folder}: the language in its config.json is damaged")
             self.set_language(data["language"])  # the one it was trained on, until another is set
 
+    def __call__(
+        self,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        others: Sequence["Predictor"] = (),
+        **columns: str,
+    ) -> Results | Table:
+        """The same as `predict`. rows, others, columns: as there."""
+        return self.predict(rows, others, **columns)
+
     def predict(
-        self, rows: str | dict[str, Any] | Iterable[dict[str, Any] | str], others: Sequence["Predictor"] = ()
-    ) -> list[dict[str, Any]]:
-        """The prediction for each row. Rows are as in the task's files, without labels; a string is {"text": …}. For a row that
-        cannot be read it is {"error": …}. others: further runs of the same task, for an ensemble with this one."""
-        several = [rows] if isinstance(rows, str | dict) else rows
-        given = ({"text": row} if isinstance(row, str) else row for row in several)
+        self,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        others: Sequence["Predictor"] = (),
+        **columns: str,
+    ) -> Results | Table:
+        """The prediction for each row; for a row that cannot be read it is {"error": …}.
+
+        Args:
+            rows: as in the task's files, without labels: dicts, or strings, which are {"text": …}. They give a list of dicts. A
+                pandas DataFrame or datasets.Dataset is returned with the predictions as further columns; where it has a column
+                of such a name already, the prediction is in "predicted_NAME".
+            others: further runs of the same task, for an ensemble with this one.
+            columns: what the fields of the task are called in the rows, as text="review", or question="Q", context="page".
+        """
+        given, put = read_given(rows, self.learner.fields, columns)
+        fields = [{"text": row} if isinstance(row, str) else row for row in given]
         wrong = "no row: give a text, or a dict of fields"
         examples = self.examples_of(
-            (f"row {i}", row if isinstance(row, dict) else wrong) for i, row in enumerate(given, 1)
+            (f"row {i}", row if isinstance(row, dict) else wrong) for i, row in enumerate(fields, 1)
         )
-        return list(self.answered(examples, others))
+        wanted = (*self.learner.fields, "id")
+        inputs = [{key: row[key] for key in wanted if key in row} if isinstance(row, dict) else {} for row in fields]
+        return put(Results(self.answered(examples, others), inputs))
 
     def examples_of(self, rows: Iterable[tuple[str, dict[str, Any] | str]]) -> Iterator[Any]:
-        """The examples of rows, given with their places. A row that is a string is the error of one that cannot be read."""
+        """The examples of rows. rows: given with their places; one that is a string is the error of one that cannot be read."""
         for place, row in rows:
             try:
                 yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
@@ -62,10 +84,11 @@ class Predictor(LanguageSupport):
                 yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row))
 
     def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
+        """The prediction for each row of files, as `predict` gives them. paths: of the files; others: as in `predict`."""
         yield from self.answered(self.learner.read(paths, need_labels=False), others)
 
     def answered(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
-        """Predictions in the order of the examples; {"error": …} for a BadRow."""
+        """Predictions in their order. examples: a BadRow gives {"error": …}; others: as in `predict`."""
         rows = iter(examples)
         while some := list(itertools.islice(rows, AT_ONCE)):
             predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
@@ -75,7 +98,7 @@ class Predictor(LanguageSupport):
                 yield named | (next(predictions) if wrong is None else wrong)
 
     def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
-        """The predictions of this run, or of its ensemble with others."""
+        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble."""
         if not others:
             return self.predict_examples(examples)
         for other in others:
@@ -85,6 +108,7 @@ class Predictor(LanguageSupport):
         return self.learner.ensemble([run.predict_examples(examples) for run in (self, *others)])
 
     def predict_examples(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
+        """The predictions of this run alone. examples: of the task."""
         if not examples:
             return []
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
@@ -94,24 +118,30 @@ class Predictor(LanguageSupport):
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
-        """The hidden states of each text, as `Run.encode` gives them."""
+        """The hidden states of each text. texts, layers, pool, names: as in `Run.encode`."""
         frame = self.frame
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
 
     def evaluate(self, files: str | Path | Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
-        """Loss and scores on labelled files; of an ensemble the scores only."""
+        """Loss and scores on labelled files.
+
+        Args:
+            files: a file in the task's format, or several.
+            others: further runs of the same task, for an ensemble with this one, of which there are scores only.
+        """
         several = [files] if isinstance(files, str | Path) else files
         examples = list(self.learner.read([Path(file) for file in several]))
         self.learner.check(examples)
         if others:
             scores = self.learner.scores(examples, self.together(examples, others))
             size = sum(run.learner.size() for run in (self, *others))
-            return {"examples": len(examples), "score": scores[self.learner.main_metric], **scores, "parameters": size}
+            main = scores[self.learner.main_metric]
+            return Report({"examples": len(examples), "score": main, **scores, "parameters": size})
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         say_cut(cut, self.frame, "test")
         found = evaluate_examples(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
-        return {"examples": len(examples), **found, "parameters": self.learner.size()}
+        return Report({"examples": len(examples), **found, "parameters": self.learner.size()})
 
 
 def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:

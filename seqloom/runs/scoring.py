@@ -20,12 +20,13 @@ from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
 from seqloom.evaluate.score import Scored
 from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
-from seqloom.runs.language import LanguageSupport
+from seqloom.runs.loaded import LoadedRun
+from seqloom.runs.results import Report
 from seqloom.tokens.spelling import Characters, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 
-class TextScorer(LanguageSupport):
+class TextScorer(LoadedRun):
     """The part of `Run` that scores, fills and encodes texts."""
 
     folder: Path
@@ -38,7 +39,7 @@ class TextScorer(LanguageSupport):
     # ---- scores
 
     def definition(self, pll: str | None = None) -> str:
-        """The definition of `score`, in words."""
+        """The definition of `score`, in words. pll: as there."""
         return self.evaluator.definitions[self.evaluator.definition(pll, self.backward)]
 
     @property
@@ -62,8 +63,12 @@ class TextScorer(LanguageSupport):
     ) -> list[Scored]:
         """The log-probability of every token of every text, and of its end for left-to-right models.
 
-        pll: of masked models, how pseudo-log-likelihoods are taken: "within-word" (the default) or "plain". names: where
-        each text is from, for messages: models that read in both directions reject a text longer than their context.
+        Args:
+            texts: a text, or several.
+            pll: of masked models, how pseudo-log-likelihoods are taken: "within-word" (the default) or "plain".
+            names: where each text is from, for messages: models that read in both directions reject a text longer than their
+                context.
+            batch_tokens: computed at once; changes no figure.
         """
         encoded, unknown = self.tokenizer.encode_batch_with_unknown([texts] if isinstance(texts, str) else list(texts))
         definition = self.evaluator.definition(pll, self.backward)
@@ -75,7 +80,7 @@ class TextScorer(LanguageSupport):
         unknown: Sequence[Sequence[str]] = (),
         names: Sequence[str] | None = None,
     ) -> EncodedTexts:
-        """Texts in the form that an evaluator takes. unknown: the unknown words of each."""
+        """Texts in the form that an evaluator takes. ids: their tokens; unknown: unknown words of each; names: as in `score`."""
         words = [word for some in unknown for word in some]
         return EncodedTexts(
             ids,
@@ -88,7 +93,8 @@ class TextScorer(LanguageSupport):
     def add_special_tokens(
         self, encoded: Sequence[Sequence[int] | np.ndarray], names: Sequence[str] | None = None
     ) -> SpecialTokenTexts:
-        """Texts with special tokens, as in training; raises where one is longer than the context."""
+        """Texts with special tokens, as in training; raises where one is longer than the context. encoded: the tokens of each;
+        names: as in `score`."""
         self.check_language()
         found = SpecialTokenTexts(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
         found.check(self.learner.backbone.max_len, names)
@@ -97,8 +103,13 @@ class TextScorer(LanguageSupport):
     def continuations(
         self, contexts: Sequence[str], continuations: Sequence[str], batch_tokens: int = 16384
     ) -> list[ContinuationScore]:
-        """log p(continuation | context) of each pair, and whether greedy decoding gives it. The blank between them belongs to
-        either of them: the caller writes it."""
+        """log p(continuation | context) of each pair, and whether greedy decoding gives it.
+
+        Args:
+            contexts: what stands before each continuation.
+            continuations: as many. The blank between the two belongs to either of them: the caller writes it.
+            batch_tokens: computed at once; changes no figure.
+        """
         if self.no_next_word is not None:
             raise UsageError(f"{self.folder} {self.no_next_word}")
         if not contexts:
@@ -130,8 +141,16 @@ class TextScorer(LanguageSupport):
         pll: str | None = None,
         batch_tokens: int = 16384,
     ) -> list[Weighed]:
-        """The score of each word between the texts before and after it, by the evaluator's definition. Models with a probability
-        of the next word do not read the text after it."""
+        """The score of each word in its place, by the evaluator's definition.
+
+        Args:
+            befores: the text before each word.
+            words: the words.
+            afters: the text after each; models with a probability of the next word do not read it.
+            names: as in `score`.
+            pll: as in `score`.
+            batch_tokens: computed at once; changes no figure.
+        """
         if self.no_next_word is None:
             spaced = [f" {word}" if before else word for before, word in zip(befores, words, strict=True)]
             found = self.continuations(befores, spaced, batch_tokens)
@@ -160,9 +179,15 @@ class TextScorer(LanguageSupport):
         batch_tokens: int = 16384,
         items: bool = False,
     ) -> dict[str, Any]:
-        """The metrics of a suite (evaluate/suites.py) on its published files, and the definition of scores.
+        """The metrics of a suite on its published files, and the definition of scores.
 
-        items: "items", too: a number for each of them in the order of the files, which is the same for every model."""
+        Args:
+            suite: "blimp", "agreement" or "lambada".
+            data: the published file or folder.
+            pll: as in `score`.
+            batch_tokens: computed at once; changes no figure.
+            items: "items", too: a number for each of them in the order of the files, which is the same for every model.
+        """
         asks, read, measure, _ = find_suite(suite)
         definition, started = self.evaluator.definition(pll, self.backward), time.monotonic()
         if (why := self.lacks(suite)) is not None:
@@ -187,21 +212,27 @@ class TextScorer(LanguageSupport):
         if not items:
             del result["items"]
         seconds = round(time.monotonic() - started, 3)
-        return (
+        return Report(
             {"suite": suite, "definition": definitions[definition]}
             | result
             | {"parameters": self.learner.size(), "seconds": seconds}
         )
 
     def lacks(self, suite: str) -> str | None:
-        """Why it cannot be evaluated on a suite; None: it can."""
+        """Why it cannot be evaluated on a suite; None: it can. suite: its name."""
         return self.no_next_word if find_suite(suite).asks == "continuations" else None
 
     # ---- gaps
 
     def fill(self, text: str, *, top: int = 5, joint: bool = False, beam: int = 64) -> list[list[Filled]]:
-        """The most likely words for every [MASK] (or <mask>) of a text: a list for each of them. joint: one list, of
-        combinations for all of them, found by a beam over p(m1) · p(m2 | m1) · …"""
+        """The most likely words for every [MASK] (or <mask>) of a text: a list for each of them.
+
+        Args:
+            text: with at least one [MASK].
+            top: the number of words for each.
+            joint: one list, of combinations for all of them, found by a beam over p(m1) · p(m2 | m1) · …
+            beam: the size of that beam.
+        """
         learner: Any = self.learner
         if not learner.fills_gaps:
             raise UsageError(
@@ -224,6 +255,7 @@ class TextScorer(LanguageSupport):
         ]
 
     def filled(self, ids: list[int], gaps: list[int], tokens: list[int]) -> str:
+        """A text with its gaps filled. ids: its tokens; gaps: their places; tokens: those that are put there."""
         put = dict(zip(gaps, tokens, strict=True))
         return self.tokenizer.decode([put.get(i, token) for i, token in enumerate(ids)], specials=True)
 
@@ -234,8 +266,11 @@ class TextScorer(LanguageSupport):
     ) -> np.ndarray | list[np.ndarray]:
         """A vector for each text, (N, D), in their order, an empty text being zeros; with pool "none" a list of (tokens, D).
 
-        layers: "embedding", "last", "second-to-last", "sum", "sum4", "concat4", "mix", a number, or "all" for (N, layers, D).
-        pool: "mean", "max" and "last" over a text's own tokens; "first": [CLS] where the model has it.
+        Args:
+            texts: a text, or several.
+            layers: "embedding", "last", "second-to-last", "sum", "sum4", "concat4", "mix", a number, or "all" for (N, layers, D).
+            pool: "mean", "max" and "last" over a text's own tokens; "first": [CLS] where the model has it.
+            names: where each text is from, for messages.
         """
         self.check_language()
         table = self._spellings if self.characters else None
@@ -252,7 +287,7 @@ class TextScorer(LanguageSupport):
     # ---- characters
 
     def spell(self, ids: npt.ArrayLike, unknown: list[str]) -> Characters | None:
-        """(T, C) the characters of a text, if the model reads those of unknown words."""
+        """(T, C) the characters of a text, if the model reads those of unknown words. ids: its tokens; unknown: those words."""
         if not self.characters:
             return None
         return spell_text(ids, unknown, self.tokenizer, self._spellings)

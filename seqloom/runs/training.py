@@ -62,9 +62,23 @@ def pretrain(
     options: RunOptions = RunOptions(),
     **keywords: Unpack[RunKeywords],
 ) -> Run:
-    """Trains a recipe on a prepared folder and returns the finished run. data: or several with one tokenizer, one per language;
-    plugin: a file with code of your own; start: another run, whose weights this one starts from; options and keywords: see
-    RunOptions."""
+    """Trains a language model on prepared text and returns the finished run.
+
+    Args:
+        recipe: a built-in name (`seqloom recipes` lists them), a TOML file, a function of the plugin, or a Recipe.
+        data: a folder that `seqloom prepare` has made; or several with one tokenizer, one for each language.
+        out: the run folder to write.
+        settings: changes of the recipe, as "train.optim.lr=0.001" and "budget={words=1e6}".
+        plugin: a file with code of your own.
+        start: another run, whose weights this one starts from.
+        options: a RunOptions, for what is the same in several calls.
+        keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
+            resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict; it
+            holds the training up while it runs, what it raises stops nothing, and after a resume it gets the steps since the last
+            checkpoint again).
+    """
     options, folder, own = replace(options, **keywords), Path(out), open_plugin(plugin)
     recipe = check_plain_text(recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own))
     text = Corpus.open(recipe, data, own, folder if options.resume else None)
@@ -89,10 +103,30 @@ def train(
     options: RunOptions = RunOptions(),
     **keywords: Unpack[TrainKeywords],
 ) -> Trained:
-    """Trains a task from scratch and returns the finished run. Files: as the task reads them, see `runs.examples`.
+    """Trains a task from scratch and returns the finished run.
 
-    One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text. vectors: a file
-    of word vectors to begin with, see `text.vectors`. keywords: see RunOptions and TokenizerOptions."""
+    One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text.
+
+    Args:
+        recipe: a built-in name (`seqloom recipes` lists them), a TOML file, a function of the plugin, or a Recipe.
+        task: classify, regress, pair, choose, tag, span, translate, translation-lm or entity-lm.
+        train: the training examples: a file in the task's format, or for pairs two aligned files.
+        out: the run folder to write.
+        valid: examples by which the best weights are chosen; without them the last weights are kept.
+        test: examples that are scored once at the end.
+        vectors: a file of word vectors to begin with, in the text format of word2vec or GloVe.
+        settings: changes of the recipe, as "train.optim.lr=0.001" and "budget={epochs=10}".
+        plugin: a file with code of your own.
+        options: a RunOptions, for what is the same in several calls.
+        keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
+            resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict; it
+            holds the training up while it runs, what it raises stops nothing, and after a resume it gets the steps since the last
+            checkpoint again);
+            and of the tokenizer: tokenizer (bpe, wordpiece, unigram, word, char, byte), vocab_size, lowercase, from_tokenizer (a
+            tokenizer.json to use instead of learning one).
+    """
     given: dict[str, Any] = dict(keywords)
     named = [field.name for field in fields(TokenizerOptions) if field.name in given]
     tokenizer = TokenizerOptions(**{name: given.pop(name) for name in named})
@@ -122,9 +156,27 @@ def finetune(
     options: RunOptions = RunOptions(),
     **keywords: Unpack[RunKeywords],
 ) -> Trained:
-    """Trains a task with the backbone of another run, and its tokenizer. how: "finetune" (all weights), "features" (the
-    backbone stays as it is), "gradual" (from the top layer down). language: of the texts, for a model with language
-    embeddings."""
+    """Trains a task with the backbone of another run, and its tokenizer, and returns the finished run.
+
+    Args:
+        start: the run, or its folder.
+        task: classify, regress, pair, choose, tag, span; or translate, where `start` is a translator.
+        train: the training examples: a file in the task's format, or several.
+        valid: examples by which the best weights are chosen.
+        out: the run folder to write.
+        test: examples that are scored once at the end.
+        how: "finetune" (all weights), "features" (the backbone stays as it is) or "gradual" (from the top layer down).
+        settings: changes of the task's recipe, as "train.optim.lr=0.001" and "budget={epochs=3}".
+        plugin: the file with code of your own that `start` was trained with.
+        language: of the texts, for a model with language embeddings.
+        options: a RunOptions, for what is the same in several calls.
+        keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
+            resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict; it
+            holds the training up while it runs, what it raises stops nothing, and after a resume it gets the steps since the last
+            checkpoint again).
+    """
     check_transfer(task, how)
     before = open_start(start, out, plugin, language)
     options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)
@@ -167,7 +219,7 @@ def train_run(
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
-            fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder))
+            fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder), options.on_log)
         else:
             loader = Loader(batches, learner, options.seed, recipe.train.workers)
             marks = milestones(budget.tokens, dataset) if recipe.train.milestones else []
@@ -178,7 +230,7 @@ def train_run(
                 learner, loader, recipe.train, budget, folder, device, options.seed, validate,
                 lambda state: export(learner, folder), marks,
                 lambda mark, state: keep_milestone(learner, folder, mark, state),
-                None if shared is None else partial(keep_start, folder, shared, config),
+                None if shared is None else partial(keep_start, folder, shared, config), options.on_log,
             )  # fmt: skip
             say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}")
         state = fit.run(options.resume or taken)

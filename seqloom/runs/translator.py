@@ -1,7 +1,7 @@
 """A trained translator: lines in, lines out, in their order, by one beam search for every model."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,8 @@ from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.translation import pair_loss
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.progress import Progress
-from seqloom.runs.language import LanguageSupport
+from seqloom.runs.loaded import LoadedRun
+from seqloom.runs.results import Report, Results, Table
 from seqloom.tasks.translate import Translate
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
@@ -41,7 +42,7 @@ class Translation(NamedTuple):
     alignment: np.ndarray | None  # (tokens, source places), the last place being the end
 
 
-class Translator(LanguageSupport):
+class Translator(LoadedRun):
     """A trained translator with its tokenizer, on a device."""
 
     def __init__(
@@ -56,13 +57,15 @@ class Translator(LanguageSupport):
         return self.tokenizer.end_id if self.learner.start_id is None else self.learner.start_id
 
     def stepper(self, align: bool) -> Stepper:
-        """The stepper of its decoder, with the alignment if asked for. It may hold copies of the weights: after further training
-        a new translator is needed."""
+        """The stepper of its decoder. It may hold copies of the weights: after further training a new translator is needed.
+        align: whether it gives the alignment, too."""
         if align not in self.steppers:
             self.steppers[align] = Stepper(self.learner.backbone.decoder, self.learner.softmax, align=align)
         return self.steppers[align]
 
     def search(self, models: list["Translator"], config: BeamConfig, align: bool, keep_unknown: bool) -> Search:
+        """The beam search of one model or an ensemble. models: all of them; config: of the search; align: with the alignment;
+        keep_unknown: hypotheses may contain the unknown word."""
         key = ([id(model) for model in models], config, align, keep_unknown)
         if self.last is None or self.last[0] != key:
             steppers = [each.stepper(align) for each in models]
@@ -72,9 +75,27 @@ class Translator(LanguageSupport):
             self.last = key, Search(stepper, config, self.tokenizer.end_id, sorted(never))
         return self.last[1]
 
+    def __call__(
+        self, texts: str | Iterable[str | dict[str, Any]] | Table, *, text: str = "text", **options: Any
+    ) -> Results | Table:
+        """Translates texts: the best "translation" of each, its "log_prob", and whether it is "finished" or was cut.
+
+        Args:
+            texts: a string, strings or dicts (they give a list of dicts), or a pandas DataFrame or datasets.Dataset, which is
+                returned with the translations as further columns.
+            text: the column or key of the texts.
+            options: those of `translate`.
+        """
+
+        def answer(found: list[str]) -> list[dict[str, Any]]:
+            best = [each[0] for each in self.translate(found, **options)]
+            return [{"translation": each.text, "log_prob": each.log_prob, "finished": each.finished} for each in best]
+
+        return self.answer_texts(texts, text, answer)
+
     def translate(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         others: Sequence["Translator"] = (),
         align: bool = False,
@@ -86,10 +107,17 @@ class Translator(LanguageSupport):
     ) -> list[list[Translation]]:
         """The n best translations of each text, in the order of the texts; an empty text has an empty one.
 
-        options: those of BeamConfig. others: runs with the same tokenizer, for an ensemble. prefixes: what each translation
-        must begin with. copy_unknown: replace an unknown word by the source word that it attends to most.
-        max_new: the most tokens of a translation; by default twice those of its source, and some.
+        Args:
+            texts: a text, or several.
+            others: runs with the same tokenizer, for an ensemble.
+            align: give the alignment of each translation, too.
+            copy_unknown: replace an unknown word by the source word that it attends to most.
+            prefixes: what each translation must begin with.
+            max_new: the most tokens of a translation; by default twice those of its source, and some.
+            show: whether progress is shown.
+            options: those of BeamConfig: beam, length_penalty, n_best, …
         """
+        texts = [texts] if isinstance(texts, str) else texts
         most = LONGEST if max_new is None else max_new
         config = build(BeamConfig, options | {"max_new": most}, source="translate")
         self.check_others(others)
@@ -113,6 +141,7 @@ class Translator(LanguageSupport):
         return [each or [empty] for each in found]
 
     def check_others(self, others: Sequence["Translator"]) -> None:
+        """Raises UsageError where runs cannot be an ensemble with this one. others: those runs."""
         for other in others:
             if other.tokenizer.hash != self.tokenizer.hash:
                 raise UsageError(
@@ -123,7 +152,8 @@ class Translator(LanguageSupport):
                 raise UsageError(f"{self.folder} and {other.folder} begin their targets with different tokens")
 
     def check_alignment(self, models: list["Translator"], align: bool, copy_unknown: bool, penalty: float) -> bool:
-        """Whether the options need an alignment; raises where a model or the tokenizer cannot serve them."""
+        """Whether the options need an alignment; raises where a model or the tokenizer cannot serve them. models: all of them;
+        align, copy_unknown: as in `translate`; penalty: that of coverage."""
         needs_alignment = align or copy_unknown or penalty > 0
         if needs_alignment and not all(each.learner.backbone.aligned for each in models):
             what = "--align" if align else "--copy-unknown" if copy_unknown else "--coverage-penalty"
@@ -135,12 +165,13 @@ class Translator(LanguageSupport):
         return needs_alignment
 
     def encode_prefixes(self, prefixes: Sequence[str] | None, count: int) -> list[list[int]]:
-        """The tokens that each translation begins with; none without prefixes."""
+        """The tokens that each translation begins with. prefixes: None: no tokens; count: of the texts."""
         if prefixes is None:
             return [[] for _ in range(count)]
         return [ids.tolist() for ids in self.tokenizer.encode_batch(prefixes)]
 
     def check_lengths(self, encoded: Sequence[np.ndarray], texts: Sequence[str]) -> None:
+        """Raises DataError where a source is longer than the model reads. encoded: the tokens of each; texts: for the message."""
         limit = self.learner.backbone.max_len
         for number, ids in enumerate(encoded, 1):
             if limit is not None and len(ids) >= limit:
@@ -150,7 +181,8 @@ class Translator(LanguageSupport):
                 )
 
     def batches(self, encoded: Sequence[np.ndarray], beam: int) -> Iterator[list[int]]:
-        """Batches of lines of similar length, the longest first: what does not fit into memory fails at once."""
+        """Batches of lines of similar length, the longest first: what does not fit into memory fails at once. encoded: the tokens
+        of each; beam: hypotheses of each."""
         order = sorted((i for i, ids in enumerate(encoded) if len(ids)), key=lambda i: -len(encoded[i]))
         while order:
             many = max(CELLS[self.device.type] // ((len(encoded[order[0]]) + 1) * beam), 1)
@@ -159,6 +191,7 @@ class Translator(LanguageSupport):
 
     @torch.inference_mode()
     def contexts(self, models: list["Translator"], sources: list[np.ndarray]) -> Any:
+        """What the encoders make of sources. models: one, or those of an ensemble; sources: the tokens of each."""
         source = pack([[*ids.tolist(), self.tokenizer.end_id] for ids in sources])
         source = to_device(source._replace(max_len=round_up(source.max_len)), self.device)
         found = [each.learner.backbone.encode(source) for each in models]
@@ -167,6 +200,8 @@ class Translator(LanguageSupport):
     def finished(
         self, hypothesis: Hypothesis, source: np.ndarray, text: str, begun: list[int], copy_unknown: bool
     ) -> Translation:
+        """A hypothesis as a translation. hypothesis: of the search; source: the tokens; text: the source itself; begun: the
+        tokens of the prefix; copy_unknown: as in `translate`."""
         tokens = [*begun, *hypothesis.tokens]
         alignment = None
         if hypothesis.alignment is not None:
@@ -176,7 +211,8 @@ class Translator(LanguageSupport):
         return Translation(words, tokens, hypothesis.log_prob, hypothesis.score, hypothesis.finished, alignment)
 
     def copied(self, tokens: list[int], begun: int, source: np.ndarray, text: str, alignment: Any) -> str:
-        """Replaces each unknown word by the source word that it attends to most (Luong et al., 2015, arXiv 1410.8206)."""
+        """Replaces each unknown word by the source word that it attends to most (Luong et al., 2015, arXiv 1410.8206). tokens: of
+        the translation; begun: how many are the prefix; source: its tokens; text: the source itself; alignment: of both."""
         _, offsets = self.tokenizer.encode_with_offsets(text)
         parts, run = [], []
         for place, token in enumerate(tokens):
@@ -193,23 +229,31 @@ class Translator(LanguageSupport):
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
-        """The encoder's states of each source, as `Run.encode` gives them."""
+        """The encoder's states of each source. texts, layers, pool, names: as in `Run.encode`."""
         reads = Encoder(self.learner.backbone.view("encoder"), [], [self.tokenizer.end_id], self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names)
 
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
-        """BLEU and chrF of the translation of the sources, and the loss of the true targets."""
+        """BLEU and chrF of the translation of the sources.
+
+        Args:
+            pairs: of a source and its target, as `text.pairs.read_pairs` reads them.
+            tokenize: how sacreBLEU tokenizes: "13a", "intl", "zh", "char", …
+            options: those of `translate`.
+        """
         started = time.monotonic()
         sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
         found = [best[0].text for best in self.translate(sources, show=False, **options)]
         result = translation_scores(found, references, tokenize)
         buckets = bleu_by_length(sources, found, references, tokenize)
-        return result | {
-            "by_length": [bucket._asdict() for bucket in buckets],
-            "parameters": self.learner.size(),
-            "seconds": round(time.monotonic() - started, 3),
-        }
+        return Report(
+            result,
+            by_length=[bucket._asdict() for bucket in buckets],
+            parameters=self.learner.size(),
+            seconds=round(time.monotonic() - started, 3),
+        )
 
     def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
+        """The loss of the true targets. pairs: as in `evaluate`."""
         limit = self.learner.backbone.max_len
         return pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)

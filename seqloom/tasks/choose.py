@@ -21,6 +21,7 @@ class Choose(Classify):
     """Picks one of several continuations."""
 
     files = "choose"
+    fields = ("text", "choices")
 
     def outputs(self) -> int:
         return 1

@@ -7,3 +7,4 @@ class Pair(Classify):
     """Predicts the class of a pair of texts."""
 
     files = "pair"
+    fields = ("text", "text2")

@@ -32,6 +32,7 @@ class PickSpan(Transfer):
     """Predicts the span that answers a question."""
 
     main_metric = "f1"
+    fields = ("question", "context")
 
     class Config(Transfer.Config):
         stride: int = Field(128, gt=0, description="Tokens between the starts of two windows of a long paragraph.")

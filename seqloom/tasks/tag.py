@@ -47,6 +47,7 @@ class TagWords(Transfer):
 
     over_targets = ("head",)  # it runs over words, not over tokens
     parted_by = "space"  # the words are given
+    fields = ("text", "words")
 
     class Config(Transfer.Config):
         labels: tuple[str, ...] = Field(

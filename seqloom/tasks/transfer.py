@@ -9,7 +9,7 @@ Left-to-right models may keep their language-modelling loss as an auxiliary one:
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -50,6 +50,7 @@ class Transfer(Task):
 
     reads = "labelled"
     main_metric: str  # the one of its scores that decides which weights are the best
+    fields: ClassVar[tuple[str, ...]] = ("text",)  # of a row that it predicts for
     over_tokens = ("softmax",)  # it predicts the next token at every token, also where a label is of a whole text
     backbone: Backbone
 

@@ -21,7 +21,7 @@ from seqloom.errors import Interrupted, UsageError
 from seqloom.objectives.counted import FALLBACK, Counted
 from seqloom.progress import Progress, say
 from seqloom.training.interrupt import Interruption
-from seqloom.training.log import MetricsLog
+from seqloom.training.log import MetricsLog, OnLog
 from seqloom.training.loop import TrainState, Validate
 
 Counts = npt.NDArray[np.int32]
@@ -140,9 +140,10 @@ class Count:
         folder: Path,
         validate: Validate | None,
         keep: Callable[[TrainState], None],
+        on_log: OnLog | None = None,
     ):
         self.learner, self.split, self.chosen, self.folder = learner, split, chosen, folder
-        self.validate, self.keep = validate, keep
+        self.validate, self.keep, self.on_log = validate, keep, on_log
         self.meter = cost.EnergyMeter(cuda=False)
 
     def run(self, resume: bool = False) -> TrainState:
@@ -162,7 +163,7 @@ class Count:
             if self.validate is not None:
                 state.evaluation = self.validate(asked.check)
                 state.best = state.best_loss = state.evaluation["loss"]
-        log = MetricsLog(self.folder / "metrics.jsonl", 0)
+        log = MetricsLog(self.folder / "metrics.jsonl", 0, self.on_log)
         log.write({"step": 0, "tokens": tokens, "valid": state.best, "seconds": state.seconds})
         log.close()
         state.finished = True

@@ -30,7 +30,7 @@ from seqloom.training.average import Averages, is_time
 from seqloom.training.checkpoint import Checkpoint
 from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.training.interrupt import Interruption
-from seqloom.training.log import MetricsLog
+from seqloom.training.log import MetricsLog, OnLog
 from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
 from seqloom.training.precision import choose_precision
 from seqloom.training.schedule import ScheduleConfig, rate_factor
@@ -172,12 +172,14 @@ class Fit:
         milestones: Sequence[Milestone] = (),
         keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
         keep_start: Callable[[int], None] | None = None,
+        on_log: OnLog | None = None,
     ):
         """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved."""
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
         self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
+        self.on_log = on_log
         self.precision = choose_precision(config.precision, device)
         helps = worth_compiling(learner, device) and budget.pays_for_compiling(learner.size())
         compiled = config.compile is True or (config.compile == "auto" and helps)
@@ -201,7 +203,7 @@ class Fit:
             self.state.energy_method = self.state.energy_method or meter.method  # older checkpoints do not say
             say(f"{self.folder} is finished already: give it a larger budget in a new run")
             return self.state
-        self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes)
+        self.log = MetricsLog(self.folder / "metrics.jsonl", self.state.log_bytes, self.on_log)
         before, joules, alone = self.state.seconds, self.state.joules, self.state.device_seconds
         self.state.energy_method = meter.method
         self.joules = lambda: joules + meter.joules(self.state.seconds - before)
@@ -344,7 +346,7 @@ class Fit:
         loss = total / count
         state.first = loss if state.first is None else state.first
         state.smooth = loss if state.smooth is None else 0.8 * state.smooth + 0.2 * loss
-        self.log.write(
+        self.log_line(
             {
                 "step": state.step,
                 "epoch": state.epoch,
@@ -362,6 +364,11 @@ class Fit:
         self.show()
         if state.smooth > state.first + DIVERGED:
             raise NumbersError(self.where(f"the loss has risen from {state.first:.2f} to {state.smooth:.2f}"))
+
+    def log_line(self, record: dict[str, Any]) -> None:
+        before = self.log.seconds_outside
+        self.log.write(record)
+        self.clock += self.log.seconds_outside - before  # a run's seconds are those of its training
 
     def rate(self) -> float:
         """Tokens per second since this process started or resumed the run."""
@@ -400,7 +407,7 @@ class Fit:
             raise NumbersError(self.where(f"the validation loss is {result['loss']}"))
         state.eval_due, state.evaluation = False, result
         line = {"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds}
-        self.log.write(line | {name: result[name] for name in ("bleu", "score", "languages") if name in result})
+        self.log_line(line | {name: result[name] for name in ("bleu", "score", "languages") if name in result})
         if self.take_if_better(result):
             state.best_step, state.stale, state.since_drop = state.step, 0, 0
         else:

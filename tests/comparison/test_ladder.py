@@ -72,6 +72,14 @@ def test_the_page(climbed):
     assert any("not searched for at each budget" in line for line in found.caveats)
 
 
+def test_a_ladder_shows_itself(climbed):
+    found, folder = climbed
+    assert repr(found).startswith(f"<ladder {found.name}: LSTM, GPT at 300, 600, 1,200, 2,400 words; bits per byte")
+    assert found._repr_html_().count("<table") == len(found.metrics)
+    assert found.to_pandas().columns.tolist() == (folder / "ladder.csv").read_text().splitlines()[0].split(",")
+    assert len(found.to_pandas()) == 2 * 2 * 4 * len(found.metrics) and "\n" not in repr(found)
+
+
 def test_called_again_nothing_is_run_and_predictions_stay(climbed, text):
     found, folder = climbed
     kept = [folder / "predictions.json", *folder.glob("budgets/*/results/*/*.json")]
