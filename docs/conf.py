@@ -6,7 +6,7 @@ import seqloom
 
 project = "seqloom"
 release = seqloom.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
 exclude_patterns = ["files/**", "**.ipynb_checkpoints"]
 myst_heading_anchors = 4
@@ -39,4 +39,4 @@ def as_text(_app, _what, _name, _thing, _options, lines):
 
 
 def setup(app):
-    app.connect("autodoc-process-docstring", as_text)
+    app.connect("autodoc-process-docstring", as_text, priority=400)  # before napoleon reads "Args:"
