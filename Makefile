@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 export TOKENIZERS_PARALLELISM ?= true
 
-.PHONY: setup quickstart lint test test-fast test-all test-gpu programs bench clean
+.PHONY: setup quickstart lint test test-fast test-all test-gpu programs bench docs clean
 
 setup: $(VENV)/.ready
 
@@ -14,6 +14,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt tools/install_torch.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python tools/install_torch.py 2.13.0 --constraints constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch $@
 
 quickstart: setup
@@ -30,7 +34,7 @@ test: lint
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not gpu and not slow"
 
-test-all: lint programs
+test-all: lint programs $(VENV)/.docs
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu"
 
 # what the long tests need beside Python, on Debian: a browser for pages, LaTeX for tables; without them those tests fail
@@ -44,6 +48,10 @@ test-gpu:
 bench: setup
 	$(BIN)/python benchmarks/train_cpu.py
 	$(BIN)/python benchmarks/sample_cpu.py
+
+# the site, in build/docs/html: every warning is an error, and nothing is fetched but packages at the first time
+docs: $(VENV)/.docs
+	$(BIN)/python tools/docs.py
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache

@@ -94,6 +94,7 @@ SLOW = (
     "runs/test_corpus.py",
     "test_python.py",
     "test_quickstart.py",
+    "test_docs.py",
     "test_readme.py",
     "recipes/test_schema.py",
     "runs/test_seeds.py",
@@ -116,8 +117,8 @@ SLOW = (
 
 
 def pytest_collection_modifyitems(items):
-    """The longest comes first: at the end the other process would wait for it."""
-    items.sort(key=lambda item: "test_readme" not in item.nodeid)
+    """The longest come first: at the end the other process would wait for them."""
+    items.sort(key=lambda item: "test_guides" not in item.nodeid)
     for item in items:
         if item.nodeid.partition("::")[0].endswith(SLOW):
             item.add_marker(pytest.mark.slow)

@@ -44,7 +44,7 @@ class PickSpan(Transfer):
             0.5,
             ge=0,
             le=1,
-            description="Probability of no answer above which none is given; found on the validation files.",
+            description="Probability of no answer above which none is given.",
         )
 
     def __init__(self, backbone: Backbone, config: Config):

@@ -91,7 +91,8 @@ class TrainConfig(Config):
     )
     workers: int = Field(1, ge=0, le=64, description="Processes that prepare batches.")
     milestones: bool = Field(
-        False, description="Keep the weights after 1, 2, … 10, 20, … million words (or thousands, in short runs)."
+        False,
+        description="Keep the weights after 1, 2, … 10, 20, … million words; in smaller steps in runs below ten million.",
     )
 
 
