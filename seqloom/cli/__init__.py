@@ -172,6 +172,8 @@ def run_command(arguments: list[str]) -> int:
     except BaseException as error:
         if not errors.can_explain(error):
             raise
+        if isinstance(error, errors.OtherRankFailed) and error.said:
+            return error.exit_code
         return fail(*errors.explain(error), error)
 
 

@@ -23,9 +23,11 @@ from seqloom.cli.options import (
     Minutes,
     Overwrite,
     Plugin,
+    Ranks,
     Resume,
     Seed,
     Settings,
+    launch_ranks,
     reject_unused,
     with_budget,
 )
@@ -42,6 +44,8 @@ seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.di
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
 
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --find-lr
+
+seqloom pretrain gpt2-tiny --data data --out runs/four --ranks 4 --set train.accumulate=4 --set batches.budget=2048
 
 seqloom pretrain lstm-tiny --data data --out runs/longer --from runs/lstm
 
@@ -77,6 +81,7 @@ def pretrain(
     overwrite: Overwrite = False,
     device: Device = "auto",
     deterministic: Deterministic = False,
+    ranks: Ranks = 1,
     plugin: Plugin = None,
     start: Annotated[
         Path | None,
@@ -96,12 +101,17 @@ def pretrain(
     if find_lr:
         suggest_rate(recipe, data, out, settings, seed, device, plugin)
         return
+    if launch_ranks(ranks):
+        return
     from seqloom.runs.options import RunOptions
     from seqloom.runs.training import pretrain as run_pretrain
+    from seqloom.training.ranks import is_first
 
     overrides = with_budget(settings, words=words, tokens=tokens, flops=flops, minutes=minutes)
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     run = run_pretrain(recipe, data, out, settings=overrides, plugin=plugin, start=start, options=options)
+    if not is_first():
+        return
     metrics = json.loads((run.folder / "metrics.json").read_text())
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
     steps = f"{metrics['step']:,} steps" if metrics["step"] else f"{metrics['parameters']:,} n-grams"

@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from seqloom.errors import OtherRankFailed, SeqloomError, UsageError
+from seqloom.training.interrupt import stop_with
+from seqloom.training.launch import LAUNCHER
 
 BUCKET = 1 << 24  # numbers that are summed at once
 MEETING = timedelta(minutes=5)  # for all ranks to be there
@@ -184,7 +186,17 @@ def left_alone() -> Iterator[None]:
 
 def join(device: torch.device, ordered: bool = False) -> Ranks:
     """The ranks that this process is one of, by the environment that torchrun sets."""
-    return Several(device, ordered) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else Ranks(ordered)
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Ranks(ordered)
+    launcher = os.environ.get(LAUNCHER)
+    if launcher is not None and int(launcher) == os.getppid():
+        stop_with(int(launcher))
+    return Several(device, ordered)
+
+
+def is_first() -> bool:
+    """Whether this process is the first rank, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 class TreeSum:
