@@ -6,6 +6,7 @@ its last checkpoint, in a folder that all nodes see.
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -63,6 +64,7 @@ class RayEngine:
         ray = self.ray
         if not ray.is_initialized():
             address = os.environ.get("RAY_ADDRESS")
+            check_address(address)
             try:
                 own = {} if address else {"include_dashboard": False}
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
@@ -106,6 +108,17 @@ class RayEngine:
         environment = {name: value for name, value in task.environment.items() if name in CARRIED}
         environment["OMP_NUM_THREADS"] = str(self.cpus)
         return RayJob(self.ray, self.remote.options(name=task.name).remote(task.call, str(task.log), environment))
+
+
+def check_address(address: str | None) -> None:
+    """Raises UsageError where nobody answers: Ray itself would wait for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
+        raise UsageError(f"--on ray: no cluster at RAY_ADDRESS={address}: {error.strerror or error}") from error
 
 
 class RayJob:
