@@ -140,8 +140,12 @@ def safe_terminal(arguments: list[str]) -> Iterator[None]:
         yield
 
 
+ARGUMENTS: list[str] = []  # of the command that is running
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Every failure prints one line."""
+    ARGUMENTS[:] = arguments
     register()
     with safe_terminal(arguments):
         return run_command(arguments)

@@ -72,13 +72,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def launch_ranks(ranks: int) -> bool:
     """Whether the command was run in several processes instead of this one; then it exits with their code if they failed."""
     import os
-    import sys
 
     if ranks == 1 or "WORLD_SIZE" in os.environ:
         return False
+    from seqloom import cli
     from seqloom.training.launch import launch, without_option
 
-    code = launch(ranks, without_option(sys.argv[1:], "--ranks"))
+    code = launch(ranks, without_option(cli.ARGUMENTS, "--ranks"))
     if code:
         raise typer.Exit(code)
     return True

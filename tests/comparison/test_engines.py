@@ -152,7 +152,7 @@ def test_a_job_of_an_earlier_call_is_taken_over(tmp_path, cluster):
 
 def test_a_job_that_is_gone_has_failed(tmp_path, cluster):
     engine, task = engine_of(tmp_path, call=["bash", "-c", "kill -9 $PPID; sleep 5"])
-    assert wait(engine.start(task)) == 1
+    assert wait(engine.start(task)) == -9
 
 
 def test_what_cannot_be(monkeypatch, tmp_path):

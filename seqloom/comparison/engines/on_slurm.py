@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import time
 from collections.abc import Sequence
@@ -132,7 +133,7 @@ class SlurmJob:
         self.missing = time.monotonic() if self.missing is None else self.missing
         if time.monotonic() - self.missing < MISSING:
             return None
-        return 1  # cancelled, or its node does not see the folder: its log says why, if there is one
+        return -signal.SIGKILL  # it could not even leave its exit code
 
     def wait(self, timeout: float | None = None) -> int:
         until = None if timeout is None else time.monotonic() + timeout
@@ -144,9 +145,9 @@ class SlurmJob:
 
     def terminate(self) -> None:
         pending = self.engine.queue.get(self.number) in ("PENDING", "REQUEUED", "CONFIGURING")
-        signal = [] if pending else ["--signal=TERM", "--full"]
+        how = [] if pending else ["--signal=TERM", "--full"]
         with contextlib.suppress(UsageError):
-            call("scancel", *signal, self.number)
+            call("scancel", *how, self.number)
 
     def kill(self) -> None:
         with contextlib.suppress(UsageError):
