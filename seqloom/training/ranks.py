@@ -162,10 +162,12 @@ class Several(Ranks):
     def gather_rows(self, tensor: Tensor) -> Tensor:
         mine = tensor.cpu().contiguous() if self.on_host else tensor.contiguous()
         sizes = self.sum_numbers(*(float(len(mine)) if rank == self.rank else 0.0 for rank in range(self.world)))
-        parts = [mine.new_empty(int(size), *mine.shape[1:]) for size in sizes]
+        most = int(max(sizes))  # gloo gathers tensors of one shape
+        padded = torch.cat((mine, mine.new_zeros(most - len(mine), *mine.shape[1:])))
+        parts = [torch.empty_like(padded) for _ in sizes]
         with left_alone():
-            dist.all_gather(parts, mine)
-        return torch.cat(parts).to(tensor.device)
+            dist.all_gather(parts, padded)
+        return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)]).to(tensor.device)
 
     def wait(self) -> None:
         self.sum_numbers(0.0)
