@@ -11,6 +11,7 @@ LANGUAGE_MODELS = "Language models"
 RECURRENT_MODELS = "Recurrent models"
 TRANSLATORS = "Translators"
 SUITES = "Suites"
+COLUMNS = "Files with columns"
 
 Settings = Annotated[
     list[str] | None,
@@ -58,6 +59,70 @@ WithText = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--text-column",
+        metavar="NAME",
+        help="Column with the texts. Default: text, or the only one with a usual name such as review.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label-column",
+        metavar="NAME",
+        help="Column with the labels. Default: label, or the only one with a usual name such as category.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+PairColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--pair-column",
+        metavar="NAME",
+        help="Column with the second texts (pair, regress), the choices (choose) or the contexts (span). Default: text2, "
+        "choices, context.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--id-column", metavar="NAME", help="Column with an id for each row. Default: id.", rich_help_panel=COLUMNS
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Encoding of files that are not UTF-8, such as cp1252 or utf-16.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+
+
+def name_columns(
+    task: str, need_labels: bool, text: str | None, label: str | None, pair: str | None, id: str | None
+) -> dict[str, str]:
+    """The columns that were given, by the fields of a task's files."""
+    given = {"text": text, "label": label, "pair": pair}
+    found = {option: name for option, name in given.items() if name is not None}
+    if found:
+        from typing import Any
+
+        from seqloom.errors import UsageError
+        from seqloom.tasks import task_class
+
+        cls: Any = task_class(task)
+        fields = cls.column_fields(need_labels) if cls.reads == "labelled" else {}
+        for option in found:
+            if option not in fields:
+                raise UsageError(f"--{option}-column: the files of the task {task} have no such column: leave it out")
+        found = {fields[option]: name for option, name in found.items()}
+    return found | ({} if id is None else {"id": id})
 
 
 def reject_unused(mode: str, options: Mapping[str, tuple[object, Sequence[str]]]) -> None:

@@ -17,15 +17,21 @@ from seqloom.cli.options import (
     Country,
     Deterministic,
     Device,
+    Encoding,
     Flops,
+    IdColumn,
     Json,
+    LabelColumn,
     Language,
     Minutes,
     Overwrite,
+    PairColumn,
     Plugin,
     Resume,
     Seed,
     Settings,
+    TextColumn,
+    name_columns,
     reject_unused,
     with_budget,
 )
@@ -269,6 +275,11 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Tokens in a batch; changes speed and memory, but no result. Default: 16384."),
     ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
+    encoding: Encoding = None,
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
@@ -293,13 +304,17 @@ def evaluate(
             "--cache-lambda": (cache_lambda, ["--data"]), "--split": (split, ["--data"]),
             "--stride": (stride, ["--data"]), "--max-len": (max_len, ["--data"]), "--carry": (carry, ["--data"]),
             "--batch-tokens": (batch_tokens, ["--data", "--suite"]), "--language": (language, ["--suite", "--test"]),
+            "--text-column": (text_column, ["--test"]), "--label-column": (label_column, ["--test"]),
+            "--pair-column": (pair_column, ["--test"]), "--id-column": (id_column, ["--test"]),
+            "--encoding": (encoding, ["--test"]),
         },
     )  # fmt: skip
     if suite is not None and suite_data is not None:
         load_run = partial(load_language_model, run, device, plugin, language)
         result = evaluate_suite(load_run, suite, suite_data, pll, batch_tokens or BATCH_TOKENS, items)
     elif test:
-        result = evaluate_test(partial(load, run, device, plugin), run, test, language, tokenize, beam)
+        named = text_column, label_column, pair_column, id_column
+        result = evaluate_test(partial(load, run, device, plugin), run, test, language, tokenize, beam, named, encoding)
     else:
         assert data is not None
         windows = Windows(stride, max_len, batch_tokens, carry)
@@ -376,8 +391,10 @@ def evaluate_test(
     language: str | None,
     tokenize: str | None,
     beam: int | None,
+    named: tuple[str | None, str | None, str | None, str | None],
+    encoding: str | None,
 ) -> dict[str, Any]:
-    """Scores of a task or a translator on labelled files."""
+    """Scores of a task or a translator on labelled files. named: the columns of text, label, second text and id."""
     from seqloom.runs.language import in_language
     from seqloom.runs.training import evaluate_files
     from seqloom.runs.translator import Translator
@@ -385,7 +402,10 @@ def evaluate_test(
     loaded = in_language(load_run(), language)
     mode = "translators" if isinstance(loaded, Translator) else str(run)
     reject_unused(mode, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
-    return evaluate_files(loaded, files, "13a" if tokenize is None else tokenize, 4 if beam is None else beam)
+    columns = name_columns(loaded.learns, True, *named)
+    return evaluate_files(
+        loaded, files, "13a" if tokenize is None else tokenize, 4 if beam is None else beam, encoding, **columns
+    )
 
 
 MAX_CONFUSION_LABELS = 12  # larger confusion matrices are only in --json

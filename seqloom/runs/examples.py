@@ -24,6 +24,7 @@ from seqloom.runs.predictor import held_out_frame, say_cut
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
 from seqloom.text.pairs import read_pairs, repeated_sources
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import shapes_only
@@ -194,11 +195,21 @@ class LabelledFiles(ExampleFiles):
 
     examples_are = "examples"
 
-    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer, chosen: Sequence[int] | None = None):
+    def __init__(
+        self,
+        recipe: Recipe,
+        files: Splits,
+        tokenizer: Tokenizer,
+        chosen: Sequence[int] | None = None,
+        layout: Layout = PLAIN,
+    ):
         super().__init__(recipe, files, tokenizer)
         assert recipe.task is not None
         cls: Any = task_class(recipe.task["name"])
-        self.examples: dict[str, list[Any]] = {name: list(cls.read(paths)) for name, paths in files.items()}
+        self.layout = layout
+        self.examples: dict[str, list[Any]] = {
+            name: list(cls.read(paths, layout=layout)) for name, paths in files.items()
+        }
         task = cls.survey(self.examples["train"]) | recipe.task
         if chosen is not None:
             self.examples["train"] = [self.examples["train"][i] for i in chosen]
@@ -231,10 +242,14 @@ class LabelledFiles(ExampleFiles):
                 say(f"warning: {len(places):,} examples of {name} are in the training files, too (first: {first})")
 
     @staticmethod
-    def texts(files: list[Path], task: str) -> Iterator[str]:
+    def texts(files: list[Path], task: str, layout: Layout = PLAIN) -> Iterator[str]:
         cls: Any = task_class(task)
-        for example in cls.read(files):
+        for example in cls.read(files, layout=layout):
             yield from cls.texts_of(example)
+
+    def source(self) -> dict[str, Any]:
+        """The columns are kept, so that `predict` finds them in other files."""
+        return super().source() | ({"columns": dict(self.layout.columns)} if self.layout.columns else {})
 
     def batches(self, epochs: float, shapes: str) -> Batches:
         return LabelledBatches(self.splits["train"], self.recipe.batches.examples, fixed=shapes != "free")

@@ -1,7 +1,7 @@
 """A trained task that predicts labels of texts: classes, numbers, tags, answers."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,17 @@ from seqloom.batches.labelled import Examples, Frame
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
+from seqloom.files import new_file
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import languages_of
 from seqloom.runs.loaded import LoadedRun
-from seqloom.runs.results import Report, Results, Table, read_given
+from seqloom.runs.prediction_files import Predicted, form_of, write_predictions
+from seqloom.runs.results import Report, Results, flatten, read_given, rename
+from seqloom.runs.results import Table as AnyTable
 from seqloom.tasks.transfer import Transfer
-from seqloom.text.labelled import BadRow, known_id
+from seqloom.text.labelled import BadRow, known_id, lines_of
+from seqloom.text.tables import Layout, Table, is_table, objects_of
 from seqloom.tokens.tokenizer import Tokenizer
 
 AT_ONCE = 2048  # rows that are predicted together
@@ -42,19 +46,19 @@ class Predictor(LoadedRun):
 
     def __call__(
         self,
-        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | AnyTable,
         others: Sequence["Predictor"] = (),
         **columns: str,
-    ) -> Results | Table:
+    ) -> Results | AnyTable:
         """The same as `predict`. rows, others, columns: as there."""
         return self.predict(rows, others, **columns)
 
     def predict(
         self,
-        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | AnyTable,
         others: Sequence["Predictor"] = (),
         **columns: str,
-    ) -> Results | Table:
+    ) -> Results | AnyTable:
         """The prediction for each row; for a row that cannot be read it is {"error": …}.
 
         Args:
@@ -78,24 +82,89 @@ class Predictor(LoadedRun):
         """The examples of rows. rows: given with their places; one that is a string is the error of one that cannot be read."""
         for place, row in rows:
             try:
-                yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
+                yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)._replace(row=row)
             except DataError as error:
                 assert isinstance(row, dict)
-                yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row))
+                yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row), row)
+
+    def predict_file(
+        self,
+        file: str | Path,
+        out: str | Path | None = None,
+        others: Sequence["Predictor"] = (),
+        *,
+        encoding: str | None = None,
+        **columns: str,
+    ) -> tuple[int, int]:
+        """Predicts for each row of a file, which is not held in memory. A csv or tsv stays one, with all of its columns and
+        further ones for the predictions; other files become jsonl. Returns the number of rows, and how many of them could not be
+        read: these have an error in place of their prediction.
+
+        Args:
+            file: .csv, .tsv, .jsonl, .parquet, or a text with one text per line.
+            out: the file to write, a .csv or .jsonl; without it, standard output.
+            others: further runs of the same task, for an ensemble with this one.
+            encoding: of a file that is not UTF-8.
+            columns: what the fields of the task are called in the file, as text="review", id="number".
+        """
+        path, written = Path(file), None if out is None else new_file(Path(out), "--out")
+        layout = self.layout(columns, encoding)
+        form = form_of(written, Table(path, layout, self.learner.fields) if is_table(path) else None)
+        rows = self.learner.read([path], need_labels=False, layout=layout)
+        return write_predictions(self.with_rows(rows, others), form, written, self.fields_of_prediction)
+
+    def predict_lines(
+        self, lines: Iterable[str], out: str | Path | None = None, others: Sequence["Predictor"] = (), **columns: str
+    ) -> tuple[int, int]:
+        """The same for lines: JSON objects where the first one is, otherwise texts. lines: one for each row; the other arguments
+        as in `predict_file`."""
+        written = None if out is None else new_file(Path(out), "--out")
+        given = self.layout(columns, None).columns
+        plain = ((line.rstrip("\r\n"), None) for line in lines)
+        head = []
+        for each in plain:
+            head.append(each)
+            if each[0].strip():
+                break
+        is_json = bool(head) and head[-1][0].lstrip().startswith("{")
+        rows = (objects_of if is_json else lines_of)(itertools.chain(head, plain), "line ")
+        named = ((place, row if isinstance(row, str) else rename(row, given)) for place, row in rows)
+        return write_predictions(
+            self.with_rows(self.examples_of(named), others), form_of(written, None), written, self.fields_of_prediction
+        )
+
+    def layout(self, columns: Mapping[str, str], encoding: str | None, need_labels: bool = False) -> Layout:
+        """Where the fields of files are: in columns that are given, or in those of its training files."""
+        data = self.config.get("data")
+        trained = data.get("columns") if isinstance(data, dict) else None
+        known = trained if isinstance(trained, dict) and all(isinstance(each, str) for each in trained.values()) else {}
+        return self.learner.layout(columns, encoding, need_labels, known)
+
+    def fields_of_prediction(self) -> list[str]:
+        """The columns of its predictions in a table."""
+        anything = {
+            field: ["a", "b"] if field == "choices" else "a" for field in self.learner.fields if field != "words"
+        }
+        return list(flatten(self.predict_examples([self.learner.of_row(anything, "")])[0]))
 
     def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         """The prediction for each row of files, as `predict` gives them. paths: of the files; others: as in `predict`."""
-        yield from self.answered(self.learner.read(paths, need_labels=False), others)
+        rows = self.learner.read(paths, need_labels=False, layout=self.layout({}, None))
+        return self.answered(rows, others)
 
     def answered(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         """Predictions in their order. examples: a BadRow gives {"error": …}; others: as in `predict`."""
+        return (prediction for _, prediction in self.with_rows(examples, others))
+
+    def with_rows(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[Predicted]:
+        """The columns of each row, where it has some, and its prediction. examples, others: as in `answered`."""
         rows = iter(examples)
         while some := list(itertools.islice(rows, AT_ONCE)):
             predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
             for each in some:
                 named = {} if getattr(each, "id", None) is None else {"id": each.id}
                 wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
-                yield named | (next(predictions) if wrong is None else wrong)
+                yield each.row, named | (next(predictions) if wrong is None else wrong)
 
     def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
         """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble."""
@@ -123,15 +192,25 @@ class Predictor(LoadedRun):
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
 
-    def evaluate(self, files: str | Path | Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
+    def evaluate(
+        self,
+        files: str | Path | Sequence[str | Path],
+        others: Sequence["Predictor"] = (),
+        *,
+        encoding: str | None = None,
+        **columns: str,
+    ) -> dict[str, Any]:
         """Loss and scores on labelled files.
 
         Args:
             files: a file in the task's format, or several.
             others: further runs of the same task, for an ensemble with this one, of which there are scores only.
+            encoding: of files that are not UTF-8.
+            columns: what the fields of the task are called in the files, as text="review", label="sentiment".
         """
         several = [files] if isinstance(files, str | Path) else files
-        examples = list(self.learner.read([Path(file) for file in several]))
+        layout = self.layout(columns, encoding, need_labels=True)
+        examples = list(self.learner.read([Path(file) for file in several], layout=layout))
         self.learner.check(examples)
         if others:
             scores = self.learner.scores(examples, self.together(examples, others))

@@ -13,6 +13,7 @@ from seqloom.files import write_bytes
 from seqloom.metrics.intervals import Interval, bootstrap
 from seqloom.runs.card import SCORES
 from seqloom.runs.predictor import Predictor
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.training.log import read_log
 
 MISTAKES = 25  # shown at most
@@ -21,11 +22,12 @@ LONGEST_NAME = 16  # characters of a class in a picture
 LONGEST_TEXT = 600  # characters of the text of a mistake
 
 
-def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]]) -> Path:
-    """files: by split, of which `train` is left out. The weights are those of the run folder, which are the best ones."""
+def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]], layout: Layout = PLAIN) -> Path:
+    """files: by split, of which `train` is left out; layout: of the files. The weights are those of the run folder, which are the
+    best ones."""
     name = run.config["recipe"]["name"]
     parts: list[str | Section] = [f"<h1>{escaped(name)}</h1>", note(about(run))]
-    parts += [split_section(run, split, paths) for split, paths in files.items() if split != "train"]
+    parts += [split_section(run, split, paths, layout) for split, paths in files.items() if split != "train"]
     parts += training_curves(run.folder)
     if run.learner.mix is not None:
         shares = run.learner.mix.shares.tolist()
@@ -48,8 +50,8 @@ def about(run: Predictor) -> str:
     )
 
 
-def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> Section:
-    examples = list(run.learner.read(list(paths)))
+def split_section(run: Predictor, split: str, paths: Sequence[Path], layout: Layout) -> Section:
+    examples = list(run.learner.read(list(paths), layout=layout))
     run.learner.check(examples)
     answers = run.predict_examples(examples)
     scores, found = run.learner.scores(examples, answers), score_items(run.learner, run.task, examples, answers)

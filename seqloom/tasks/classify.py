@@ -15,6 +15,7 @@ from seqloom.errors import DataError
 from seqloom.metrics.labels import label_scores
 from seqloom.tasks.transfer import Encoded, Rows, Summary, Transfer, encode_texts, label_layer
 from seqloom.text.labelled import Example, example_of, read_labelled
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.tokens.tokenizer import Tokenizer
 
 
@@ -43,8 +44,12 @@ class Classify(Transfer):
         return len(self.labels)
 
     @classmethod
-    def read(cls, paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        return read_labelled(paths, cls.files, need_labels)
+    def read(cls, paths: Sequence[Path], need_labels: bool = True, layout: Layout = PLAIN) -> Iterator[Any]:
+        return read_labelled(paths, cls.files, need_labels, layout)
+
+    @classmethod
+    def column_fields(cls, need_labels: bool) -> dict[str, str]:
+        return {"text": "text", "label": "label"} | ({"pair": cls.fields[1]} if len(cls.fields) > 1 else {})
 
     @classmethod
     def of_row(cls, row: dict[str, Any], place: str) -> Example:

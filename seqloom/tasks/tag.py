@@ -38,6 +38,7 @@ from seqloom.metrics.entities import (
 from seqloom.metrics.labels import label_scores
 from seqloom.progress import say
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import Sentence, read_tagged, sentence_of, split_tag
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -75,9 +76,13 @@ class TagWords(Transfer):
         if config.crf:
             self.crf = Crf(len(self.labels), torch.tensor(legal_moves(self.labels, self.learns)))
 
-    @staticmethod
-    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        return read_tagged(paths, need_labels)
+    @classmethod
+    def read(cls, paths: Sequence[Path], need_labels: bool = True, layout: Layout = PLAIN) -> Iterator[Any]:
+        return read_tagged(paths, need_labels, layout)
+
+    @classmethod
+    def column_fields(cls, need_labels: bool) -> dict[str, str]:
+        return {"text": "words" if need_labels else "text", "label": "tags"}
 
     @classmethod
     def of_row(cls, row: dict[str, Any], place: str) -> Sentence:

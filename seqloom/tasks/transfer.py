@@ -37,6 +37,7 @@ from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.views import View
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
+from seqloom.text.tables import NOTHING, PLAIN, Layout
 from seqloom.tokens.tokenizer import Tokenizer
 
 Rows = Sequence[Sequence[Row]]
@@ -180,10 +181,27 @@ class Transfer(Task):
 
     # ---- what each task defines
 
-    @staticmethod
-    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        """The examples of files. Without need_labels a row that cannot be read becomes a BadRow."""
+    @classmethod
+    def read(cls, paths: Sequence[Path], need_labels: bool = True, layout: Layout = PLAIN) -> Iterator[Any]:
+        """The examples of files. Without need_labels a row that cannot be read becomes a BadRow, and examples of tables have all
+        columns of their row."""
         raise NotImplementedError
+
+    @classmethod
+    def column_fields(cls, need_labels: bool) -> dict[str, str]:
+        """The field of its files whose column each of --text-column, --pair-column and --label-column names."""
+        return {"text": "text", "label": "label"}
+
+    @classmethod
+    def layout(
+        cls, columns: Mapping[str, str], encoding: str | None, need_labels: bool, trained: Mapping[str, str] = NOTHING
+    ) -> Layout:
+        """Where the fields of its files are. UsageError for a column of a field that it has not."""
+        known = [*dict.fromkeys((*cls.fields, *cls.column_fields(need_labels).values(), "id"))]
+        for field in columns:
+            if field not in known:
+                raise UsageError(f"a column for {field!r}: there is no such field: give one for {', '.join(known)}")
+        return Layout(columns, encoding, trained)
 
     @classmethod
     def survey(cls, examples: Sequence[Any]) -> dict[str, Any]:
