@@ -61,8 +61,10 @@ def lines_with_errors(path: Path, encoding: str | None = None) -> Iterator[tuple
             try:
                 line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
-                wrong = f"not valid UTF-8 ({error.reason}, it may be {guess_encoding(raw)}): convert the file to UTF-8"
-                if utf_8 is not None:
+                wrong = f"not valid UTF-8 ({error.reason}): convert the file to UTF-8"
+                if utf_8 is None:
+                    wrong += f", or give --encoding {guess_encoding(raw)} where there is that option"
+                else:
                     wrong += f"; line {utf_8} is UTF-8, so the file has lines in two encodings"
                 line = raw.decode("utf-8", "replace")
             else:
