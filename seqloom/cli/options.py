@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -103,6 +103,42 @@ Encoding = Annotated[
     ),
 ]
 
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLASS=P",
+        help="Predict CLASS where its probability is at least P, and the most likely of the others elsewhere. Default: the "
+        "run's own threshold, if it has one.",
+    ),
+]
+LongTexts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="Texts longer than the model reads: cut, or windows, which are averaged. Default: as the run was trained (cut).",
+    ),
+]
+
+
+def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> Any:
+    """Gives a run of a task the options of its predictions."""
+    from seqloom.errors import UsageError
+    from seqloom.runs.predictor import Predictor
+
+    if threshold is None and long_texts is None:
+        return run
+    if not isinstance(run, Predictor):
+        raise UsageError(f"--threshold and --long-texts: {run.folder} does not predict labels: leave them out")
+    if long_texts is not None:
+        run.read_long_texts(long_texts)
+    if threshold is not None:
+        name, _, number = threshold.rpartition("=")
+        try:
+            run.set_threshold(name, float(number))
+        except ValueError:
+            raise UsageError(f"--threshold {threshold}: write it as CLASS=P, such as spam=0.7") from None
+    return run
+
 
 def name_columns(
     task: str, need_labels: bool, text: str | None, label: str | None, pair: str | None, id: str | None
@@ -111,8 +147,6 @@ def name_columns(
     given = {"text": text, "label": label, "pair": pair}
     found = {option: name for option, name in given.items() if name is not None}
     if found:
-        from typing import Any
-
         from seqloom.errors import UsageError
         from seqloom.tasks import task_class
 

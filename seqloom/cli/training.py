@@ -23,6 +23,7 @@ from seqloom.cli.options import (
     Json,
     LabelColumn,
     Language,
+    LongTexts,
     Minutes,
     Overwrite,
     PairColumn,
@@ -31,8 +32,10 @@ from seqloom.cli.options import (
     Seed,
     Settings,
     TextColumn,
+    Threshold,
     name_columns,
     reject_unused,
+    set_predictor,
     with_budget,
 )
 from seqloom.models.index import check_recipe_name
@@ -280,6 +283,8 @@ def evaluate(
     pair_column: PairColumn = None,
     id_column: IdColumn = None,
     encoding: Encoding = None,
+    threshold: Threshold = None,
+    long_texts: LongTexts = None,
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
@@ -306,7 +311,8 @@ def evaluate(
             "--batch-tokens": (batch_tokens, ["--data", "--suite"]), "--language": (language, ["--suite", "--test"]),
             "--text-column": (text_column, ["--test"]), "--label-column": (label_column, ["--test"]),
             "--pair-column": (pair_column, ["--test"]), "--id-column": (id_column, ["--test"]),
-            "--encoding": (encoding, ["--test"]),
+            "--encoding": (encoding, ["--test"]), "--threshold": (threshold, ["--test"]),
+            "--long-texts": (long_texts, ["--test"]),
         },
     )  # fmt: skip
     if suite is not None and suite_data is not None:
@@ -314,7 +320,11 @@ def evaluate(
         result = evaluate_suite(load_run, suite, suite_data, pll, batch_tokens or BATCH_TOKENS, items)
     elif test:
         named = text_column, label_column, pair_column, id_column
-        result = evaluate_test(partial(load, run, device, plugin), run, test, language, tokenize, beam, named, encoding)
+
+        def load_test() -> Any:
+            return set_predictor(load(run, device, plugin), threshold, long_texts)
+
+        result = evaluate_test(load_test, run, test, language, tokenize, beam, named, encoding)
     else:
         assert data is not None
         windows = Windows(stride, max_len, batch_tokens, carry)

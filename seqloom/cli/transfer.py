@@ -19,6 +19,7 @@ from seqloom.cli.options import (
     Json,
     LabelColumn,
     Language,
+    LongTexts,
     Minutes,
     Overwrite,
     PairColumn,
@@ -28,7 +29,9 @@ from seqloom.cli.options import (
     Seeds,
     Settings,
     TextColumn,
+    Threshold,
     name_columns,
+    set_predictor,
     with_budget,
 )
 
@@ -185,6 +188,8 @@ def predict(
     pair_column: PairColumn = None,
     id_column: IdColumn = None,
     encoding: Encoding = None,
+    threshold: Threshold = None,
+    long_texts: LongTexts = None,
     language: Language = None,
     device: Device = "auto",
 ) -> None:
@@ -201,6 +206,8 @@ def predict(
 
     loaded, *others = [load_predictor(each, device, language) for each in (run, *(beside or ()))]
     columns = name_columns(loaded.task, False, text_column, label_column, pair_column, id_column)
+    for each in (loaded, *others):
+        set_predictor(each, threshold, long_texts)
     if file is None:
         done, wrong = loaded.predict_lines(sys.stdin, out, others, **columns)
     else:

@@ -15,6 +15,7 @@ from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.files import new_file
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.calibration import load_calibration, set_threshold
 from seqloom.runs.corpus import languages_of
 from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.prediction_files import Predicted, form_of, write_predictions
@@ -38,6 +39,7 @@ class Predictor(LoadedRun):
         self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
+        load_calibration(folder, learner)
         self.languages = languages_of(recipe, data)
         if self.languages and isinstance(data, dict) and data.get("language") is not None:
             if data["language"] not in self.languages:
@@ -158,31 +160,58 @@ class Predictor(LoadedRun):
 
     def with_rows(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[Predicted]:
         """The columns of each row, where it has some, and its prediction. examples, others: as in `answered`."""
-        rows = iter(examples)
+        rows, long = iter(examples), LongTexts()
         while some := list(itertools.islice(rows, AT_ONCE)):
-            predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
+            predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others, long))
             for each in some:
                 named = {} if getattr(each, "id", None) is None else {"id": each.id}
                 wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
                 yield each.row, named | (next(predictions) if wrong is None else wrong)
+        long.say(self.frame, "predict")
 
-    def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
-        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble."""
+    def together(
+        self, examples: Sequence[Any], others: Sequence["Predictor"], long: "LongTexts | None" = None
+    ) -> list[dict[str, Any]]:
+        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble; long:
+        as in `predict_examples`."""
         if not others:
-            return self.predict_examples(examples)
+            return self.predict_examples(examples, long)
         for other in others:
             mine, theirs = (getattr(run.learner, "labels", None) for run in (self, other))
             if other.task != self.task or mine != theirs:
                 raise UsageError(f"{self.folder} and {other.folder} have learnt different tasks or classes")
-        return self.learner.ensemble([run.predict_examples(examples) for run in (self, *others)])
+        first = self.predict_examples(examples, long)
+        return self.learner.ensemble([first, *(run.predict_examples(examples, LongTexts()) for run in others)])
 
-    def predict_examples(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
-        """The predictions of this run alone. examples: of the task."""
+    def predict_examples(self, examples: Sequence[Any], long: "LongTexts | None" = None) -> list[dict[str, Any]]:
+        """The predictions of this run alone. examples: of the task; long: counts too long ones, which are said here otherwise."""
         if not examples:
             return []
+        return predict_examples(self.learner, self.encoded(examples, "predict", long), examples, self.device)[0]
+
+    def encoded(self, examples: Sequence[Any], name: str, long: "LongTexts | None" = None) -> Examples:
+        """Examples as token ids. name: of them, for what is said of long texts; long: as in `predict_examples`."""
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
-        say_cut(cut, self.frame, "predict")
-        return predict_examples(self.learner, Examples(rows, 0, 0), examples, self.device)[0]
+        counted = LongTexts() if long is None else long
+        counted.add(rows, cut, self.frame)
+        if long is None:
+            counted.say(self.frame, name)
+        return Examples(rows, 0, 0)
+
+    def set_threshold(self, name: str, probability: float) -> None:
+        """Has a class predicted wherever its probability is at least this, and the most likely of the others elsewhere. name: of
+        the class; probability: from 0 to 1."""
+        set_threshold(self.learner, name, probability)
+
+    def read_long_texts(self, how: str) -> None:
+        """Sets how texts longer than the model reads are read from now on. how: "cut", or "windows", whose predictions are
+        averaged."""
+        if how not in ("cut", "windows"):
+            raise UsageError(f"long texts {how!r}: choose cut or windows")
+        if how == "windows" and self.task not in ("classify", "regress"):
+            raise UsageError(f"{self.folder}: windows of long texts are for classify and regress, not for {self.task}")
+        self.learner.long_texts = how
+        self.frame = self.frame._replace(windows=how == "windows")
 
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
@@ -217,21 +246,40 @@ class Predictor(LoadedRun):
             size = sum(run.learner.size() for run in (self, *others))
             main = scores[self.learner.main_metric]
             return Report({"examples": len(examples), "score": main, **scores, "parameters": size})
-        rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
-        say_cut(cut, self.frame, "test")
-        found = evaluate_examples(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
+        encoded = self.encoded(examples, "test")
+        found = evaluate_examples(self.learner, encoded, examples, self.device, title="evaluate")
         return Report({"examples": len(examples), **found, "parameters": self.learner.size()})
 
 
 def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:
     """The frame of held-out texts, which may be longer than those of training: as long as the model can read."""
     longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
-    return Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
+    frame = Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
+    return frame._replace(windows=learner.long_texts == "windows")
 
 
-def say_cut(places: Sequence[str], frame: Frame, name: str) -> None:
-    if places:
-        first = ", ".join(places[:3])
-        say(
-            f"{name}: {len(places):,} texts are longer than {frame.limit} tokens and are read up to there (first: {first})"
-        )
+class LongTexts:
+    """Counts the texts that are longer than the model reads, to say once what became of them."""
+
+    def __init__(self) -> None:
+        self.cut = self.windowed = self.windows = 0
+        self.places: list[str] = []  # of the first ones that were cut
+
+    def add(self, rows: Sequence[Sequence[Any]], cut: Sequence[str], frame: Frame) -> None:
+        self.cut += len(cut)
+        self.places += cut[: 3 - len(self.places)]
+        several = [len(each) for each in rows if len(each) > 1] if frame.windows else []
+        self.windowed, self.windows = self.windowed + len(several), self.windows + sum(several)
+
+    def say(self, frame: Frame, name: str) -> None:
+        """name: of what is read."""
+        if self.cut:
+            first = ", ".join(self.places)
+            say(
+                f"{name}: {self.cut:,} texts are longer than {frame.limit} tokens and are read up to there (first: {first})"
+            )
+        if self.windowed:
+            say(
+                f"{name}: {self.windowed:,} texts are longer than {frame.limit} tokens and are read in {self.windows:,} windows, "
+                f"whose predictions are averaged"
+            )

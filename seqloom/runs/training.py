@@ -261,6 +261,7 @@ def train_run(
             scores: dict[str, Any] = {}
             if dataset.scored:
                 best = load(folder, str(device), plugin)  # the weights that were kept
+                dataset.calibrate(best)
                 scores = {f"{split}_scores": dataset.score(best, split) for split in dataset.scored}
             scores |= {"averaged": state.averaged} if state.averaged else {}
             finish(

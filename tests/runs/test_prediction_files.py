@@ -158,12 +158,16 @@ def test_bad_rows_have_their_error_in_the_output(run, tmp_path, capsys, monkeypa
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--text-column", "revew"], 2, "has no column 'revew' for 'text', it has 'number', 'review', 'sentiment': did you mean 'review'?"),
+        (
+            ["--text-column", "revew"],
+            2,
+            "no column 'revew' for 'text', it has 'number', 'review', 'sentiment': did you mean 'review'?",
+        ),
         (["--id-column", "key"], 2, "has no column 'key' for 'id'"),
         (["--pair-column", "review"], 2, "--pair-column: the files of the task classify have no such column"),
         (["--encoding", "nonsense"], 2, "--encoding nonsense"),
     ],
-)  # fmt: skip
+)
 def test_wrong_options_are_said_in_one_line(run, place, capsys, options, code, message):
     assert cli.run(["predict", str(run.folder), str(place / "valid.csv"), *options]) == code
     told = capsys.readouterr()
