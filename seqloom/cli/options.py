@@ -132,11 +132,12 @@ def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> An
     if long_texts is not None:
         run.read_long_texts(long_texts)
     if threshold is not None:
-        name, _, number = threshold.rpartition("=")
+        name, equals, number = threshold.rpartition("=")
         try:
-            run.set_threshold(name, float(number))
+            probability = float(number if equals else "")
         except ValueError:
             raise UsageError(f"--threshold {threshold}: write it as CLASS=P, such as spam=0.7") from None
+        run.set_threshold(name, probability)
     return run
 
 

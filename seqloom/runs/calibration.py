@@ -9,7 +9,14 @@ import numpy as np
 from seqloom.config import unknown_name
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import read_record, write_json
-from seqloom.metrics.calibration import best_threshold, calibration_error, fit_temperature, reliability, scale
+from seqloom.metrics.calibration import (
+    MIN_TEMPERATURE,
+    best_threshold,
+    calibration_error,
+    fit_temperature,
+    reliability,
+    scale,
+)
 from seqloom.progress import say
 
 if TYPE_CHECKING:
@@ -22,7 +29,13 @@ def fit_calibration(learner: Any, logits: np.ndarray, gold: np.ndarray) -> dict[
     """What a task's settings ask for. logits: (n, classes) of the validation examples; gold: (n,) numbers of their classes."""
     record: dict[str, Any] = {"split": "valid", "examples": len(gold), "temperature": 1.0, "threshold": None}
     if learner.calibrate:
-        record["temperature"] = fit_temperature(logits, gold)
+        found = fit_temperature(logits, gold)
+        if found < 1.01 * MIN_TEMPERATURE:  # nearly always where no prediction is wrong, which says nothing about doubt
+            say(
+                f"warning: no temperature fits the {len(gold):,} validation examples, nearly all are predicted right: it stays 1"
+            )
+            found = 1.0
+        record["temperature"] = found
     errors = [error_of(scale(logits, each), gold) for each in (1.0, record["temperature"])]
     record["calibration_error"] = {"before": errors[0], "after": errors[1]}
     if learner.threshold_class is not None:

@@ -22,6 +22,7 @@ from seqloom.text.tables import PLAIN, Layout
 from seqloom.tokens.tokenizer import Tokenizer
 
 CLASSES = ("classify", "pair")  # tasks that predict one of several classes
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Classify(Transfer):
@@ -38,12 +39,10 @@ class Classify(Transfer):
         pool: Literal["summary", "first", "last", "mean", "max", "concat"] = Field(
             "summary", description="How the states of a text become one vector; summary: as the model itself has it."
         )
-        class_weights: Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = (
-            Field(
-                "none",
-                description="Weights of the classes in the training loss: none, balanced (every class counts the same in all), or a "
-                "table such as {spam = 5.0}, where others have 1. They are scaled so that their mean over the examples is 1.",
-            )
+        class_weights: Literal["none", "balanced"] | dict[str, Weight] = Field(
+            "none",
+            description="Weights of the classes in the training loss: none, balanced (every class counts as much in all), or a "
+            "table such as {spam = 5.0}, where others have 1. They are scaled so that their mean over the examples is 1.",
         )
         calibrate: bool = Field(
             False,
