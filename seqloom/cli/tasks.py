@@ -300,6 +300,7 @@ def metric(
         float | None,
         typer.Option(help="Predict no answer above this probability of none (span). Default: 1."),
     ] = None,
+    label_column: LabelColumn = None,
     as_json: Json = False,
 ) -> None:
     """Score the predictions of any program by the official rules of a task."""
@@ -313,14 +314,15 @@ def metric(
         ),
         "tag": lambda: files.tag_files(gold, predicted, strict),
         "span": lambda: files.span_files(gold, predicted, threshold),
-        "classify": lambda: files.label_files(gold, predicted),
-        "regress": lambda: files.number_files(gold, predicted),
+        "classify": lambda: files.label_files(gold, predicted, label_column),
+        "regress": lambda: files.number_files(gold, predicted, label_column),
     }
     if task not in scores:
         raise UsageError(unknown_name("metric", task, task, list(scores)))
     options = {
         "--tokenize": (tokenize, ["translate"]), "--lowercase": (lowercase, ["translate"]),
         "--strict": (strict, ["tag"]), "--threshold": (threshold, ["span"]),
+        "--label-column": (label_column, ["classify", "regress"]),
     }  # fmt: skip
     reject_unused(task, options)
     print_result(scores[task](), as_json)

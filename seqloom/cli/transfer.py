@@ -238,6 +238,11 @@ def baseline(
         str, typer.Option(help="Groups of features, separated by commas: structural, lexical, probability.")
     ] = "structural,lexical,probability",
     out: Annotated[Path | None, typer.Option(help="New folder for baseline.json and the predictions.")] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
+    encoding: Encoding = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -250,7 +255,8 @@ def baseline(
     if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise UsageError(f"--out {out} exists already: choose another folder")
     groups = [group.strip() for group in features.split(",") if group.strip()]
-    result, predictions = run_baseline(task, train_files, valid, test or (), groups, seed)
+    columns = name_columns(task, True, text_column, label_column, pair_column, id_column)
+    result, predictions = run_baseline(task, train_files, valid, test or (), groups, seed, columns, encoding)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for split, rows in predictions.items():

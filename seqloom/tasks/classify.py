@@ -18,7 +18,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.metrics.labels import label_scores
 from seqloom.tasks.transfer import Encoded, Rows, Summary, Transfer, encode_texts, label_layer
 from seqloom.text.labelled import Example, example_of, read_labelled
-from seqloom.text.tables import PLAIN, Layout
+from seqloom.text.tables import PLAIN, Layout, say_once
 from seqloom.tokens.tokenizer import Tokenizer
 
 CLASSES = ("classify", "pair")  # tasks that predict one of several classes
@@ -112,6 +112,7 @@ class Classify(Transfer):
             raise DataError(
                 f"{examples[0].place}: all {len(examples):,} examples are of the class {labels[0]!r}: there is nothing to predict"
             )
+        remark_on_labels(labels)
         return {"labels": labels}
 
     @classmethod
@@ -192,6 +193,17 @@ class Classify(Transfer):
     @classmethod
     def scores(cls, examples: Sequence[Example], predictions: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return label_scores([str(each.label) for each in examples], [each["label"] for each in predictions])
+
+
+def remark_on_labels(labels: Sequence[str]) -> None:
+    """Says which classes are probably one, or the rest of a broken row."""
+    known: dict[str, str] = {}
+    for label in labels:
+        first = known.setdefault(" ".join(label.lower().split()), label)
+        if first != label:
+            say_once(f"warning: the labels {first!r} and {label!r} differ in case or blanks only, and are two classes")
+        if len(label.splitlines()) > 1:
+            say_once(f"warning: the label {label!r} has a line break: is a quote missing in its file?")
 
 
 def check_settings(task: str, config: Classify.Config) -> None:

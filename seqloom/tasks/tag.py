@@ -161,7 +161,7 @@ class TagWords(Transfer):
         self, logits: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows
     ) -> list[dict[str, Any]]:
         """Tags and entities. `start` and `stop` count words, `begin` and `end` characters of the text; both ends are exclusive.
-        probabilities: of each word's tag; score: their mean."""
+        probabilities: of each word's tag; score: their mean; offsets: where each word begins and ends in a text without words."""
         if self.crf is None:
             probabilities = wide(logits).softmax(1)
             best = probabilities.argmax(1)
@@ -173,7 +173,9 @@ class TagWords(Transfer):
         for each in asked:
             tags = [self.labels[next(numbers)] for _ in each.words]
             rounded = [round(next(chosen), 6) for _ in each.words]
-            prediction = {"words": each.words, "tags": tags, "probabilities": rounded}
+            prediction: dict[str, Any] = {"words": each.words, "tags": tags, "probabilities": rounded}
+            if each.source is not None:  # the words were found in a text
+                prediction["offsets"] = [list(spot) for spot in each.word_offsets]
             if self.scheme is not None:
                 prediction["tags"] = tags if self.learns == self.scheme else convert(tags, self.scheme)
                 prediction["entities"] = self.entities_of(each, tags, rounded)

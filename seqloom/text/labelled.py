@@ -22,7 +22,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
 from seqloom.progress import say
 from seqloom.text.pairs import lines, lines_with_errors
-from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Rows, Table, fields_of, is_table, rows_of, say_once
+from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Rows, Table, fields_of, is_table, say_once
 
 TASKS = ("classify", "regress", "pair", "choose")
 MAX_IDS = 1_000_000  # ids that are remembered while rows are read without being kept
@@ -165,20 +165,29 @@ class Label(NamedTuple):
     place: str
 
 
-def read_labels(path: Path) -> list[Label]:
-    """Only the labels of a file, gold or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
+def read_labels(path: Path, column: str | None = None, predicted: bool = False) -> list[Label]:
+    """Only the labels of a file, gold or predicted: "label" of a table, or the lines of any other file. column: of the labels,
+    where it has another name; predicted: those of `predict`, in "predicted_label" where the file has gold labels, too."""
+    names: Names = {}
     if is_table(path):
-        rows = rows_of(path, ["label"])
+        table = Table(path, PLAIN if column is None else Layout({"label": column}), ["label"])
+        if predicted and "predicted_label" in table.names:
+            names = table.columns_of([], ["id"]) | {"label": "predicted_label"}
+        else:
+            names = table.columns_of(["label"], ["id"])
+        rows = _without_empty(table.rows, [names.get("id")]) if table.header is not None else table.rows
     else:
         rows = ((f"{path}:{i}", {"label": line}) for i, line in enumerate(lines(path), 1))
     found = []
     for place, row in rows:
         try:
             fields = fields_of(row)
-            value = fields.get("label")
+            value = fields.get(names.get("label", "label"))
             # a number stays as it is written: the task is not known here
-            label = str(value) if isinstance(value, float) else _label(value, "classify", ())
-            found.append(Label(str(label), id_of(fields), place))
+            label = (
+                str(value) if isinstance(value, float) else _label(value, "classify", (), names.get("label", "label"))
+            )
+            found.append(Label(str(label), id_of(fields, names), place))
         except ValueError as wrong:
             raise DataError(f"{place}: {wrong}") from None
     return found

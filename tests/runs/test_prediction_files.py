@@ -216,3 +216,26 @@ def test_rows_are_written_as_they_come(run, tmp_path, monkeypatch):
     with pytest.raises(files.FileError, match="the disk is full"):
         run.predict_file(path, tmp_path / "c.csv", id="number")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.csv", "b.csv"]
+
+
+def test_predictions_beside_gold_labels_are_scored_by_the_predictions(run, place, tmp_path, capsys):
+    """A csv with a column "label" has the predictions in another one: the gold labels must not be scored against themselves."""
+    rows = [(each.texts[0], each.label) for each in examples("classify", 20, 7)]
+    gold = write_csv(tmp_path / "gold.csv", rows, head=("text", "label"))
+    assert run.predict_file(gold, tmp_path / "out.csv") == (20, 0)
+    wanted = run.evaluate(gold)["accuracy"]
+    assert cli.run(["metric", "classify", str(gold), str(tmp_path / "out.csv"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == wanted < 1
+    assert run.predict_file(place / "valid.csv", tmp_path / "other.csv", text="review") == (24, 0)
+    scored = ["metric", "classify", str(place / "valid.csv"), str(tmp_path / "other.csv"), "--json"]
+    assert cli.run([*scored, "--label-column", "sentiment"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == run.evaluate(place / "valid.csv")["accuracy"]
+
+
+def test_labels_that_look_alike_are_said(place, tmp_path, capsys):
+    rows = [("a", "Very good"), ("b", "very  good"), ("c", "bad\nnews"), ("d", "bad")]
+    path = write_csv(tmp_path / "a.csv", rows, head=("text", "label"))
+    assert cli.run(["check", str(path), "--task", "classify"]) == 0
+    told = capsys.readouterr()
+    assert "'Very good' and 'very  good' differ in case or blanks only, and are two classes" in told.err
+    assert r"the label 'bad\nnews' has a line break" in told.err
