@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import IdColumn, LabelColumn, PairColumn, TextColumn, name_columns, reject_unused
+from seqloom.cli.options import IdColumn, LabelColumn, PairColumn, TextColumn, name_columns, reject_unused, require
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.progress import human
 
@@ -189,6 +189,7 @@ def check(
     if task not in _TASKS:
         raise UsageError(f"--task {task}: available: {', '.join(_TASKS)}")
     if task != "lm":
+        require((), files)
         from seqloom.evaluate.examples import survey_examples
 
         held_out = {

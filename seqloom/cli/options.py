@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,6 +118,28 @@ LongTexts = Annotated[
         help="Texts longer than the model reads: cut, or windows, which are averaged. Default: as the run was trained (cut).",
     ),
 ]
+
+
+def require(
+    runs: Iterable[Path | None] = (),
+    files: Iterable[Path | None] = (),
+    folders: Iterable[Path | None] = (),
+    task: str | None = None,
+) -> None:
+    """Raise an error for a mistyped path or task, before the seconds that torch takes to load. runs: run folders; files: to read;
+    folders: of prepared text. What is None was not given."""
+    from seqloom.files import require_folder, require_run
+    from seqloom.text.stream import check_path
+
+    if task is not None:
+        from seqloom.tasks import TASKS, task_class
+
+        if task not in TASKS:
+            task_class(task)
+    for check, paths in ((require_run, runs), (check_path, files), (require_folder, folders)):
+        for path in paths:
+            if path is not None:
+                check(path)
 
 
 def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> Any:

@@ -30,6 +30,7 @@ from seqloom.cli.options import (
     TextColumn,
     name_columns,
     reject_unused,
+    require,
     with_budget,
 )
 from seqloom.cli.training import print_result
@@ -115,6 +116,7 @@ def train(
 ) -> None:
     """Train a task from labelled examples, without pre-training."""
     check_recipe_name(recipe)
+    require((), (*train_files, *(valid or ()), *(test or ()), from_tokenizer, vectors), task=task)
     from seqloom.errors import UsageError
     from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report
@@ -218,11 +220,12 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate the lines of a file or of standard input."""
+    *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
+    require(folders, [file])
     from seqloom.cli.using import batches, read_lines
     from seqloom.errors import DataError
     from seqloom.runs.load import load_translator
 
-    *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
     models = [load_translator(folder, device) for folder in folders if folder is not None]
     options: dict[str, Any] = {
         "beam": beam, "length_penalty": length_penalty, "length_form": length_form, "n_best": n_best,
@@ -304,6 +307,7 @@ def metric(
     as_json: Json = False,
 ) -> None:
     """Score the predictions of any program by the official rules of a task."""
+    require((), [gold, predicted])
     from seqloom.config import unknown_name
     from seqloom.errors import UsageError
     from seqloom.evaluate import files

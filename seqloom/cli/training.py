@@ -35,6 +35,7 @@ from seqloom.cli.options import (
     Threshold,
     name_columns,
     reject_unused,
+    require,
     set_predictor,
     with_budget,
 )
@@ -102,6 +103,7 @@ def pretrain(
     """Pre-train a model on prepared text."""
     if plugin is None:
         check_recipe_name(recipe)
+    require([start], (), data)
     if find_lr:
         suggest_rate(recipe, data, out, settings, seed, device, plugin)
         return
@@ -291,6 +293,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run: perplexity and bits per byte on text, BLEU of translations, a task's scores, or a test suite."""
+    require([run, mix], test or (), [data])
     from seqloom.errors import UsageError
     from seqloom.runs.load import load, load_language_model
 

@@ -31,6 +31,7 @@ from seqloom.cli.options import (
     TextColumn,
     Threshold,
     name_columns,
+    require,
     set_predictor,
     with_budget,
 )
@@ -120,6 +121,7 @@ def finetune(
     language: Language = None,
 ) -> None:
     """Fine-tune a pre-trained model on a task."""
+    require([start], (*train_files, *(valid or ()), *(test or ())), task=task)
     from seqloom.cli.tasks import train_and_print
     from seqloom.runs.learning_curve import format_table, learning_curve
     from seqloom.runs.options import RunOptions
@@ -196,10 +198,8 @@ def predict(
     """Predict labels for each row, in order. A csv keeps its columns and gets more. A row that cannot be read gets an error."""
     from seqloom.errors import DataError
     from seqloom.files import new_file
-    from seqloom.text.stream import check_path
 
-    if file is not None:
-        check_path(file)
+    require([run, *(beside or ())], [file])
     if out is not None:
         new_file(out, "--out")
     from seqloom.runs.load import load_predictor
@@ -247,6 +247,7 @@ def baseline(
     as_json: Json = False,
 ) -> None:
     """Train a linear model on hand-made features, as a baseline for neural models."""
+    require((), (*train_files, *valid, *(test or ())))
     from seqloom.cli.training import print_result
     from seqloom.errors import UsageError
     from seqloom.evaluate.baseline import baseline as run_baseline
