@@ -124,11 +124,12 @@ def require(
     runs: Iterable[Path | None] = (),
     files: Iterable[Path | None] = (),
     folders: Iterable[Path | None] = (),
+    lines: Path | None = None,
     task: str | None = None,
 ) -> None:
-    """Raise an error for a mistyped path or task, before the seconds that torch takes to load. runs: run folders; files: to read;
-    folders: of prepared text. What is None was not given."""
-    from seqloom.files import require_folder, require_run
+    """Raise an error for a mistyped path or task, before the seconds that torch takes to load. runs: run folders; files: with
+    data; folders: of prepared text; lines: a file that is read instead of standard input. What is None was not given."""
+    from seqloom.files import explained, require_folder, require_run
     from seqloom.text.stream import check_path
 
     if task is not None:
@@ -140,6 +141,9 @@ def require(
         for path in paths:
             if path is not None:
                 check(path)
+    if lines is not None:
+        with explained(lines):
+            lines.stat()
 
 
 def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> Any:

@@ -221,7 +221,7 @@ def translate(
 ) -> None:
     """Translate the lines of a file or of standard input."""
     *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
-    require(folders, [file])
+    require(folders, lines=file)
     from seqloom.cli.using import batches, read_lines
     from seqloom.errors import DataError
     from seqloom.runs.load import load_translator

@@ -152,7 +152,7 @@ def score(
 
     For masked models it is the pseudo-log-likelihood, for ELECTRA the sum of log(1 − p(replaced)): --json says which.
     """
-    require([run], [file])
+    require([run], lines=file)
     from seqloom.runs.load import load_language_model
 
     loaded = load_language_model(run, device, plugin, language)

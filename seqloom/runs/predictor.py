@@ -118,7 +118,7 @@ class Predictor(LoadedRun):
     def predict_lines(
         self, lines: Iterable[str], out: str | Path | None = None, others: Sequence["Predictor"] = (), **columns: str
     ) -> tuple[int, int]:
-        """The same for lines: JSON objects where the first one is, otherwise texts. lines: one for each row; the other arguments
+        """The same for lines: JSON objects if the first one is, otherwise texts. lines: one for each row; out, others, columns:
         as in `predict_file`."""
         written = None if out is None else new_file(Path(out), "--out")
         given = self.layout(columns, None).columns
@@ -136,7 +136,8 @@ class Predictor(LoadedRun):
         )
 
     def layout(self, columns: Mapping[str, str], encoding: str | None, need_labels: bool = False) -> Layout:
-        """Where the fields of files are: in columns that are given, or in those of its training files."""
+        """Where the fields of files are: in columns that are given, or in those of its training files. columns, encoding: as in
+        `predict_file`; need_labels: whether labels are among the fields."""
         data = self.config.get("data")
         trained = data.get("columns") if isinstance(data, dict) else None
         known = trained if isinstance(trained, dict) and all(isinstance(each, str) for each in trained.values()) else {}
@@ -190,7 +191,8 @@ class Predictor(LoadedRun):
         return predict_examples(self.learner, self.encoded(examples, "predict", long), examples, self.device)[0]
 
     def encoded(self, examples: Sequence[Any], name: str, long: "LongTexts | None" = None) -> Examples:
-        """Examples as token ids. name: of them, for what is said of long texts; long: as in `predict_examples`."""
+        """Examples as token ids. examples: of the task; name: of them, for what is said of long texts; long: as in
+        `predict_examples`."""
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
         counted = LongTexts() if long is None else long
         counted.add(rows, cut, self.frame)
