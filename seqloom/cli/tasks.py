@@ -116,7 +116,8 @@ def train(
 ) -> None:
     """Train a task from labelled examples, without pre-training."""
     check_recipe_name(recipe)
-    require((), (*train_files, *(valid or ()), *(test or ()), from_tokenizer, vectors), task=task)
+    files = () if seeds is not None else (*train_files, *(valid or ()), *(test or ()), from_tokenizer, vectors)
+    require((), files, task=task)  # with --seeds the task is asked first
     from seqloom.errors import UsageError
     from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report
