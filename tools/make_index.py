@@ -1,4 +1,4 @@
-"""Writes seqloom/models/index.py anew: the names of all models and presets with their parameter counts.
+"""Writes seqloom/models/index.py anew: all models and presets with their parameter counts, and what is known of each model.
 
 python tools/make_index.py
 """
@@ -34,12 +34,16 @@ def counted() -> dict[str, dict[str, int]]:
 
 def main() -> None:
     from seqloom.models import MODELS, model_class
+    from seqloom.recipes.library import describe_model
 
     source = INDEX.read_text()
     table = re.compile(r"^PARAMETERS: dict\[str, dict\[str, int\]\] = \{.*?\}\n\n", re.M | re.S)
+    facts = re.compile(r"^LINEAGE: dict\[str, dict\[str, Any\]\] = \{.*?\}\n\n", re.M | re.S)
+    described = f"LINEAGE: dict[str, dict[str, Any]] = { ({model: describe_model(model) for model in MODELS})!r}\n\n"
 
     def write(counts: dict[str, dict[str, int]]) -> None:
-        INDEX.write_text(table.sub(f"PARAMETERS: dict[str, dict[str, int]] = {counts!r}\n\n", source))
+        counted_table = f"PARAMETERS: dict[str, dict[str, int]] = {counts!r}\n\n"
+        INDEX.write_text(facts.sub(lambda _: described, table.sub(counted_table, source)))
         subprocess.run([sys.executable, "-m", "ruff", "format", "-q", str(INDEX)], check=True)
 
     write(

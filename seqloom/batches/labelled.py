@@ -41,6 +41,7 @@ class Frame(NamedTuple):
     limit: int | None  # the most tokens that the model reads
     spelling: np.ndarray | None = None  # (V, C) of a model that reads characters, where words may be unknown
     backward: bool = False  # it reads each text from right to left
+    windows: bool = False  # a longer text is read in several windows, not cut
 
     @classmethod
     def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int, backward: bool = False) -> "Frame":

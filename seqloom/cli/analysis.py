@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import Device, Plugin
+from seqloom.cli.options import Device, Plugin, require
 
 INSPECT_EXAMPLES = """Examples:
 
@@ -27,6 +27,7 @@ def inspect(
     device: Device = "auto",
 ) -> None:
     """Measure gradients through time: how much of a word's loss reaches the earlier states, and the eigenvalues behind it."""
+    require(runs, [text])
     from seqloom.analyse.flow import cut_windows, gradient_flow, report
     from seqloom.cli.using import read_lines
     from seqloom.files import new_file, write_bytes

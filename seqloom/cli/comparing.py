@@ -70,6 +70,9 @@ def compare(
     """Train the models of a plan at an equal budget, evaluate them alike, and report which differences are significant.
 
     A plan with a [search] tunes every row alike; one with a [ladder] runs at several budgets and fits a law to each row."""
+    from seqloom.comparison.plan_names import check_plan_name
+
+    check_plan_name(plan)
     import json
 
     from seqloom.comparison.archive import check_pack

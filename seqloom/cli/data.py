@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import IdColumn, LabelColumn, PairColumn, TextColumn, name_columns, reject_unused, require
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.progress import human
 
@@ -166,11 +167,20 @@ def check(
     test: _HeldOut = None,
     documents: _Documents = "auto",
     split_field: _SplitField = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
     encoding: _Encoding = None,
     leak_share: _LeakShare = 0.3,
     as_json: _Json = False,
 ) -> None:
     """Check data files without preparing them: counts, lengths, duplicates, leaks, and bad rows with their line numbers."""
+    named = text_column, label_column, pair_column, id_column
+    given = dict(zip(("--text-column", "--label-column", "--pair-column", "--id-column"), named, strict=True))
+    if task in ("lm", "translate"):
+        others = [each for each in _TASKS if each not in ("lm", "translate")]
+        reject_unused(f"--task {task}", {option: (name, others) for option, name in given.items()})
     if task == "translate":
         from seqloom.text.pairs import survey_pairs
 
@@ -179,6 +189,7 @@ def check(
     if task not in _TASKS:
         raise UsageError(f"--task {task}: available: {', '.join(_TASKS)}")
     if task != "lm":
+        require((), files)
         from seqloom.evaluate.examples import survey_examples
 
         held_out = {
@@ -190,7 +201,10 @@ def check(
             if not isinstance(value, Path):
                 raise UsageError(f"--{name} {value}: give a file; check does not split examples")
         report = survey_examples(
-            task, {"train": files} | {name: [Path(str(value))] for name, value in held_out.items()}
+            task,
+            {"train": files} | {name: [Path(str(value))] for name, value in held_out.items()},
+            name_columns(task, True, *named),
+            encoding,
         )
         print(json.dumps(report, ensure_ascii=False)) if as_json else _print_task(report)
         if report["refused"] is not None:

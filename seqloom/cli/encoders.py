@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import Device, Json, Language, Plugin
+from seqloom.cli.options import Device, Json, Language, Plugin, require
 
 FILL_EXAMPLES = """Examples:
 
@@ -40,6 +40,7 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """Fill [MASK] in a text with the most likely words. With ELECTRA, the generator fills it."""
+    require([run])
     from seqloom.runs.load import load_language_model
 
     loaded = load_language_model(run, device, language=language)
@@ -97,6 +98,7 @@ def embed(
     plugin: Plugin = None,
 ) -> None:
     """Write the hidden states of texts as vectors, one for each line (or token). An empty line becomes zeros."""
+    require([run])
     from seqloom.cli.using import numbered_batches
     from seqloom.evaluate.vectors import write_vectors
     from seqloom.progress import say

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import require
 
 IMPORT_EXAMPLES = """Examples:
 
@@ -49,6 +50,7 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
     """Export a run as a folder that AutoModel and AutoTokenizer of transformers load."""
+    require([run])
     from seqloom.convert.huggingface import export_folder
     from seqloom.progress import say
 

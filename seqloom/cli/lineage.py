@@ -15,10 +15,15 @@ def models(
 ) -> None:
     """List the models: paper, year, kind, objectives, tasks, presets and their parameter counts."""
     from seqloom.models import MODELS, model_class
+    from seqloom.models.index import LINEAGE, PARAMETERS
 
-    if name is not None:
+    if name is not None and name not in LINEAGE:
         model_class(name)  # raises UsageError for an unknown name
-    rows = {key: describe(key) for key in ([name] if name else MODELS)}
+    chosen = [name] if name else list(MODELS)
+    if as_json or not all(key in LINEAGE for key in chosen):
+        rows = {key: describe(key) for key in chosen}
+    else:  # without the seconds that torch takes to load
+        rows = {key: LINEAGE[key] | {"presets": PARAMETERS[key]} for key in chosen}
     if as_json:
         print(json.dumps(rows))
         return
@@ -34,20 +39,11 @@ def models(
 def describe(name: str) -> dict[str, Any]:
     from seqloom.models import model_class
     from seqloom.models.index import PARAMETERS
-    from seqloom.objectives import fitting_objectives
-    from seqloom.tasks import fitting_tasks
+    from seqloom.recipes.library import describe_model
 
     cls: Any = model_class(name)
-    return {
-        "paper": cls.lineage.paper,
-        "year": cls.lineage.year,
-        "kind": cls.lineage.kind or ("recurrent" if cls.recurrent else "transformer"),
-        "causal": cls.causal,
-        "objectives": fitting_objectives(cls),
-        "tasks": fitting_tasks(cls),
-        "presets": PARAMETERS[name],
-        "config": cls.Config.model_json_schema()["properties"],
-    }
+    config = cls.Config.model_json_schema()["properties"]
+    return describe_model(name) | {"presets": PARAMETERS[name], "config": config}
 
 
 @app.command(epilog="Examples:\n\nseqloom recipes\n\nseqloom recipes gpt2-tiny --toml > my.toml")

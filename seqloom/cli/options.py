@@ -1,8 +1,8 @@
 """Options that several commands share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ LANGUAGE_MODELS = "Language models"
 RECURRENT_MODELS = "Recurrent models"
 TRANSLATORS = "Translators"
 SUITES = "Suites"
+COLUMNS = "Files with columns"
 
 Settings = Annotated[
     list[str] | None,
@@ -67,6 +68,131 @@ WithText = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+TextColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--text-column",
+        metavar="NAME",
+        help="Column with the texts. Default: text, or the only one with a usual name such as review.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label-column",
+        metavar="NAME",
+        help="Column with the labels. Default: label, or the only one with a usual name such as category.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+PairColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--pair-column",
+        metavar="NAME",
+        help="Column with the second texts (pair, regress), the choices (choose) or the contexts (span). Default: text2, "
+        "choices, context.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--id-column", metavar="NAME", help="Column with an id for each row. Default: id.", rich_help_panel=COLUMNS
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Encoding of files that are not UTF-8, such as cp1252 or utf-16.",
+        rich_help_panel=COLUMNS,
+    ),
+]
+
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLASS=P",
+        help="Predict CLASS where its probability is at least P, and the most likely of the others elsewhere. Default: the "
+        "run's own threshold, if it has one.",
+    ),
+]
+LongTexts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="Texts longer than the model reads: cut, or windows, which are averaged. Default: as the run was trained (cut).",
+    ),
+]
+
+
+def require(
+    runs: Iterable[Path | None] = (),
+    files: Iterable[Path | None] = (),
+    folders: Iterable[Path | None] = (),
+    lines: Path | None = None,
+    task: str | None = None,
+) -> None:
+    """Raise an error for a mistyped path or task, before the seconds that torch takes to load. runs: run folders; files: with
+    data; folders: of prepared text; lines: a file that is read instead of standard input. What is None was not given."""
+    from seqloom.files import explained, require_folder, require_run
+    from seqloom.text.stream import check_path
+
+    if task is not None:
+        from seqloom.tasks import TASKS, task_class
+
+        if task not in TASKS:
+            task_class(task)
+    for check, paths in ((require_run, runs), (check_path, files), (require_folder, folders)):
+        for path in paths:
+            if path is not None:
+                check(path)
+    if lines is not None:
+        with explained(lines):
+            lines.stat()
+
+
+def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> Any:
+    """Gives a run of a task the options of its predictions."""
+    from seqloom.errors import UsageError
+    from seqloom.runs.predictor import Predictor
+
+    if threshold is None and long_texts is None:
+        return run
+    if not isinstance(run, Predictor):
+        raise UsageError(f"--threshold and --long-texts: {run.folder} does not predict labels: leave them out")
+    if long_texts is not None:
+        run.read_long_texts(long_texts)
+    if threshold is not None:
+        name, equals, number = threshold.rpartition("=")
+        try:
+            probability = float(number if equals else "")
+        except ValueError:
+            raise UsageError(f"--threshold {threshold}: write it as CLASS=P, such as spam=0.7") from None
+        run.set_threshold(name, probability)
+    return run
+
+
+def name_columns(
+    task: str, need_labels: bool, text: str | None, label: str | None, pair: str | None, id: str | None
+) -> dict[str, str]:
+    """The columns that were given, by the fields of a task's files."""
+    given = {"text": text, "label": label, "pair": pair}
+    found = {option: name for option, name in given.items() if name is not None}
+    if found:
+        from seqloom.errors import UsageError
+        from seqloom.tasks import task_class
+
+        cls: Any = task_class(task)
+        fields = cls.column_fields(need_labels) if cls.reads == "labelled" else {}
+        for option in found:
+            if option not in fields:
+                raise UsageError(f"--{option}-column: the files of the task {task} have no such column: leave it out")
+        found = {fields[option]: name for option, name in found.items()}
+    return found | ({} if id is None else {"id": id})
 
 
 def launch_ranks(ranks: int) -> bool:

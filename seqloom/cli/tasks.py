@@ -15,15 +15,22 @@ from seqloom.cli.options import (
     Country,
     Deterministic,
     Device,
+    Encoding,
     Flops,
+    IdColumn,
     Json,
+    LabelColumn,
     Minutes,
     Overwrite,
+    PairColumn,
     Resume,
     Seed,
     Seeds,
     Settings,
+    TextColumn,
+    name_columns,
     reject_unused,
+    require,
     with_budget,
 )
 from seqloom.cli.training import print_result
@@ -90,6 +97,11 @@ def train(
             help="Initialise the embeddings with these vectors, in the text format of word2vec or GloVe.",
         ),
     ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
+    encoding: Encoding = None,
     settings: Settings = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many target tokens.")] = None,
     flops: Flops = None,
@@ -104,6 +116,8 @@ def train(
 ) -> None:
     """Train a task from labelled examples, without pre-training."""
     check_recipe_name(recipe)
+    files = () if seeds is not None else (*train_files, *(valid or ()), *(test or ()), from_tokenizer, vectors)
+    require((), files, task=task)  # with --seeds the task is asked first
     from seqloom.errors import UsageError
     from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report
@@ -118,6 +132,7 @@ def train(
     train = partial(
         run_train, recipe, task, train_files, valid=valid or (), test=test or (), tokenizer=tokenizer,
         vocab_size=vocab_size, lowercase=lowercase, from_tokenizer=from_tokenizer, vectors=vectors,
+        columns=name_columns(task, True, text_column, label_column, pair_column, id_column), encoding=encoding,
         settings=with_budget(settings, tokens=tokens, flops=flops, minutes=minutes),
     )  # fmt: skip
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
@@ -206,11 +221,12 @@ def translate(
     device: Device = "auto",
 ) -> None:
     """Translate the lines of a file or of standard input."""
+    *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
+    require(folders, lines=file)
     from seqloom.cli.using import batches, read_lines
     from seqloom.errors import DataError
     from seqloom.runs.load import load_translator
 
-    *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
     models = [load_translator(folder, device) for folder in folders if folder is not None]
     options: dict[str, Any] = {
         "beam": beam, "length_penalty": length_penalty, "length_form": length_form, "n_best": n_best,
@@ -288,9 +304,11 @@ def metric(
         float | None,
         typer.Option(help="Predict no answer above this probability of none (span). Default: 1."),
     ] = None,
+    label_column: LabelColumn = None,
     as_json: Json = False,
 ) -> None:
     """Score the predictions of any program by the official rules of a task."""
+    require((), [gold, predicted])
     from seqloom.config import unknown_name
     from seqloom.errors import UsageError
     from seqloom.evaluate import files
@@ -301,14 +319,15 @@ def metric(
         ),
         "tag": lambda: files.tag_files(gold, predicted, strict),
         "span": lambda: files.span_files(gold, predicted, threshold),
-        "classify": lambda: files.label_files(gold, predicted),
-        "regress": lambda: files.number_files(gold, predicted),
+        "classify": lambda: files.label_files(gold, predicted, label_column),
+        "regress": lambda: files.number_files(gold, predicted, label_column),
     }
     if task not in scores:
         raise UsageError(unknown_name("metric", task, task, list(scores)))
     options = {
         "--tokenize": (tokenize, ["translate"]), "--lowercase": (lowercase, ["translate"]),
         "--strict": (strict, ["tag"]), "--threshold": (threshold, ["span"]),
+        "--label-column": (label_column, ["classify", "regress"]),
     }  # fmt: skip
     reject_unused(task, options)
     print_result(scores[task](), as_json)

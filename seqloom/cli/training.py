@@ -17,18 +17,28 @@ from seqloom.cli.options import (
     Country,
     Deterministic,
     Device,
+    Encoding,
     Flops,
+    IdColumn,
     Json,
+    LabelColumn,
     Language,
+    LongTexts,
     Minutes,
     Overwrite,
+    PairColumn,
     Plugin,
     Ranks,
     Resume,
     Seed,
     Settings,
+    TextColumn,
+    Threshold,
     launch_ranks,
+    name_columns,
     reject_unused,
+    require,
+    set_predictor,
     with_budget,
 )
 from seqloom.models.index import check_recipe_name
@@ -98,6 +108,7 @@ def pretrain(
     """Pre-train a model on prepared text."""
     if plugin is None:
         check_recipe_name(recipe)
+    require([start], (), data)
     if find_lr:
         suggest_rate(recipe, data, out, settings, seed, device, plugin)
         return
@@ -279,12 +290,20 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Tokens in a batch; changes speed and memory, but no result. Default: 16384."),
     ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
+    encoding: Encoding = None,
+    threshold: Threshold = None,
+    long_texts: LongTexts = None,
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
     """Evaluate a run: perplexity and bits per byte on text, BLEU of translations, a task's scores, or a test suite."""
+    require([run, mix], test or (), [data])
     from seqloom.errors import UsageError
     from seqloom.runs.load import load, load_language_model
 
@@ -303,13 +322,22 @@ def evaluate(
             "--cache-lambda": (cache_lambda, ["--data"]), "--split": (split, ["--data"]),
             "--stride": (stride, ["--data"]), "--max-len": (max_len, ["--data"]), "--carry": (carry, ["--data"]),
             "--batch-tokens": (batch_tokens, ["--data", "--suite"]), "--language": (language, ["--suite", "--test"]),
+            "--text-column": (text_column, ["--test"]), "--label-column": (label_column, ["--test"]),
+            "--pair-column": (pair_column, ["--test"]), "--id-column": (id_column, ["--test"]),
+            "--encoding": (encoding, ["--test"]), "--threshold": (threshold, ["--test"]),
+            "--long-texts": (long_texts, ["--test"]),
         },
     )  # fmt: skip
     if suite is not None and suite_data is not None:
         load_run = partial(load_language_model, run, device, plugin, language)
         result = evaluate_suite(load_run, suite, suite_data, pll, batch_tokens or BATCH_TOKENS, items)
     elif test:
-        result = evaluate_test(partial(load, run, device, plugin), run, test, language, tokenize, beam)
+        named = text_column, label_column, pair_column, id_column
+
+        def load_test() -> Any:
+            return set_predictor(load(run, device, plugin), threshold, long_texts)
+
+        result = evaluate_test(load_test, run, test, language, tokenize, beam, named, encoding)
     else:
         assert data is not None
         windows = Windows(stride, max_len, batch_tokens, carry)
@@ -386,8 +414,10 @@ def evaluate_test(
     language: str | None,
     tokenize: str | None,
     beam: int | None,
+    named: tuple[str | None, str | None, str | None, str | None],
+    encoding: str | None,
 ) -> dict[str, Any]:
-    """Scores of a task or a translator on labelled files."""
+    """Scores of a task or a translator on labelled files. named: the columns of text, label, second text and id."""
     from seqloom.runs.language import in_language
     from seqloom.runs.training import evaluate_files
     from seqloom.runs.translator import Translator
@@ -395,7 +425,10 @@ def evaluate_test(
     loaded = in_language(load_run(), language)
     mode = "translators" if isinstance(loaded, Translator) else str(run)
     reject_unused(mode, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
-    return evaluate_files(loaded, files, "13a" if tokenize is None else tokenize, 4 if beam is None else beam)
+    columns = name_columns(loaded.learns, True, *named)
+    return evaluate_files(
+        loaded, files, "13a" if tokenize is None else tokenize, 4 if beam is None else beam, encoding, **columns
+    )
 
 
 MAX_CONFUSION_LABELS = 12  # larger confusion matrices are only in --json

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,22 +13,34 @@ from seqloom.cli.options import (
     Country,
     Deterministic,
     Device,
+    Encoding,
     Flops,
+    IdColumn,
     Json,
+    LabelColumn,
     Language,
+    LongTexts,
     Minutes,
     Overwrite,
+    PairColumn,
     Plugin,
     Resume,
     Seed,
     Seeds,
     Settings,
+    TextColumn,
+    Threshold,
+    name_columns,
+    require,
+    set_predictor,
     with_budget,
 )
 
 FINETUNE_EXAMPLES = """Examples:
 
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/sentiment
+
+seqloom finetune runs/bert --task classify --train reviews.csv --text-column review --label-column sentiment --out runs/reviews
 
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/five --seeds 5
 
@@ -83,6 +94,11 @@ def finetune(
             "(unfreeze the layers one after the other, from the top)."
         ),
     ] = "finetune",
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
+    encoding: Encoding = None,
     settings: Settings = None,
     flops: Flops = None,
     minutes: Minutes = None,
@@ -105,6 +121,7 @@ def finetune(
     language: Language = None,
 ) -> None:
     """Fine-tune a pre-trained model on a task."""
+    require([start], (*train_files, *(valid or ()), *(test or ())), task=task)
     from seqloom.cli.tasks import train_and_print
     from seqloom.runs.learning_curve import format_table, learning_curve
     from seqloom.runs.options import RunOptions
@@ -113,6 +130,7 @@ def finetune(
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     transfer: dict[str, Any] = {
         "how": how, "settings": with_budget(settings, flops=flops, minutes=minutes), "plugin": plugin, "language": language,
+        "columns": name_columns(task, True, text_column, label_column, pair_column, id_column), "encoding": encoding,
     }  # fmt: skip
     files: dict[str, Any] = {"train": train_files, "valid": valid or (), "test": test or ()}
     if curve is None:
@@ -135,9 +153,11 @@ def parse_sizes(text: str) -> list[int]:
 
 PREDICT_EXAMPLES = """Examples:
 
+seqloom predict runs/sentiment reviews.csv --text-column review --id-column number --out predictions.csv
+
 seqloom predict runs/sentiment reviews.jsonl > predictions.jsonl
 
-echo '{"text": "a film that nobody needs"}' | seqloom predict runs/sentiment
+echo "a film that nobody needs" | seqloom predict runs/sentiment
 
 seqloom predict runs/forward reviews.jsonl --with runs/backward
 
@@ -150,44 +170,48 @@ def predict(
     run: Annotated[Path, typer.Argument(help="Run folder of a trained task.")],
     file: Annotated[
         Path | None,
-        typer.Argument(help="Rows in the task's format, with or without labels. Default: jsonl from standard input."),
+        typer.Argument(
+            help="Rows to predict for: .csv, .tsv, .jsonl, .parquet, or one text per line; tagged text and SQuAD's JSON too. "
+            "Default: jsonl, or one text per line, from standard input."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write. Default: standard output.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write, a .csv or .jsonl. Default: standard output, as csv for csv, otherwise as jsonl."
+        ),
+    ] = None,
     beside: Annotated[
         list[Path] | None,
         typer.Option("--with", metavar="RUN", help="Another run of the same task: average the predictions of all."),
     ] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
+    encoding: Encoding = None,
+    threshold: Threshold = None,
+    long_texts: LongTexts = None,
     language: Language = None,
     device: Device = "auto",
 ) -> None:
-    """Predict labels: one line of JSON for each row, in their order; a row that cannot be read gets an error instead."""
+    """Predict labels for each row, in order. A csv keeps its columns and gets more. A row that cannot be read gets an error."""
     from seqloom.errors import DataError
-    from seqloom.files import new_file, write_bytes
-    from seqloom.runs.load import load_predictor
-    from seqloom.text.labelled import objects_of
+    from seqloom.files import new_file
 
+    require([run, *(beside or ())], [file])
     if out is not None:
         new_file(out, "--out")
+    from seqloom.runs.load import load_predictor
+
     loaded, *others = [load_predictor(each, device, language) for each in (run, *(beside or ()))]
-    rows = (
-        loaded.examples_of(objects_of(((line, None) for line in sys.stdin), "line "))
-        if file is None
-        else loaded.learner.read([file], need_labels=False)
-    )
-    predictions = loaded.answered(rows, others)
-    wrong = done = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal wrong, done
-        for prediction in predictions:
-            wrong, done = wrong + ("error" in prediction), done + 1
-            yield json.dumps(prediction, ensure_ascii=False) + "\n"
-
-    if out is None:
-        for line in lines():
-            sys.stdout.write(line)
+    columns = name_columns(loaded.task, False, text_column, label_column, pair_column, id_column)
+    for each in (loaded, *others):
+        set_predictor(each, threshold, long_texts)
+    if file is None:
+        done, wrong = loaded.predict_lines(sys.stdin, out, others, **columns)
     else:
-        write_bytes(out, "".join(lines()).encode())
+        done, wrong = loaded.predict_file(file, out, others, encoding=encoding, **columns)
     if wrong:
         raise DataError(f"{wrong:,} of {done:,} rows could not be read: each has its error in the output")
 
@@ -214,10 +238,16 @@ def baseline(
         str, typer.Option(help="Groups of features, separated by commas: structural, lexical, probability.")
     ] = "structural,lexical,probability",
     out: Annotated[Path | None, typer.Option(help="New folder for baseline.json and the predictions.")] = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    pair_column: PairColumn = None,
+    id_column: IdColumn = None,
+    encoding: Encoding = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Train a linear model on hand-made features, as a baseline for neural models."""
+    require((), (*train_files, *valid, *(test or ())))
     from seqloom.cli.training import print_result
     from seqloom.errors import UsageError
     from seqloom.evaluate.baseline import baseline as run_baseline
@@ -226,7 +256,8 @@ def baseline(
     if out is not None and out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         raise UsageError(f"--out {out} exists already: choose another folder")
     groups = [group.strip() for group in features.split(",") if group.strip()]
-    result, predictions = run_baseline(task, train_files, valid, test or (), groups, seed)
+    columns = name_columns(task, True, text_column, label_column, pair_column, id_column)
+    result, predictions = run_baseline(task, train_files, valid, test or (), groups, seed, columns, encoding)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for split, rows in predictions.items():

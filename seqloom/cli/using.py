@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import RECURRENT_MODELS, Device, Json, Language, Plugin
+from seqloom.cli.options import RECURRENT_MODELS, Device, Json, Language, Plugin, require
 
 GENERATE_EXAMPLES = """Examples:
 
@@ -56,6 +56,7 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Generate text that continues a prompt."""
+    require([run])
     from seqloom.errors import UsageError
     from seqloom.runs.load import load_language_model
 
@@ -151,6 +152,7 @@ def score(
 
     For masked models it is the pseudo-log-likelihood, for ELECTRA the sum of log(1 − p(replaced)): --json says which.
     """
+    require([run], lines=file)
     from seqloom.runs.load import load_language_model
 
     loaded = load_language_model(run, device, plugin, language)

@@ -136,5 +136,5 @@ def check_task(task: TaskConfig, row: Recipe, text: Corpus, read: Examples) -> N
         files = files_of(train=task.train, valid=task.valid, test=task.test)
         read[key] = LabelledFiles(recipe, files, text.tokenizer).examples["train"]
     with shapes_only():
-        whole = cls.survey(read[key]) | recipe.task
+        whole = cls.configure(recipe.task, read[key])
         recipe.model_copy(update={"tasks": (whole,)}).learner(text.vocab_size)

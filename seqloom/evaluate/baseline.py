@@ -17,7 +17,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from seqloom.errors import ModelError, UsageError
 from seqloom.metrics.entities import convert, entities
 from seqloom.progress import say
 from seqloom.tasks import task_class
+from seqloom.text.tables import NOTHING
 from seqloom.text.tagged import Sentence
 
 GROUPS = ("structural", "lexical", "probability")
@@ -45,12 +46,17 @@ def baseline(
     test: Sequence[str | Path] = (),
     groups: Sequence[str] = GROUPS,
     seed: int = 0,
+    columns: Mapping[str, str] = NOTHING,
+    encoding: str | None = None,
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
     """Scores by split, with the penalty that was chosen; and the predictions."""
     check_features(task, groups)
     names = {"train": train, "valid": valid, "test": test}
     cls: Any = task_class(task)
-    read = {name: list(cls.read([Path(file) for file in files])) for name, files in names.items() if files}
+    layout = cls.layout(columns, encoding, need_labels=True)
+    read = {
+        name: list(cls.read([Path(file) for file in files], layout=layout)) for name, files in names.items() if files
+    }
     about = cls.survey(read["train"])
     for examples in read.values():
         cls.check_against(examples, about)

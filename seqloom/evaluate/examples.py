@@ -14,16 +14,19 @@ from seqloom.tasks import task_class
 from seqloom.text.labelled import TASKS, BadRow, Example, iter_rows
 from seqloom.text.read import Problems
 from seqloom.text.spans import Question, iter_questions
+from seqloom.text.tables import NOTHING, Layout
 from seqloom.text.tagged import Sentence, iter_sentences
 
-READERS: dict[str, Callable[[Sequence[Path]], Iterator[Any]]] = {
+READERS: dict[str, Callable[..., Iterator[Any]]] = {
     **{task: partial(iter_rows, task=task) for task in TASKS},
     "tag": iter_sentences,
     "span": iter_questions,
 }
 
 
-def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str, Any]:
+def survey_examples(
+    task: str, files: Mapping[str, Sequence[Path]], columns: Mapping[str, str] = NOTHING, encoding: str | None = None
+) -> dict[str, Any]:
     """Surveys each split, train first: examples, words, labels with their counts, and problems with the places of the first few;
     `refused`: why training would not take the files, or None. Nothing is changed, and a bad row does not end it."""
     found: dict[str, Any] = {}
@@ -32,9 +35,11 @@ def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str,
     scheme: str | None = None
     bad: BadRow | None = None
     read: dict[str, list[Any]] = {}
+    cls: Any = task_class(task)
+    layout: Layout = cls.layout(columns, encoding, need_labels=True)
     for name, paths in files.items():
         problems = Problems()
-        read[name], first_bad = read_examples(task, paths, problems)
+        read[name], first_bad = read_examples(task, paths, problems, layout)
         bad = bad or first_bad
         texts = find_repeats(read[name], train_texts, problems)
         labels, own_scheme = count_labels(task, read[name], problems, scheme)
@@ -46,10 +51,12 @@ def survey_examples(task: str, files: Mapping[str, Sequence[Path]]) -> dict[str,
     return {"task": task, "refused": f"{bad.place}: {bad.reason}" if bad else refusal(task, read), "splits": found}
 
 
-def read_examples(task: str, paths: Sequence[Path], problems: Problems) -> tuple[list[Any], BadRow | None]:
+def read_examples(
+    task: str, paths: Sequence[Path], problems: Problems, layout: Layout
+) -> tuple[list[Any], BadRow | None]:
     """The examples that can be read, and the first row that cannot."""
     examples, bad = [], None
-    for row in READERS[task](paths):
+    for row in READERS[task](paths, layout=layout):
         if isinstance(row, BadRow):
             problems.add("cannot be read", f"{row.place}: {row.reason}")
             bad = bad or row

@@ -57,13 +57,15 @@ def span_files(gold: Path, predicted: Path, threshold: float | None = None) -> d
     return span_scores(questions, answers, no_answer, 1.0 if threshold is None else threshold)
 
 
-def label_files(gold: Path, predicted: Path) -> dict[str, Any]:
-    right, found = _read_matching(gold, predicted)
+def label_files(gold: Path, predicted: Path, column: str | None = None) -> dict[str, Any]:
+    """column: of the gold labels, where it is not "label"."""
+    right, found = _read_matching(gold, predicted, column)
     return label_scores([each.label for each in right], [each.label for each in found])
 
 
-def number_files(gold: Path, predicted: Path) -> dict[str, Any]:
-    sides = _read_matching(gold, predicted)
+def number_files(gold: Path, predicted: Path, column: str | None = None) -> dict[str, Any]:
+    """column: of the gold numbers, where it is not "label"."""
+    sides = _read_matching(gold, predicted, column)
     return number_scores(*([_number(each) for each in side] for side in sides))
 
 
@@ -74,9 +76,9 @@ def _number(label: Label) -> float:
         raise DataError(f"{label.place}: {error}") from None
 
 
-def _read_matching(gold: Path, predicted: Path) -> tuple[list[Label], list[Label]]:
+def _read_matching(gold: Path, predicted: Path, column: str | None) -> tuple[list[Label], list[Label]]:
     """The labels of both files, row by row; where both have ids they must be the same."""
-    right, found = read_labels(gold), read_labels(predicted)
+    right, found = read_labels(gold, column), read_labels(predicted, predicted=True)
     for a, b in zip(right, found, strict=False):
         if a.id is not None and b.id is not None and str(a.id) != str(b.id):
             raise DataError(

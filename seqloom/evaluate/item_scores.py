@@ -21,9 +21,9 @@ import numpy as np
 
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
-from seqloom.text.labelled import fields_of, read_objects, rows_of
 from seqloom.text.read import file_extension, file_format
 from seqloom.text.stream import InputFile
+from seqloom.text.tables import fields_of, read_objects, rows_of
 
 SAMPLES = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?\.jsonl")
 GOLD = ("sentence_good", "Target1", "label")  # fields of BabyLM's files: minimal pairs, EWoK, GLUE

@@ -1,10 +1,11 @@
-"""The names of all models and presets, and how many parameters each has: read without torch.
+"""The names of all models and presets, how many parameters each has, and what each model is and learns: read without torch.
 
 Written by `python tools/make_index.py`; a test keeps it true. The count is of a model with what it is pre-trained by, in its
 published vocabulary or one of 8,192; 0: it depends on what is counted.
 """
 
 from pathlib import Path
+from typing import Any
 
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
@@ -52,6 +53,209 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "luong": {"tiny": 915712, "small": 8916992, "luong-2015": 221114000},
     "gnmt": {"tiny": 839232, "small": 8284416, "gnmt": 248160512},
     "transformer": {"tiny": 757760, "small": 6050816, "base": 63082496, "big": 214245376},
+}
+
+LINEAGE: dict[str, dict[str, Any]] = {
+    "ngram": {
+        "paper": "Chen & Goodman, An empirical study of smoothing techniques (after Kneser & Ney, 1995)",
+        "year": 1998,
+        "kind": "counts",
+        "causal": True,
+        "objectives": ["counts"],
+        "tasks": [],
+    },
+    "nnlm": {
+        "paper": "Bengio et al., A neural probabilistic language model",
+        "year": 2003,
+        "kind": "feed-forward",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "rnn": {
+        "paper": "Mikolov et al., Recurrent neural network based language model (after Elman, 1990)",
+        "year": 2010,
+        "kind": "recurrent",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "irnn": {
+        "paper": "Le et al., A simple way to initialize recurrent networks of rectified linear units",
+        "year": 2015,
+        "kind": "recurrent",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "jordan": {
+        "paper": "Jordan, Serial order: a parallel distributed processing approach",
+        "year": 1986,
+        "kind": "recurrent",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "gru": {
+        "paper": "Cho et al., Learning phrase representations using RNN encoder–decoder",
+        "year": 2014,
+        "kind": "recurrent",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "lstm": {
+        "paper": "Zaremba et al., Recurrent neural network regularization (after Hochreiter & Schmidhuber, 1997)",
+        "year": 2014,
+        "kind": "recurrent",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "awd-lstm": {
+        "paper": "Merity et al., Regularizing and optimizing LSTM language models",
+        "year": 2017,
+        "kind": "recurrent",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "big-lstm": {
+        "paper": "Józefowicz et al., Exploring the limits of language modeling",
+        "year": 2016,
+        "kind": "recurrent",
+        "causal": True,
+        "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "gpt": {
+        "paper": "Radford et al., Improving language understanding by generative pre-training",
+        "year": 2018,
+        "kind": "transformer",
+        "causal": True,
+        "objectives": ["next-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "gpt2": {
+        "paper": "Radford et al., Language models are unsupervised multitask learners",
+        "year": 2019,
+        "kind": "transformer",
+        "causal": True,
+        "objectives": ["next-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "bert": {
+        "paper": "Devlin et al., BERT: Pre-training of deep bidirectional transformers",
+        "year": 2018,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["masked", "next-sentence", "sentence-order"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "entity-lm"],
+    },
+    "roberta": {
+        "paper": "Liu et al., RoBERTa: A robustly optimized BERT pretraining approach",
+        "year": 2019,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["masked", "next-sentence", "sentence-order"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "entity-lm"],
+    },
+    "xlm": {
+        "paper": "Lample & Conneau, Cross-lingual language model pretraining",
+        "year": 2019,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["masked", "next-sentence", "sentence-order"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translation-lm", "entity-lm"],
+    },
+    "xlm-r": {
+        "paper": "Conneau et al., Unsupervised cross-lingual representation learning at scale",
+        "year": 2020,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["masked", "next-sentence", "sentence-order"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "entity-lm"],
+    },
+    "albert": {
+        "paper": "Lan et al., ALBERT: A lite BERT for self-supervised learning",
+        "year": 2020,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["masked", "next-sentence", "sentence-order"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "entity-lm"],
+    },
+    "electra": {
+        "paper": "Clark et al., ELECTRA: Pre-training text encoders as discriminators",
+        "year": 2020,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["masked", "next-sentence", "sentence-order", "replaced-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "entity-lm"],
+    },
+    "ernie": {
+        "paper": "Sun et al., ERNIE: Enhanced representation through knowledge integration",
+        "year": 2019,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["masked", "next-sentence", "sentence-order"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "entity-lm"],
+    },
+    "bilstm-cnn": {
+        "paper": "Ma & Hovy, End-to-end sequence labeling via bi-directional LSTM-CNNs-CRF",
+        "year": 2016,
+        "kind": "bidirectional LSTM",
+        "causal": False,
+        "objectives": [],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "text-cnn": {
+        "paper": "Kim, Convolutional neural networks for sentence classification",
+        "year": 2014,
+        "kind": "convolutional",
+        "causal": False,
+        "objectives": [],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "seq2seq": {
+        "paper": "Sutskever et al., Sequence to sequence learning with neural networks",
+        "year": 2014,
+        "kind": "encoder–decoder",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
+    },
+    "bahdanau": {
+        "paper": "Bahdanau et al., Neural machine translation by jointly learning to align and translate",
+        "year": 2015,
+        "kind": "encoder–decoder",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
+    },
+    "luong": {
+        "paper": "Luong et al., Effective approaches to attention-based neural machine translation",
+        "year": 2015,
+        "kind": "encoder–decoder",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
+    },
+    "gnmt": {
+        "paper": "Wu et al., Google's neural machine translation system",
+        "year": 2016,
+        "kind": "encoder–decoder",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
+    },
+    "transformer": {
+        "paper": "Vaswani et al., Attention is all you need",
+        "year": 2017,
+        "kind": "encoder–decoder",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
+    },
 }
 
 

@@ -8,9 +8,23 @@ from seqloom.batch import Backbone
 from seqloom.config import override, read_toml
 from seqloom.models import model_class
 from seqloom.models.index import check_recipe_name, split_name
+from seqloom.objectives import fitting_objectives
 from seqloom.plugins import Plugin
 from seqloom.recipes.schema import Recipe, build_recipe
-from seqloom.tasks import task_class
+from seqloom.tasks import fitting_tasks, task_class
+
+
+def describe_model(name: str) -> dict[str, Any]:
+    """A model in a few facts, as the index has them."""
+    cls: Any = model_class(name)
+    return {
+        "paper": cls.lineage.paper,
+        "year": cls.lineage.year,
+        "kind": cls.lineage.kind or ("recurrent" if cls.recurrent else "transformer"),
+        "causal": cls.causal,
+        "objectives": fitting_objectives(cls),
+        "tasks": fitting_tasks(cls),
+    }
 
 
 def built_in(name: str, task: str | None = None) -> dict[str, Any]:

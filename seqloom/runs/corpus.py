@@ -224,6 +224,9 @@ class Corpus:
         losses = {name: result["loss"] for name, result in found.items()}
         return {"loss": sum(losses.values()) / len(losses), "languages": losses}
 
+    def calibrate(self, run: Any) -> None:
+        """There are no probabilities of classes."""
+
     def score(self, run: Any, split: str) -> dict[str, Any]:
         raise NotImplementedError  # nothing is `scored`
 

@@ -47,6 +47,9 @@ class Dataset(Protocol):
     def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
         """Evaluates during training, on the valid split: "loss", and more."""
 
+    def calibrate(self, run: Any) -> None:
+        """Fits what a task's settings ask for to the valid split, before a finished run is scored."""
+
     def score(self, run: Any, split: str) -> dict[str, Any]:
         """The scores of a finished run on a split."""
 

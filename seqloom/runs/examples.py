@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from seqloom.batch import Learner
@@ -15,15 +16,17 @@ from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import named_object
 from seqloom.errors import UsageError
-from seqloom.evaluate.labelled import evaluate_examples
+from seqloom.evaluate.labelled import class_logits, evaluate_examples
 from seqloom.evaluate.masked import masked_loss
 from seqloom.evaluate.perplexity import Stop
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
-from seqloom.runs.predictor import held_out_frame, say_cut
+from seqloom.runs.calibration import fit_calibration, load_calibration, write_calibration
+from seqloom.runs.predictor import LongTexts, held_out_frame
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
 from seqloom.text.pairs import read_pairs, repeated_sources
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import shapes_only
@@ -78,6 +81,9 @@ class ExampleFiles:
     @property
     def validates(self) -> bool:
         return "valid" in self.files
+
+    def calibrate(self, run: Any) -> None:
+        """There are no probabilities of classes."""
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -194,29 +200,43 @@ class LabelledFiles(ExampleFiles):
 
     examples_are = "examples"
 
-    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer, chosen: Sequence[int] | None = None):
+    def __init__(
+        self,
+        recipe: Recipe,
+        files: Splits,
+        tokenizer: Tokenizer,
+        chosen: Sequence[int] | None = None,
+        layout: Layout = PLAIN,
+    ):
         super().__init__(recipe, files, tokenizer)
         assert recipe.task is not None
         cls: Any = task_class(recipe.task["name"])
-        self.examples: dict[str, list[Any]] = {name: list(cls.read(paths)) for name, paths in files.items()}
-        task = cls.survey(self.examples["train"]) | recipe.task
+        self.layout = layout
+        self.examples: dict[str, list[Any]] = {
+            name: list(cls.read(paths, layout=layout)) for name, paths in files.items()
+        }
+        task = cls.configure(recipe.task, self.examples["train"])
         if chosen is not None:
             self.examples["train"] = [self.examples["train"][i] for i in chosen]
         steps = recipe.steps_an_epoch(len(self.examples["train"]))
         decided = {"eval_every": recipe.train.eval_every or steps, "watch": watched_metric(recipe, "valid" in files)}
         train = recipe.train.model_copy(update=decided)
+        if "valid" not in files and (task.get("calibrate") or task.get("threshold_class") is not None):
+            raise UsageError("'task.calibrate' and 'task.threshold_class' need --valid, to which they are fitted")
         self.recipe = recipe.model_copy(update={"tasks": (task,), "train": train})
         with shapes_only():
             learner = self.recipe.learner(tokenizer.vocab_size)
         held_out = held_out_frame(learner, tokenizer, recipe)
         assert held_out.limit is not None
-        training = held_out._replace(limit=min(recipe.batches.length, held_out.limit))
+        training = held_out._replace(limit=min(recipe.batches.length, held_out.limit), windows=False)
         self.splits: dict[str, Examples] = {}
         for name, examples in self.examples.items():
             learner.check(examples)
             frame = training if name == "train" else held_out
             rows, cut = learner.encode(examples, tokenizer, frame)
-            say_cut(cut, frame, name)
+            long = LongTexts()
+            long.add(rows, cut, frame)
+            long.say(frame, name)
             texts = [text for example in examples for text in cls.texts_of(example)]
             words, size = sum(len(text.split()) for text in texts), sum(len(text.encode()) for text in texts)
             self.splits[name] = Examples(rows, words, size)
@@ -231,13 +251,26 @@ class LabelledFiles(ExampleFiles):
                 say(f"warning: {len(places):,} examples of {name} are in the training files, too (first: {first})")
 
     @staticmethod
-    def texts(files: list[Path], task: str) -> Iterator[str]:
+    def texts(files: list[Path], task: str, layout: Layout = PLAIN) -> Iterator[str]:
         cls: Any = task_class(task)
-        for example in cls.read(files):
+        for example in cls.read(files, layout=layout):
             yield from cls.texts_of(example)
+
+    def source(self) -> dict[str, Any]:
+        """The columns are kept, so that `predict` finds them in other files."""
+        return super().source() | ({"columns": dict(self.layout.columns)} if self.layout.columns else {})
 
     def batches(self, epochs: float, shapes: str) -> Batches:
         return LabelledBatches(self.splits["train"], self.recipe.batches.examples, fixed=shapes != "free")
+
+    def calibrate(self, run: Any) -> None:
+        learner = run.learner
+        if not getattr(learner, "calibrate", False) and getattr(learner, "threshold_class", None) is None:
+            return
+        gold = np.array([learner.labels.index(str(each.label)) for each in self.examples["valid"]])
+        record = fit_calibration(learner, class_logits(learner, self.splits["valid"], run.device), gold)
+        write_calibration(run.folder, learner, record)
+        load_calibration(run.folder, learner)
 
     def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
         return evaluate_examples(learner, self.splits["valid"], self.examples["valid"], device, stop)

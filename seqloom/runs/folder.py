@@ -147,7 +147,7 @@ def is_run(folder: Path) -> bool:
 
 MODEL_FILES = r"(config|weights|milestone|tokenizer)\.json|(backbone|head|unused)\.safetensors"
 RUN_FILES = (
-    rf"{MODEL_FILES}|metrics\.jsonl?|card\.md|(report|find-lr)\.html|lock|milestones/\d+/({MODEL_FILES})"
+    rf"{MODEL_FILES}|metrics\.jsonl?|card\.md|calibration\.json|(report|find-lr)\.html|lock|milestones/\d+/({MODEL_FILES})"
     r"|checkpoints/(latest|step-\d+(\.old)?/((manifest|state)\.json|[a-z]+\.safetensors)(\.tmp)?)"
 )
 RUN = FolderKind("a run", re.compile(RUN_FILES), ("checkpoints", "milestones"), is_run, "config.json")

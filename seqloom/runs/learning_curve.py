@@ -22,7 +22,7 @@ from seqloom.runs.first_weights import transfer_from
 from seqloom.runs.load import Trained
 from seqloom.runs.options import RunOptions
 from seqloom.runs.seeds import NOTHING, holding_runs
-from seqloom.runs.training import Files, check_transfer, files_of, open_start, recipe_after, train_run
+from seqloom.runs.training import Files, check_transfer, files_of, layout_of, open_start, recipe_after, train_run
 from seqloom.tasks import task_class
 
 MIN_STEPS = 100  # an epoch of ten examples is only one step
@@ -47,6 +47,8 @@ def learning_curve(
     sizes: Sequence[int],
     *,
     how: str = "finetune",
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     settings: list[str] | None = None,
     seeds: Sequence[int] = range(3),
     plugin: str | Path | Plugin | None = None,
@@ -62,7 +64,8 @@ def learning_curve(
     given = files_of(**files)
     split = "test" if "test" in given else "valid"
     cls: Any = task_class(task)
-    examples = list(cls.read(given["train"]))
+    layout: dict[str, Any] = layout_of(task, columns, encoding)
+    examples = list(cls.read(given["train"], **layout))
     kept = sorted({min(size, len(examples)) for size in sizes})
     fixed = any(each.startswith("budget") for each in settings or [])
     recipes = {kind: recipe_after(before, task, how if kind == "pretrained" else "scratch", settings) for kind in KINDS}
@@ -73,7 +76,7 @@ def learning_curve(
             order = nested_order([stratum(example) for example in examples], seed)
             for kind, size in values:
                 recipe = recipes[kind] if fixed else long_enough(recipes[kind], size)
-                dataset = LabelledFiles(recipe, given, before.tokenizer, order[:size])
+                dataset = LabelledFiles(recipe, given, before.tokenizer, order[:size], **layout)
                 place = folder / "curve" / kind / str(size) / f"seed-{seed}"
                 transfer = transfer_from(before, weights=kind == "pretrained")
                 run: Any = train_run(dataset, place, replace(options, seed=seed), transfer)

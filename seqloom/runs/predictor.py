@@ -1,7 +1,7 @@
 """A trained task that predicts labels of texts: classes, numbers, tags, answers."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,18 @@ from seqloom.batches.labelled import Examples, Frame
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
+from seqloom.files import new_file
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.calibration import load_calibration, set_threshold
 from seqloom.runs.corpus import languages_of
 from seqloom.runs.loaded import LoadedRun
-from seqloom.runs.results import Report, Results, Table, read_given
+from seqloom.runs.prediction_files import Predicted, form_of, write_predictions
+from seqloom.runs.results import Report, Results, flatten, read_given, rename
+from seqloom.runs.results import Table as AnyTable
 from seqloom.tasks.transfer import Transfer
-from seqloom.text.labelled import BadRow, known_id
+from seqloom.text.labelled import BadRow, known_id, lines_of
+from seqloom.text.tables import Layout, Table, is_table, objects_of
 from seqloom.tokens.tokenizer import Tokenizer
 
 AT_ONCE = 2048  # rows that are predicted together
@@ -34,6 +39,7 @@ class Predictor(LoadedRun):
         self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
+        load_calibration(folder, learner)
         self.languages = languages_of(recipe, data)
         if self.languages and isinstance(data, dict) and data.get("language") is not None:
             if data["language"] not in self.languages:
@@ -42,19 +48,19 @@ class Predictor(LoadedRun):
 
     def __call__(
         self,
-        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | AnyTable,
         others: Sequence["Predictor"] = (),
         **columns: str,
-    ) -> Results | Table:
+    ) -> Results | AnyTable:
         """The same as `predict`. rows, others, columns: as there."""
         return self.predict(rows, others, **columns)
 
     def predict(
         self,
-        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | Table,
+        rows: str | dict[str, Any] | Iterable[dict[str, Any] | str] | AnyTable,
         others: Sequence["Predictor"] = (),
         **columns: str,
-    ) -> Results | Table:
+    ) -> Results | AnyTable:
         """The prediction for each row; for a row that cannot be read it is {"error": …}.
 
         Args:
@@ -78,42 +84,136 @@ class Predictor(LoadedRun):
         """The examples of rows. rows: given with their places; one that is a string is the error of one that cannot be read."""
         for place, row in rows:
             try:
-                yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)
+                yield BadRow(place, row) if isinstance(row, str) else self.learner.of_row(row, place)._replace(row=row)
             except DataError as error:
                 assert isinstance(row, dict)
-                yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row))
+                yield BadRow(place, str(error).removeprefix(f"{place}: "), known_id(row), row)
+
+    def predict_file(
+        self,
+        file: str | Path,
+        out: str | Path | None = None,
+        others: Sequence["Predictor"] = (),
+        *,
+        encoding: str | None = None,
+        **columns: str,
+    ) -> tuple[int, int]:
+        """Predicts for each row of a file, which is not held in memory. A csv or tsv stays one, with all of its columns and
+        further ones for the predictions; other files become jsonl. Returns the number of rows, and how many of them could not be
+        read: these have an error in place of their prediction.
+
+        Args:
+            file: .csv, .tsv, .jsonl, .parquet, or a text with one text per line.
+            out: the file to write, a .csv or .jsonl; without it, standard output.
+            others: further runs of the same task, for an ensemble with this one.
+            encoding: of a file that is not UTF-8.
+            columns: what the fields of the task are called in the file, as text="review", id="number".
+        """
+        path, written = Path(file), None if out is None else new_file(Path(out), "--out")
+        layout = self.layout(columns, encoding)
+        form = form_of(written, Table(path, layout, self.learner.fields) if is_table(path) else None)
+        rows = self.learner.read([path], need_labels=False, layout=layout)
+        return write_predictions(self.with_rows(rows, others), form, written, self.fields_of_prediction)
+
+    def predict_lines(
+        self, lines: Iterable[str], out: str | Path | None = None, others: Sequence["Predictor"] = (), **columns: str
+    ) -> tuple[int, int]:
+        """The same for lines: JSON objects if the first one is, otherwise texts. lines: one for each row; out, others, columns:
+        as in `predict_file`."""
+        written = None if out is None else new_file(Path(out), "--out")
+        given = self.layout(columns, None).columns
+        plain = ((line.rstrip("\r\n"), None) for line in lines)
+        head = []
+        for each in plain:
+            head.append(each)
+            if each[0].strip():
+                break
+        is_json = bool(head) and head[-1][0].lstrip().startswith("{")
+        rows = (objects_of if is_json else lines_of)(itertools.chain(head, plain), "line ")
+        named = ((place, row if isinstance(row, str) else rename(row, given)) for place, row in rows)
+        return write_predictions(
+            self.with_rows(self.examples_of(named), others), form_of(written, None), written, self.fields_of_prediction
+        )
+
+    def layout(self, columns: Mapping[str, str], encoding: str | None, need_labels: bool = False) -> Layout:
+        """Where the fields of files are: in columns that are given, or in those of its training files. columns, encoding: as in
+        `predict_file`; need_labels: whether labels are among the fields."""
+        data = self.config.get("data")
+        trained = data.get("columns") if isinstance(data, dict) else None
+        known = trained if isinstance(trained, dict) and all(isinstance(each, str) for each in trained.values()) else {}
+        return self.learner.layout(columns, encoding, need_labels, known)
+
+    def fields_of_prediction(self) -> list[str]:
+        """The columns of its predictions in a table."""
+        anything = {
+            field: ["a", "b"] if field == "choices" else "a" for field in self.learner.fields if field != "words"
+        }
+        return list(flatten(self.predict_examples([self.learner.of_row(anything, "")])[0]))
 
     def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         """The prediction for each row of files, as `predict` gives them. paths: of the files; others: as in `predict`."""
-        yield from self.answered(self.learner.read(paths, need_labels=False), others)
+        rows = self.learner.read(paths, need_labels=False, layout=self.layout({}, None))
+        return self.answered(rows, others)
 
     def answered(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         """Predictions in their order. examples: a BadRow gives {"error": …}; others: as in `predict`."""
-        rows = iter(examples)
+        return (prediction for _, prediction in self.with_rows(examples, others))
+
+    def with_rows(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[Predicted]:
+        """The columns of each row, where it has some, and its prediction. examples, others: as in `answered`."""
+        rows, long = iter(examples), LongTexts()
         while some := list(itertools.islice(rows, AT_ONCE)):
-            predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others))
+            predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others, long))
             for each in some:
                 named = {} if getattr(each, "id", None) is None else {"id": each.id}
                 wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
-                yield named | (next(predictions) if wrong is None else wrong)
+                yield each.row, named | (next(predictions) if wrong is None else wrong)
+        long.say(self.frame, "predict")
 
-    def together(self, examples: Sequence[Any], others: Sequence["Predictor"]) -> list[dict[str, Any]]:
-        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble."""
+    def together(
+        self, examples: Sequence[Any], others: Sequence["Predictor"], long: "LongTexts | None" = None
+    ) -> list[dict[str, Any]]:
+        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble; long:
+        as in `predict_examples`."""
         if not others:
-            return self.predict_examples(examples)
+            return self.predict_examples(examples, long)
         for other in others:
             mine, theirs = (getattr(run.learner, "labels", None) for run in (self, other))
             if other.task != self.task or mine != theirs:
                 raise UsageError(f"{self.folder} and {other.folder} have learnt different tasks or classes")
-        return self.learner.ensemble([run.predict_examples(examples) for run in (self, *others)])
+        first = self.predict_examples(examples, long)
+        return self.learner.ensemble([first, *(run.predict_examples(examples, LongTexts()) for run in others)])
 
-    def predict_examples(self, examples: Sequence[Any]) -> list[dict[str, Any]]:
-        """The predictions of this run alone. examples: of the task."""
+    def predict_examples(self, examples: Sequence[Any], long: "LongTexts | None" = None) -> list[dict[str, Any]]:
+        """The predictions of this run alone. examples: of the task; long: counts too long ones, which are said here otherwise."""
         if not examples:
             return []
+        return predict_examples(self.learner, self.encoded(examples, "predict", long), examples, self.device)[0]
+
+    def encoded(self, examples: Sequence[Any], name: str, long: "LongTexts | None" = None) -> Examples:
+        """Examples as token ids. examples: of the task; name: of them, for what is said of long texts; long: as in
+        `predict_examples`."""
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
-        say_cut(cut, self.frame, "predict")
-        return predict_examples(self.learner, Examples(rows, 0, 0), examples, self.device)[0]
+        counted = LongTexts() if long is None else long
+        counted.add(rows, cut, self.frame)
+        if long is None:
+            counted.say(self.frame, name)
+        return Examples(rows, 0, 0)
+
+    def set_threshold(self, name: str, probability: float) -> None:
+        """Has a class predicted wherever its probability is at least this, and the most likely of the others elsewhere. name: of
+        the class; probability: from 0 to 1."""
+        set_threshold(self.learner, name, probability)
+
+    def read_long_texts(self, how: str) -> None:
+        """Sets how texts longer than the model reads are read from now on. how: "cut", or "windows", whose predictions are
+        averaged."""
+        if how not in ("cut", "windows"):
+            raise UsageError(f"long texts {how!r}: choose cut or windows")
+        if how == "windows" and self.task not in ("classify", "regress"):
+            raise UsageError(f"{self.folder}: windows of long texts are for classify and regress, not for {self.task}")
+        self.learner.long_texts = how
+        self.frame = self.frame._replace(windows=how == "windows")
 
     def encode(
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
@@ -123,36 +223,65 @@ class Predictor(LoadedRun):
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
         return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
 
-    def evaluate(self, files: str | Path | Sequence[str | Path], others: Sequence["Predictor"] = ()) -> dict[str, Any]:
+    def evaluate(
+        self,
+        files: str | Path | Sequence[str | Path],
+        others: Sequence["Predictor"] = (),
+        *,
+        encoding: str | None = None,
+        **columns: str,
+    ) -> dict[str, Any]:
         """Loss and scores on labelled files.
 
         Args:
             files: a file in the task's format, or several.
             others: further runs of the same task, for an ensemble with this one, of which there are scores only.
+            encoding: of files that are not UTF-8.
+            columns: what the fields of the task are called in the files, as text="review", label="sentiment".
         """
         several = [files] if isinstance(files, str | Path) else files
-        examples = list(self.learner.read([Path(file) for file in several]))
+        layout = self.layout(columns, encoding, need_labels=True)
+        examples = list(self.learner.read([Path(file) for file in several], layout=layout))
         self.learner.check(examples)
         if others:
             scores = self.learner.scores(examples, self.together(examples, others))
             size = sum(run.learner.size() for run in (self, *others))
             main = scores[self.learner.main_metric]
             return Report({"examples": len(examples), "score": main, **scores, "parameters": size})
-        rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
-        say_cut(cut, self.frame, "test")
-        found = evaluate_examples(self.learner, Examples(rows, 0, 0), examples, self.device, title="evaluate")
+        encoded = self.encoded(examples, "test")
+        found = evaluate_examples(self.learner, encoded, examples, self.device, title="evaluate")
         return Report({"examples": len(examples), **found, "parameters": self.learner.size()})
 
 
 def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:
     """The frame of held-out texts, which may be longer than those of training: as long as the model can read."""
     longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
-    return Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
+    frame = Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
+    return frame._replace(windows=learner.long_texts == "windows")
 
 
-def say_cut(places: Sequence[str], frame: Frame, name: str) -> None:
-    if places:
-        first = ", ".join(places[:3])
-        say(
-            f"{name}: {len(places):,} texts are longer than {frame.limit} tokens and are read up to there (first: {first})"
-        )
+class LongTexts:
+    """Counts the texts that are longer than the model reads, to say once what became of them."""
+
+    def __init__(self) -> None:
+        self.cut = self.windowed = self.windows = 0
+        self.places: list[str] = []  # of the first ones that were cut
+
+    def add(self, rows: Sequence[Sequence[Any]], cut: Sequence[str], frame: Frame) -> None:
+        self.cut += len(cut)
+        self.places += cut[: 3 - len(self.places)]
+        several = [len(each) for each in rows if len(each) > 1] if frame.windows else []
+        self.windowed, self.windows = self.windowed + len(several), self.windows + sum(several)
+
+    def say(self, frame: Frame, name: str) -> None:
+        """name: of what is read."""
+        if self.cut:
+            first = ", ".join(self.places)
+            say(
+                f"{name}: {self.cut:,} texts are longer than {frame.limit} tokens and are read up to there (first: {first})"
+            )
+        if self.windowed:
+            say(
+                f"{name}: {self.windowed:,} texts are longer than {frame.limit} tokens and are read in {self.windows:,} windows, "
+                f"whose predictions are averaged"
+            )

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqloom.charts import Curve, Section, bars, chart, escaped, figure, looks, matrix, note, page, table
+from seqloom.charts import FIT, Curve, Section, bars, chart, escaped, figure, looks, matrix, note, page, table
 from seqloom.evaluate.items import Item, ItemScores, Score, score_items
 from seqloom.files import write_bytes
+from seqloom.metrics.calibration import calibration_error, reliability
 from seqloom.metrics.intervals import Interval, bootstrap
 from seqloom.runs.card import SCORES
 from seqloom.runs.predictor import Predictor
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.training.log import read_log
 
 MISTAKES = 25  # shown at most
@@ -21,11 +23,12 @@ LONGEST_NAME = 16  # characters of a class in a picture
 LONGEST_TEXT = 600  # characters of the text of a mistake
 
 
-def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]]) -> Path:
-    """files: by split, of which `train` is left out. The weights are those of the run folder, which are the best ones."""
+def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]], layout: Layout = PLAIN) -> Path:
+    """files: by split, of which `train` is left out; layout: of the files. The weights are those of the run folder, which are the
+    best ones."""
     name = run.config["recipe"]["name"]
     parts: list[str | Section] = [f"<h1>{escaped(name)}</h1>", note(about(run))]
-    parts += [split_section(run, split, paths) for split, paths in files.items() if split != "train"]
+    parts += [split_section(run, split, paths, layout) for split, paths in files.items() if split != "train"]
     parts += training_curves(run.folder)
     if run.learner.mix is not None:
         shares = run.learner.mix.shares.tolist()
@@ -48,8 +51,8 @@ def about(run: Predictor) -> str:
     )
 
 
-def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> Section:
-    examples = list(run.learner.read(list(paths)))
+def split_section(run: Predictor, split: str, paths: Sequence[Path], layout: Layout = PLAIN) -> Section:
+    examples = list(run.learner.read(list(paths), layout=layout))
     run.learner.check(examples)
     answers = run.predict_examples(examples)
     scores, found = run.learner.scores(examples, answers), score_items(run.learner, run.task, examples, answers)
@@ -58,10 +61,33 @@ def split_section(run: Predictor, split: str, paths: Sequence[Path]) -> Section:
     parts = [table(header, rows, file=f"scores-{split}.csv")]
     if "confusion" in scores:
         parts.append(confusion(scores["confusion"]["labels"], scores["confusion"]["counts"]))
+    if run.task in ("classify", "pair"):
+        parts.append(reliability_picture(found, run, split))
     each = scores.get("per_class") or scores.get("per_kind")
     if each:
         parts.append(per_class(each, "class" if "per_class" in scores else "entity"))
     return Section(f"{split}: {len(examples):,} examples", "".join(parts + mistakes(found)))
+
+
+def reliability_picture(found: ItemScores, run: Predictor, split: str) -> str:
+    """Accuracy by confidence, beside the line on which probabilities are as they say."""
+    bins = reliability([item.confidence for item in found.items], [not item.wrong for item in found.items])
+    drawn = chart(
+        "probability of the predicted class",
+        "share that is right",
+        [
+            Curve("predictions", [(each.confidence, each.accuracy) for each in bins]),
+            Curve("well calibrated", [(0.0, 0.0), (1.0, 1.0)], dash=FIT, markers=False),
+        ],
+    )
+    temperature = run.learner.temperature
+    how = "are not calibrated" if temperature == 1 else f"have the temperature {temperature:.3g}, fitted to valid"
+    about = note(
+        f"Expected calibration error {calibration_error(bins):.4f}, over ten bins of equal width; the probabilities {how}. "
+        f"Below the line, predictions are too confident."
+    )
+    counts = "Examples in each point, from the left: " + ", ".join(f"{each.size:,}" for each in bins) + "."
+    return f"<h3>Reliability</h3>{about}{figure(drawn, f'reliability-{split}', counts)}"
 
 
 def score_row(name: str, score: Score) -> list[str]:

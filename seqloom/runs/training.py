@@ -1,7 +1,7 @@
 """Training: from a dataset to a finished run, and the functions pretrain, train and finetune."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -38,6 +38,7 @@ from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
 from seqloom.text.pairs import TextPair, read_pairs
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.tokens.learn import TokenizerOptions, check_options
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.count import Count, check_order, select_documents
@@ -101,6 +102,8 @@ def train(
     valid: Files = (),
     test: Files = (),
     vectors: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     settings: list[str] | None = None,
     plugin: str | Path | Plugin | None = None,
     options: RunOptions = RunOptions(),
@@ -118,6 +121,8 @@ def train(
         valid: examples by which the best weights are chosen; without them the last weights are kept.
         test: examples that are scored once at the end.
         vectors: a file of word vectors to begin with, in the text format of word2vec or GloVe.
+        columns: what the fields of the task are called in the files, as {"text": "review", "label": "sentiment"}.
+        encoding: of files that are not UTF-8, as "cp1252".
         settings: changes of the recipe, as "train.optim.lr=0.001" and "budget={epochs=10}".
         plugin: a file with code of your own.
         options: a RunOptions, for what is the same in several calls.
@@ -137,11 +142,24 @@ def train(
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
     check_task(recipe, task)
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
-    texts = reader.texts(files["train"], task)
+    layout = layout_of(task, columns, encoding)
+    texts = reader.texts(files["train"], task, **layout)
     words = learn_tokenizer(texts, tokenizer, cls.parted_by)
-    dataset = reader(recipe, files, words)
+    dataset = reader(recipe, files, words, **layout)
     first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
-    return with_report(train_run(dataset, Path(out), options, first, own), files)
+    return with_report(train_run(dataset, Path(out), options, first, own), files, **layout)
+
+
+def layout_of(task: str, columns: Mapping[str, str] | None, encoding: str | None) -> dict[str, Layout]:
+    """The layout of a task's files as an argument of its dataset; nothing for tasks whose files have no columns."""
+    cls: Any = task_class(task)
+    if cls.reads != "labelled":
+        if columns or encoding:
+            raise UsageError(
+                f"the files of the task {task} have no named columns, and are UTF-8: leave columns and encoding out"
+            )
+        return {}
+    return {"layout": cls.layout(columns or {}, encoding, need_labels=True)}
 
 
 def finetune(
@@ -153,6 +171,8 @@ def finetune(
     *,
     test: Files = (),
     how: str = "finetune",
+    columns: Mapping[str, str] | None = None,
+    encoding: str | None = None,
     settings: list[str] | None = None,
     plugin: str | Path | Plugin | None = None,
     language: str | None = None,
@@ -169,6 +189,8 @@ def finetune(
         out: the run folder to write.
         test: examples that are scored once at the end.
         how: "finetune" (all weights), "features" (the backbone stays as it is) or "gradual" (from the top layer down).
+        columns: what the fields of the task are called in the files, as {"text": "review", "label": "sentiment"}.
+        encoding: of files that are not UTF-8, as "cp1252".
         settings: changes of the task's recipe, as "train.optim.lr=0.001" and "budget={epochs=3}".
         plugin: the file with code of your own that `start` was trained with.
         language: of the texts, for a model with language embeddings.
@@ -183,8 +205,9 @@ def finetune(
     check_transfer(task, how)
     before = open_start(start, out, plugin, language)
     options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)
-    dataset = dataset_class(task_class(task), task)(recipe_after(before, task, how, settings), files, before.tokenizer)
-    return with_report(train_run(dataset, Path(out), options, transfer_from(before)), files)
+    recipe, layout = recipe_after(before, task, how, settings), layout_of(task, columns, encoding)
+    dataset = dataset_class(task_class(task), task)(recipe, files, before.tokenizer, **layout)
+    return with_report(train_run(dataset, Path(out), options, transfer_from(before)), files, **layout)
 
 
 def train_run(
@@ -254,6 +277,7 @@ def train_run(
             scores: dict[str, Any] = {}
             if dataset.scored:
                 best = load(folder, str(device), plugin)  # the weights that were kept
+                dataset.calibrate(best)
                 scores = {f"{split}_scores": dataset.score(best, split) for split in dataset.scored}
             scores |= {"averaged": state.averaged} if state.averaged else {}
             finish(
@@ -337,10 +361,10 @@ def find_lr(
     return find_rate(learner, loader, recipe.train, where, seed)
 
 
-def with_report(run: Trained, files: dict[str, list[Path]]) -> Trained:
+def with_report(run: Trained, files: dict[str, list[Path]], layout: Layout = PLAIN) -> Trained:
     """Writes the report of a run that predicts labels. A run that was finished before keeps the one it has."""
     if isinstance(run, Predictor) and is_first() and not (run.folder / "report.html").exists():
-        write_task_report(run, files)
+        write_task_report(run, files, layout)
     return run
 
 
@@ -420,11 +444,17 @@ def check_task(recipe: Recipe, task: str) -> None:
         )
 
 
-def evaluate_files(run: Trained, files: Files, tokenize: str = "13a", beam: int = 4) -> dict[str, Any]:
+def evaluate_files(
+    run: Trained, files: Files, tokenize: str = "13a", beam: int = 4, encoding: str | None = None, **columns: str
+) -> dict[str, Any]:
     """A run that has learnt from labelled examples, on others: its task's scores; BLEU of a translator, retrieval of an
-    encoder that has learnt from pairs."""
+    encoder that has learnt from pairs. encoding, columns: as in `Predictor.evaluate`."""
     if isinstance(run, Predictor):
-        return run.evaluate(files)
+        return run.evaluate(files, (), encoding=encoding, **columns)
+    if columns or encoding:
+        raise UsageError(
+            f"{run.folder} reads pairs, whose files have no named columns, and are UTF-8: leave these options out"
+        )
     if isinstance(run, Translator):
         pairs = read_all(files)
         return run.loss(pairs) | run.evaluate(pairs, tokenize, beam=beam)

@@ -73,7 +73,10 @@ class Regress(Classify):
     def predictions(
         self, logits: Tensor, example: Labelled, asked: Sequence[Example], rows: Rows
     ) -> list[dict[str, Any]]:
-        return [{"label": value * self.spread + self.mean} for value in wide(logits)[: len(asked), 0].tolist()]
+        counts = [len(each) for each in rows]
+        values = wide(logits)[: sum(counts), 0].split(counts)
+        found = [{"label": windows.mean().item() * self.spread + self.mean} for windows in values]
+        return self.with_windows(found, rows)
 
     def ensemble(self, predictions: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
         return [{"label": sum(each["label"] for each in same) / len(same)} for same in zip(*predictions, strict=True)]

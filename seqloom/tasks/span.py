@@ -21,8 +21,8 @@ from seqloom.blocks.pooling import log_softmax_within
 from seqloom.errors import UsageError
 from seqloom.metrics.spans import best_threshold, span_scores
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
-from seqloom.text.read import file_format
 from seqloom.text.spans import Question, question_of, read_questions, read_rows
+from seqloom.text.tables import PLAIN, Layout, is_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 AROUND = 80  # characters that are shown on both sides of an answer
@@ -53,11 +53,15 @@ class PickSpan(Transfer):
         self.n_best, self.unanswered, self.threshold = config.n_best, config.unanswered, config.threshold
         self.head = label_layer(self.width, 2)
 
-    @staticmethod
-    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        if not need_labels and all(file_format(path) == "jsonl" for path in paths):
-            return read_rows(paths)
-        return read_questions(paths, need_labels)
+    @classmethod
+    def read(cls, paths: Sequence[Path], need_labels: bool = True, layout: Layout = PLAIN) -> Iterator[Any]:
+        if not need_labels and all(is_table(path) for path in paths):
+            return read_rows(paths, layout)
+        return read_questions(paths, need_labels, layout)
+
+    @classmethod
+    def column_fields(cls, need_labels: bool) -> dict[str, str]:
+        return {} if need_labels else {"text": "question", "pair": "context"}
 
     @classmethod
     def of_row(cls, row: dict[str, Any], place: str) -> Question:

@@ -38,6 +38,7 @@ from seqloom.metrics.entities import (
 from seqloom.metrics.labels import label_scores
 from seqloom.progress import say
 from seqloom.tasks.transfer import Encoded, Rows, Transfer, label_layer
+from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import Sentence, read_tagged, sentence_of, split_tag
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -75,9 +76,13 @@ class TagWords(Transfer):
         if config.crf:
             self.crf = Crf(len(self.labels), torch.tensor(legal_moves(self.labels, self.learns)))
 
-    @staticmethod
-    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        return read_tagged(paths, need_labels)
+    @classmethod
+    def read(cls, paths: Sequence[Path], need_labels: bool = True, layout: Layout = PLAIN) -> Iterator[Any]:
+        return read_tagged(paths, need_labels, layout)
+
+    @classmethod
+    def column_fields(cls, need_labels: bool) -> dict[str, str]:
+        return {"text": "words" if need_labels else "text", "label": "tags"}
 
     @classmethod
     def of_row(cls, row: dict[str, Any], place: str) -> Sentence:
@@ -156,7 +161,7 @@ class TagWords(Transfer):
         self, logits: Tensor, example: Labelled, asked: Sequence[Sentence], rows: Rows
     ) -> list[dict[str, Any]]:
         """Tags and entities. `start` and `stop` count words, `begin` and `end` characters of the text; both ends are exclusive.
-        probabilities: of each word's tag; score: their mean."""
+        probabilities: of each word's tag; score: their mean; offsets: where each word begins and ends in a text without words."""
         if self.crf is None:
             probabilities = wide(logits).softmax(1)
             best = probabilities.argmax(1)
@@ -168,7 +173,9 @@ class TagWords(Transfer):
         for each in asked:
             tags = [self.labels[next(numbers)] for _ in each.words]
             rounded = [round(next(chosen), 6) for _ in each.words]
-            prediction = {"words": each.words, "tags": tags, "probabilities": rounded}
+            prediction: dict[str, Any] = {"words": each.words, "tags": tags, "probabilities": rounded}
+            if each.source is not None:  # the words were found in a text
+                prediction["offsets"] = [list(spot) for spot in each.word_offsets]
             if self.scheme is not None:
                 prediction["tags"] = tags if self.learns == self.scheme else convert(tags, self.scheme)
                 prediction["entities"] = self.entities_of(each, tags, rounded)

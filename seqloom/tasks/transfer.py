@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -37,6 +38,7 @@ from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.views import View
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
+from seqloom.text.tables import NOTHING, PLAIN, Layout
 from seqloom.tokens.tokenizer import Tokenizer
 
 Rows = Sequence[Sequence[Row]]
@@ -51,6 +53,7 @@ class Transfer(Task):
     reads = "labelled"
     main_metric: str  # the one of its scores that decides which weights are the best
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of a row that it predicts for
+    long_texts: str = "cut"  # or "windows", in which held-out texts are read that are longer than the model reads
     over_tokens = ("softmax",)  # it predicts the next token at every token, also where a label is of a whole text
     backbone: Backbone
 
@@ -180,15 +183,37 @@ class Transfer(Task):
 
     # ---- what each task defines
 
-    @staticmethod
-    def read(paths: Sequence[Path], need_labels: bool = True) -> Iterator[Any]:
-        """The examples of files. Without need_labels a row that cannot be read becomes a BadRow."""
+    @classmethod
+    def read(cls, paths: Sequence[Path], need_labels: bool = True, layout: Layout = PLAIN) -> Iterator[Any]:
+        """The examples of files. Without need_labels a row that cannot be read becomes a BadRow, and examples of tables have all
+        columns of their row."""
         raise NotImplementedError
+
+    @classmethod
+    def column_fields(cls, need_labels: bool) -> dict[str, str]:
+        """The field of its files whose column each of --text-column, --pair-column and --label-column names."""
+        return {"text": "text", "label": "label"}
+
+    @classmethod
+    def layout(
+        cls, columns: Mapping[str, str], encoding: str | None, need_labels: bool, trained: Mapping[str, str] = NOTHING
+    ) -> Layout:
+        """Where the fields of its files are. UsageError for a column of a field that it has not."""
+        known = [*dict.fromkeys((*cls.fields, *cls.column_fields(need_labels).values(), "id"))]
+        for field in columns:
+            if field not in known:
+                raise UsageError(f"a column for {field!r}: there is no such field: give one for {', '.join(known)}")
+        return Layout(columns, encoding, trained)
 
     @classmethod
     def survey(cls, examples: Sequence[Any]) -> dict[str, Any]:
         """Values of its Config that follow from the training examples. DataError where nothing can be learnt from them."""
         raise NotImplementedError
+
+    @classmethod
+    def configure(cls, task: Mapping[str, Any], examples: Sequence[Any]) -> dict[str, Any]:
+        """The section of a recipe with what follows from the training examples."""
+        return cls.survey(examples) | dict(task)
 
     @classmethod
     def check_against(cls, examples: Sequence[Any], about: Mapping[str, Any]) -> None:
@@ -273,13 +298,36 @@ def encode_texts(
         rows = []
         for texts, each in zip(combine([next(encoded) for _ in example.texts]), label, strict=True):
             whole, unknown = zip(*texts, strict=True)
-            fitting = truncate(whole, frame.room(len(whole)))
-            if frame.backward:  # what is kept is the beginning, read from its end
-                fitting = [text[::-1] for text in fitting]
-            if sum(map(len, fitting)) < sum(map(len, whole)) and example.place not in cut[-1:]:
+            parts: list[tuple[list[np.ndarray], Sequence[Sequence[str]]]]
+            if frame.windows and len(whole) == 1:
+                (ids,) = whole
+                spans = windows(len(ids), frame)
+                parts = [([ids[part]], unknown_in(part, ids, unknown[0], tokenizer)) for part in spans]
+            else:
+                parts = [(truncate(whole, frame.room(len(whole))), unknown)]
+            kept = sum(len(text) for fitting, _ in parts for text in fitting)
+            if kept < sum(map(len, whole)) and example.place not in cut[-1:]:
                 cut.append(example.place)
-            ids, segments, source, _ = add_special_tokens(fitting, frame)
-            chars = spelling_of(ids, list(zip(fitting, unknown, strict=True)), tokenizer, frame)
-            rows.append(Row(ids, segments, source >= 0, each, chars=chars))
+            for fitting, unread in parts:
+                if frame.backward:  # what is kept is the beginning, read from its end
+                    fitting = [text[::-1] for text in fitting]
+                ids, segments, source, _ = add_special_tokens(fitting, frame)
+                chars = spelling_of(ids, list(zip(fitting, unread, strict=True)), tokenizer, frame)
+                rows.append(Row(ids, segments, source >= 0, each, chars=chars))
         found.append(rows)
     return found, cut
+
+
+def windows(size: int, frame: Frame) -> list[slice]:
+    """As few windows of a long text as cover it, all as long as the model reads and evenly spaced."""
+    room = frame.room(1)
+    if room is None or size <= room or not room:
+        return [slice(0, size if room is None else min(size, room))]
+    count = -(-size // room)
+    starts = [round(i * (size - room) / (count - 1)) for i in range(count)]
+    return [slice(start, start + room) for start in starts]
+
+
+def unknown_in(part: slice, ids: np.ndarray, unknown: Sequence[str], tokenizer: Tokenizer) -> list[list[str]]:
+    """The unknown words of a window of a text. unknown: those of the whole text, in order."""
+    return [list(unknown)[int((ids[: part.start] == tokenizer.unk_id).sum()) :]]

@@ -1,16 +1,15 @@
-"""Texts with a label each: jsonl, or csv and tsv with a header, any of them packed with gz, xz or zst.
+"""Texts with a label each: jsonl, csv and tsv with a header, or parquet; all but the last also packed with gz, xz or zst.
 
     classify   {"text", "label"}             label: the name of a class
     regress    {"text", "label"}             label: a number; {"text", "text2", "label"} for the similarity of two texts
     pair       {"text", "text2", "label"}    label: the name of a class
     choose     {"text", "choices", "label"}  label: the number of a choice, from 0, or its text
 
-Every row may have an "id"; other fields are ignored. A .csv has the usual quotes; a .tsv has none, so a row is a line. In both,
+Every row may have an "id"; other fields are ignored. A `Layout` names the columns that hold these fields. In csv and tsv
 "choices" is a JSON list. A bad row is an error with its file and line; where labels are not needed (`predict`) it is returned
 as a BadRow, and reading continues.
 """
 
-import csv
 import json
 import math
 import re
@@ -21,10 +20,12 @@ from typing import Any, Literal, NamedTuple, overload
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
+from seqloom.progress import say
 from seqloom.text.pairs import lines, lines_with_errors
-from seqloom.text.read import file_extension, file_format
+from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Rows, Table, fields_of, is_table, say_once
 
 TASKS = ("classify", "regress", "pair", "choose")
+MAX_IDS = 1_000_000  # ids that are remembered while rows are read without being kept
 
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # a NUL and a lone surrogate: JSON can write both
 
@@ -37,6 +38,7 @@ class Example(NamedTuple):
     label: str | float | int | None  # a class, a number, the number of a choice; None where none is needed
     id: Id | None
     place: str  # file:line
+    row: Mapping[str, Any] | None = None  # all columns of its row, where labels are not needed
 
 
 class BadRow(NamedTuple):
@@ -45,21 +47,26 @@ class BadRow(NamedTuple):
     place: str
     reason: str
     id: Id | None = None  # where it has one
+    row: Mapping[str, Any] | None = None  # all columns of it, as far as they can be read
 
 
 @overload
-def read_labelled(paths: Sequence[Path], task: str) -> Iterator[Example]: ...
+def read_labelled(paths: Sequence[Path], task: str, *, layout: Layout = PLAIN) -> Iterator[Example]: ...
 @overload
-def read_labelled(paths: Sequence[Path], task: str, need_labels: Literal[True]) -> Iterator[Example]: ...
+def read_labelled(
+    paths: Sequence[Path], task: str, need_labels: Literal[True], layout: Layout = PLAIN
+) -> Iterator[Example]: ...
 @overload
-def read_labelled(paths: Sequence[Path], task: str, need_labels: bool) -> Iterator[Example | BadRow]: ...
-def read_labelled(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
-    """The rows of all files, in order. Without need_labels, labels are ignored and bad rows are returned as BadRow."""
-    return (
-        iter_rows(paths, task, need_labels)
-        if not need_labels
-        else reject_bad_rows(iter_rows(paths, task), paths, "example")
-    )
+def read_labelled(
+    paths: Sequence[Path], task: str, need_labels: bool, layout: Layout = PLAIN
+) -> Iterator[Example | BadRow]: ...
+def read_labelled(
+    paths: Sequence[Path], task: str, need_labels: bool = True, layout: Layout = PLAIN
+) -> Iterator[Example | BadRow]:
+    """The rows of all files, in order. Without need_labels, labels are ignored, bad rows are returned as BadRow, and a text file
+    may have one text per line."""
+    rows = iter_rows(paths, task, need_labels, layout)
+    return reject_bad_rows(rows, paths, "example") if need_labels else rows
 
 
 def reject_bad_rows(rows: Iterator[Any], paths: Sequence[Path], what: str) -> Iterator[Any]:
@@ -74,29 +81,82 @@ def reject_bad_rows(rows: Iterator[Any], paths: Sequence[Path], what: str) -> It
         raise DataError(f"{', '.join(map(str, paths))}: no {what}s: the files are empty")
 
 
-def iter_rows(paths: Sequence[Path], task: str, need_labels: bool = True) -> Iterator[Example | BadRow]:
+def iter_rows(
+    paths: Sequence[Path], task: str, need_labels: bool = True, layout: Layout = PLAIN
+) -> Iterator[Example | BadRow]:
     """Every row, bad ones as BadRow."""
     if task not in TASKS:
         raise UsageError(unknown_name("task", task, task, list(TASKS)))
-    wanted = [*_fields(task), *(["label"] if need_labels else [])]
     seen: dict[str, str] = {}
     first: Example | None = None
     for path in paths:
-        for place, row in rows_of(path, wanted):
+        names, rows = _open(path, task, need_labels, layout)
+        for place, row in rows:
+            kept = row if not need_labels and isinstance(row, dict) else None
             try:
-                example = _example(fields_of(row), task, place, need_labels)
+                example = _example(fields_of(row), task, place, need_labels, names)
                 first = first or example
                 if task == "regress" and len(example.texts) != len(first.texts):
                     raise ValueError(
                         f"{len(example.texts)} texts, but {first.place} has {len(first.texts)}: "
                         'give "text2" in all rows or in none'
                     )
-                if example.id is not None and (other := seen.setdefault(str(example.id), place)) != place:
-                    raise ValueError(f"the id {example.id!r} is also used at {other}: ids must be unique")
+                if example.id is not None:
+                    check_unique(example.id, place, seen, need_labels)
             except ValueError as wrong:
-                yield BadRow(place, str(wrong), known_id(row))
+                yield BadRow(place, str(wrong), known_id(row, names), kept)
             else:
-                yield example
+                yield example if kept is None else example._replace(row=kept)
+
+
+def check_unique(id: Id, place: str, seen: dict[str, str], every: bool = True) -> None:
+    """Raises ValueError for an id that was seen before. every: False remembers at most MAX_IDS of them, to bound the memory."""
+    if not every and len(seen) >= MAX_IDS and str(id) not in seen:
+        say_once(f"{place}: more than {MAX_IDS:,} ids: those from here on are not checked for repeats among themselves")
+        return
+    if (other := seen.setdefault(str(id), place)) != place:
+        raise ValueError(f"the id {id!r} is also used at {other}: ids must be unique")
+
+
+def _open(path: Path, task: str, need_labels: bool, layout: Layout) -> tuple[Names, Rows]:
+    wanted, optional = _fields(task), ["id", *(["text2"] if task in ("classify", "regress") else [])]
+    if not is_table(path) and not need_labels and task in ("classify", "regress"):
+        return {}, read_lines(path, layout)
+    wanted += ["label"] if need_labels else []
+    table = Table(path, layout, wanted)
+    names = table.columns_of(wanted, optional)
+    return names, table.rows if table.header is None else _without_empty(
+        table.rows, [names.get(name) for name in optional]
+    )
+
+
+def _without_empty(rows: Rows, columns: Sequence[str | None]) -> Rows:
+    """Rows of a csv, in which an empty cell of these columns means that there is none."""
+    for place, row in rows:
+        if isinstance(row, dict):
+            row |= {name: None for name in columns if name is not None and row[name] == ""}
+        yield place, row
+
+
+def read_lines(path: Path, layout: Layout = PLAIN) -> Rows:
+    """A text for each line that is not blank."""
+    if layout.columns:
+        raise UsageError(
+            f"{path}: a text file has no columns: leave them out, or give a .csv, .tsv, .jsonl or .parquet"
+        )
+    return lines_of(lines_with_errors(path, layout.encoding), f"{path}:")
+
+
+def lines_of(lines: Iterable[tuple[str, str | None]], where: str) -> Rows:
+    """The same from lines and their errors. where: the prefix of the line number."""
+    blank = 0
+    for number, (line, wrong) in enumerate(lines, 1):
+        if wrong is None and not line.strip():
+            blank += 1
+            continue
+        yield f"{where}{number}", {"text": line} if wrong is None else wrong
+    if blank:
+        say(f"{where.rstrip(':') or 'standard input'}: {blank:,} blank lines are left out")
 
 
 class Label(NamedTuple):
@@ -105,29 +165,41 @@ class Label(NamedTuple):
     place: str
 
 
-def read_labels(path: Path) -> list[Label]:
-    """Only the labels of a file, gold or predicted: "label" of jsonl, csv or tsv, or the lines of any other file."""
-    if file_format(path) == "jsonl" or file_extension(path) in ("csv", "tsv"):
-        rows = rows_of(path, ["label"])
+def read_labels(path: Path, column: str | None = None, predicted: bool = False) -> list[Label]:
+    """Only the labels of a file, gold or predicted: "label" of a table, or the lines of any other file. column: of the labels,
+    where it has another name; predicted: those of `predict`, in "predicted_label" where the file has gold labels, too."""
+    names: Names = {}
+    if is_table(path):
+        table = Table(path, PLAIN if column is None else Layout({"label": column}), ["label"])
+        if predicted and "predicted_label" in table.names:
+            names = table.columns_of([], ["id"]) | {"label": "predicted_label"}
+        else:
+            names = table.columns_of(["label"], ["id"])
+        rows = _without_empty(table.rows, [names.get("id")]) if table.header is not None else table.rows
     else:
         rows = ((f"{path}:{i}", {"label": line}) for i, line in enumerate(lines(path), 1))
     found = []
     for place, row in rows:
         try:
             fields = fields_of(row)
-            value = fields.get("label")
+            value = fields.get(names.get("label", "label"))
             # a number stays as it is written: the task is not known here
-            label = str(value) if isinstance(value, float) else _label(value, "classify", ())
-            found.append(Label(str(label), id_of(fields), place))
+            label = (
+                str(value) if isinstance(value, float) else _label(value, "classify", (), names.get("label", "label"))
+            )
+            found.append(Label(str(label), id_of(fields, names), place))
         except ValueError as wrong:
             raise DataError(f"{place}: {wrong}") from None
     return found
 
 
-def example_of(row: Mapping[str, Any], task: str, place: str, need_labels: bool = True) -> Example:
-    """One row from any source as an example; DataError with its place if it is bad."""
+def example_of(
+    row: Mapping[str, Any], task: str, place: str, need_labels: bool = True, names: Names = NOTHING
+) -> Example:
+    """One row from any source as an example; DataError with its place if it is bad. names: the columns of its fields, where they
+    have others."""
     try:
-        return _example(row, task, place, need_labels)
+        return _example(row, task, place, need_labels, names)
     except ValueError as wrong:
         raise DataError(f"{place}: {wrong}") from None
 
@@ -150,122 +222,31 @@ def _fields(task: str) -> list[str]:
     return ["text", *{"pair": ["text2"], "choose": ["choices"]}.get(task, [])]
 
 
-def rows_of(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """file:line and the fields there, or what is wrong with that line."""
-    if file_format(path) == "jsonl":
-        return read_objects(path)
-    if file_extension(path) in ("csv", "tsv"):
-        return _table(path, wanted, file_extension(path))
-    raise DataError(f"{path}: not a .jsonl, .csv or .tsv file: give labelled texts in one of these formats")
-
-
-def fields_of(row: dict[str, Any] | str) -> dict[str, Any]:
-    """The fields of a row; ValueError if there is an error message in its place."""
-    if isinstance(row, str):
-        raise ValueError(row)
-    return row
-
-
-def read_objects(path: Path) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """The objects of a jsonl file, each with its file:line, or what is wrong with that line."""
-    return objects_of(lines_with_errors(path), f"{path}:")
-
-
-def objects_of(lines: Iterable[tuple[str, str | None]], where: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """The same from lines and their errors. where: the prefix of the line number."""
-    for number, (line, wrong) in enumerate(lines, 1):
-        place = f"{where}{number}"
-        if wrong is not None:
-            yield place, wrong
-        elif line.strip():
-            try:
-                value = parse_json(line)
-            except (ValueError, RecursionError) as error:
-                yield place, f"not valid JSON ({error})"
-            else:
-                yield place, value if isinstance(value, dict) else "not a JSON object"
-
-
-class _Lines:
-    """The lines of a table, and which of them cannot be read."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.errors: dict[int, str] = {}  # by line number
-
-    def __iter__(self) -> Iterator[str]:
-        for number, (line, error) in enumerate(lines_with_errors(self.path), 1):
-            if error is not None:
-                self.errors[number] = error
-            yield line.replace("\0", "") + "\n"
-
-    def first_error(self, start: int, stop: int) -> int | None:
-        return next((i for i in range(start, stop) if i in self.errors), None)
-
-
-def _table(path: Path, wanted: Sequence[str], ending: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    quotes = {"strict": True} if ending == "csv" else {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    lines = _Lines(path)
-    reader = csv.reader(lines, **quotes)
-    header: list[str] | None = None
-    while True:
-        start = reader.line_num + 1
-        place = f"{path}:{start}"
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            yield place, f"not valid {ending.upper()} ({error}): close the quote, or use .jsonl"
-            continue
-        if cells is None:
-            return
-        bad = lines.first_error(start, reader.line_num + 1)
-        if header is None:
-            if bad is not None:
-                raise DataError(f"{path}:{bad}: {lines.errors[bad]}")
-            header = _header(cells, wanted, place)
-        elif bad is not None:
-            yield f"{path}:{bad}", lines.errors[bad]
-        elif cells and len(cells) != len(header):
-            yield place, f"{len(cells)} columns, but the header has {len(header)}"
-        elif cells:
-            row: dict[str, Any] = dict(zip(header, cells, strict=True))
-            yield place, {name: value for name, value in row.items() if value or name in wanted}
-
-
-def _header(cells: list[str], wanted: Sequence[str], place: str) -> list[str]:
-    header = [name.strip().lower() for name in cells]
-    missing = [name for name in wanted if header.count(name) != 1]
-    if missing:
-        raise DataError(
-            f'{place}: the header needs one column "{missing[0]}" and has {header.count(missing[0])}: the first line must name '
-            f"the columns {', '.join(wanted)}"
-        )
-    return header
-
-
-def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool) -> Example:
-    names = ["text", *(["text2"] if task == "pair" or (task == "regress" and row.get("text2") is not None) else [])]
-    texts = tuple(text_of(row, name) for name in names)
-    if task == "classify" and row.get("text2") is not None:
+def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool, names: Names = NOTHING) -> Example:
+    second, choices, label = (names.get(field, field) for field in ("text2", "choices", "label"))
+    both = task == "pair" or (task == "regress" and row.get(second) is not None)
+    texts = tuple(text_of(row, name) for name in [names.get("text", "text"), *([second] if both else [])])
+    if task == "classify" and names.get("text", "text").lower() == "text" and row.get(second) is not None:
         raise ValueError('"text2" in a row to classify: use the task pair for two texts')
     if task == "choose":
-        texts += _choices(row.get("choices"))
-    label = _label(row.get("label"), task, texts[1:]) if need_labels else None
-    return Example(texts, label, id_of(row), place)
+        texts += _choices(row.get(choices))
+    found = _label(row.get(label), task, texts[1:], label) if need_labels else None
+    return Example(texts, found, id_of(row, names), place)
 
 
-def id_of(row: Mapping[str, Any]) -> Id | None:
+def id_of(row: Mapping[str, Any], names: Names = NOTHING) -> Id | None:
     """The id of a row, if it has one; ValueError if it is not a valid id."""
-    value = row.get("id")
+    name = names.get("id", "id")
+    value = row.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, str | int)):
-        raise ValueError(f'"id" is neither a string nor a whole number: {_short(value)}')
+        raise ValueError(f'"{name}" is neither a string nor a whole number: {_short(value)}')
     return value
 
 
-def known_id(row: Mapping[str, Any] | str) -> Id | None:
+def known_id(row: Mapping[str, Any] | str, names: Names = NOTHING) -> Id | None:
     """The id of a row that may be bad; None if it has no valid id."""
     try:
-        return None if isinstance(row, str) else id_of(row)
+        return None if isinstance(row, str) else id_of(row, names)
     except ValueError:
         return None
 
@@ -281,17 +262,17 @@ def _choices(value: Any) -> tuple[str, ...]:
     return tuple(text_of({"one of the choices": each}, "one of the choices") for each in value)
 
 
-def _label(value: Any, task: str, choices: Sequence[str]) -> str | float | int:
+def _label(value: Any, task: str, choices: Sequence[str], name: str = "label") -> str | float | int:
     value = value.strip() if isinstance(value, str) else value
     if value is None or value == "":
-        raise ValueError('no "label"')
+        raise ValueError(f'no "{name}"')
     if task == "regress":
         return number_of(value)
     if task == "choose":
         return _choice(value, choices)
     if isinstance(value, str):
         if NOT_TEXT.search(value):
-            raise ValueError('"label" contains a NUL or a lone surrogate, which is not valid text')
+            raise ValueError(f'"{name}" contains a NUL or a lone surrogate, which is not valid text')
         return value
     if isinstance(value, bool | int):
         return json.dumps(value)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
 from seqloom.text.read import MAX_DOCUMENT, Problems, file_extension, file_format
-from seqloom.text.stream import InputFile, check_text
+from seqloom.text.stream import InputFile, check_text, guess_encoding
 
 
 class TextPair(NamedTuple):
@@ -38,10 +38,12 @@ def lines(path: Path) -> Iterator[str]:
         yield line
 
 
-def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
-    """Every line and its error, if any, so that the caller can continue; a bad line has what can be decoded of it."""
-    with InputFile(path) as opened:
+def lines_with_errors(path: Path, encoding: str | None = None) -> Iterator[tuple[str, str | None]]:
+    """Every line and its error, if any, so that the caller can continue; a bad line has what can be decoded of it. encoding: of a
+    file that is not UTF-8."""
+    with InputFile(path, encoding) as opened:
         check_text(path, opened.bytes.peek(1 << 12))
+        utf_8: int | None = None  # the first line of UTF-8 beyond ASCII
         for number in itertools.count(1):
             raw = opened.bytes.readline(MAX_DOCUMENT + 1)
             if not raw:
@@ -60,7 +62,13 @@ def lines_with_errors(path: Path) -> Iterator[tuple[str, str | None]]:
                 line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 wrong = f"not valid UTF-8 ({error.reason}): convert the file to UTF-8"
+                if utf_8 is None:
+                    wrong += f", or give --encoding {guess_encoding(raw)} where there is that option"
+                else:
+                    wrong += f"; line {utf_8} is UTF-8, so the file has lines in two encodings"
                 line = raw.decode("utf-8", "replace")
+            else:
+                utf_8 = number if utf_8 is None and not line.isascii() else utf_8
             yield line.rstrip("\r\n"), wrong
 
 

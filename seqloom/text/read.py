@@ -241,7 +241,7 @@ class Reader:
         return None
 
     def _parquet(self, opened: InputFile) -> Iterator[Document]:
-        parquet, broken = _pyarrow_parquet()
+        parquet, broken = pyarrow_parquet()
         if opened.compression:
             raise DataError(
                 f"{self.path}: a compressed parquet file: decompress it (parquet is compressed inside already)"
@@ -316,7 +316,7 @@ def _split_line(start: bytes, readline: Callable[[int], bytes]) -> Iterator[byte
         rest = rest[stop:]
 
 
-def _pyarrow_parquet() -> tuple[Any, Any]:
+def pyarrow_parquet() -> tuple[Any, Any]:
     """The module, and the base class of its errors."""
     try:
         import pyarrow.parquet as parquet

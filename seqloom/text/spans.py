@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
-from seqloom.errors import DataError
+from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
-from seqloom.text.labelled import BadRow, fields_of, number_of, read_objects, reject_bad_rows, text_of
+from seqloom.text.labelled import BadRow, known_id, number_of, reject_bad_rows, text_of
 from seqloom.text.read import MAX_FILE, file_format
 from seqloom.text.stream import InputFile, check_text
+from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Table, fields_of, read_objects
 
 
 class Question(NamedTuple):
@@ -23,24 +24,36 @@ class Question(NamedTuple):
     answers: list[tuple[str, int]]  # the text, and at which character of the context it begins
     impossible: bool
     place: str  # file: title, paragraph, question
+    row: Mapping[str, Any] | None = None  # all columns of its row, where it is one of a table
 
 
 @overload
-def read_questions(paths: Sequence[Path]) -> Iterator[Question]: ...
+def read_questions(paths: Sequence[Path], *, layout: Layout = PLAIN) -> Iterator[Question]: ...
 @overload
-def read_questions(paths: Sequence[Path], need_answers: Literal[True]) -> Iterator[Question]: ...
+def read_questions(
+    paths: Sequence[Path], need_answers: Literal[True], layout: Layout = PLAIN
+) -> Iterator[Question]: ...
 @overload
-def read_questions(paths: Sequence[Path], need_answers: bool) -> Iterator[Question | BadRow]: ...
-def read_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
+def read_questions(
+    paths: Sequence[Path], need_answers: bool, layout: Layout = PLAIN
+) -> Iterator[Question | BadRow]: ...
+def read_questions(
+    paths: Sequence[Path], need_answers: bool = True, layout: Layout = PLAIN
+) -> Iterator[Question | BadRow]:
     """The questions of all files in their order. Without need_answers, answers are ignored and a bad question is
     returned as BadRow."""
-    return (
-        iter_questions(paths, False) if not need_answers else reject_bad_rows(iter_questions(paths), paths, "question")
-    )
+    rows = iter_questions(paths, need_answers, layout)
+    return reject_bad_rows(rows, paths, "question") if need_answers else rows
 
 
-def iter_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator[Question | BadRow]:
-    """Every question, bad ones as BadRow."""
+def iter_questions(
+    paths: Sequence[Path], need_answers: bool = True, layout: Layout = PLAIN
+) -> Iterator[Question | BadRow]:
+    """Every question, bad ones as BadRow. layout: there is none but the plain one, because the files have no columns."""
+    if layout != PLAIN:
+        raise UsageError(
+            f"{paths[0]}: questions with answers are in SQuAD's JSON, which has no columns: leave them out"
+        )
     seen: dict[str, str] = {}
     for path in paths:
         for place, paragraph, row in _rows(path):
@@ -54,14 +67,17 @@ def iter_questions(paths: Sequence[Path], need_answers: bool = True) -> Iterator
                 yield question
 
 
-def read_rows(paths: Sequence[Path]) -> Iterator[Question | BadRow]:
-    """Questions without answers from jsonl {"question", "context"}, with an optional "id"."""
+def read_rows(paths: Sequence[Path], layout: Layout = PLAIN) -> Iterator[Question | BadRow]:
+    """Questions without answers from tables with "question" and "context", with an optional "id"."""
     for path in paths:
-        for place, row in read_objects(path):
+        table = Table(path, layout, ("question", "context"))
+        names = table.columns_of(["question", "context"], ["id"])
+        for place, row in table.rows:
+            kept = row if isinstance(row, dict) else None
             try:
-                yield _unanswered_question(fields_of(row), place)
+                yield _unanswered_question(fields_of(row), place, names)._replace(row=kept)
             except ValueError as error:
-                yield BadRow(place, str(error))
+                yield BadRow(place, str(error), known_id(row, names), kept)
 
 
 def question_of(row: Mapping[str, Any], place: str) -> Question:
@@ -72,9 +88,10 @@ def question_of(row: Mapping[str, Any], place: str) -> Question:
         raise DataError(f"{place}: {wrong}") from None
 
 
-def _unanswered_question(row: Mapping[str, Any], place: str) -> Question:
-    id_ = str(row["id"]) if isinstance(row.get("id"), str | int) else ""
-    return Question(id_, text_of(row, "question"), text_of(row, "context"), [], False, place)
+def _unanswered_question(row: Mapping[str, Any], place: str, names: Names = NOTHING) -> Question:
+    question, context, id_ = (names.get(field, field) for field in ("question", "context", "id"))
+    known = str(row[id_]) if isinstance(row.get(id_), str | int) else ""
+    return Question(known, text_of(row, question), text_of(row, context), [], False, place)
 
 
 def read_answers(path: Path) -> tuple[dict[str, str], dict[str, float] | None]:

@@ -1,8 +1,8 @@
 """Words with a tag each: CoNLL columns (word first, tag last, a blank line between sentences) or jsonl {"words", "tags"}.
 
 Where tags are not needed (`predict`), columns after the first are ignored, a row of jsonl may have {"text"} instead of {"words"},
-and a file may have plain sentences, one per line, whose words are found by `word_spans`. Every row may have an "id". A bad row is
-an error with its file and line, or, where tags are not needed, a BadRow.
+and so may one of csv or parquet; a file may also have plain sentences, one per line. Their words are found by `word_spans`. Every
+row may have an "id". A bad row is an error with its file and line, or, where tags are not needed, a BadRow.
 """
 
 import itertools
@@ -12,11 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
-from seqloom.errors import DataError
+from seqloom.errors import DataError, UsageError
 from seqloom.progress import say
-from seqloom.text.labelled import NOT_TEXT, BadRow, Id, fields_of, id_of, read_objects, reject_bad_rows, text_of
+from seqloom.text.labelled import (
+    NOT_TEXT,
+    BadRow,
+    Id,
+    check_unique,
+    id_of,
+    known_id,
+    lines_of,
+    reject_bad_rows,
+    text_of,
+)
 from seqloom.text.pairs import lines_with_errors
 from seqloom.text.read import file_extension, file_format
+from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Table, fields_of
 
 DOCUMENT = "-DOCSTART-"  # a line that is not a word in some files
 COLUMNS = ("conll", "conllu", "conllx", "bio", "iob", "iob2", "iobes", "tsv")  # what names of files with columns end in
@@ -33,6 +44,7 @@ class Sentence(NamedTuple):
     columns: bool = False  # each word has a line of its own
     id: Id | None = None
     source: str | None = None  # the text whose words were found by `word_spans`, if any
+    row: Mapping[str, Any] | None = None  # all columns of its row, where tags are not needed and it has some
 
     def place_of(self, word: int) -> str:
         """file:line of a word, by its number from 0; in a row of jsonl, which of its words."""
@@ -85,40 +97,49 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 @overload
-def read_tagged(paths: Sequence[Path]) -> Iterator[Sentence]: ...
+def read_tagged(paths: Sequence[Path], *, layout: Layout = PLAIN) -> Iterator[Sentence]: ...
 @overload
-def read_tagged(paths: Sequence[Path], need_tags: Literal[True]) -> Iterator[Sentence]: ...
+def read_tagged(paths: Sequence[Path], need_tags: Literal[True], layout: Layout = PLAIN) -> Iterator[Sentence]: ...
 @overload
-def read_tagged(paths: Sequence[Path], need_tags: bool) -> Iterator[Sentence | BadRow]: ...
-def read_tagged(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
+def read_tagged(paths: Sequence[Path], need_tags: bool, layout: Layout = PLAIN) -> Iterator[Sentence | BadRow]: ...
+def read_tagged(paths: Sequence[Path], need_tags: bool = True, layout: Layout = PLAIN) -> Iterator[Sentence | BadRow]:
     """The sentences of all files in their order. Without need_tags, tags are ignored and bad rows are returned as BadRow."""
     if not need_tags:
-        return iter_sentences(paths, False)
-    rows = (row for row in iter_sentences(paths) if isinstance(row, BadRow) or row.words)
+        return iter_sentences(paths, False, layout)
+    rows = (row for row in iter_sentences(paths, True, layout) if isinstance(row, BadRow) or row.words)
     return reject_bad_rows(rows, paths, "sentence")
 
 
-def iter_sentences(paths: Sequence[Path], need_tags: bool = True) -> Iterator[Sentence | BadRow]:
+def iter_sentences(
+    paths: Sequence[Path], need_tags: bool = True, layout: Layout = PLAIN
+) -> Iterator[Sentence | BadRow]:
     """Every sentence, bad rows as BadRow. With tags, a sentence may have no words."""
     seen: dict[str, str] = {}
     for path in paths:
-        for found in _rows(path, need_tags):
+        for found in _rows(path, need_tags, layout):
             if isinstance(found, Sentence) and found.id is not None:
-                first = seen.setdefault(str(found.id), found.place)
-                if first != found.place:
-                    found = BadRow(found.place, f"the id {found.id!r} is also used at {first}: ids must be unique")
+                try:
+                    check_unique(found.id, found.place, seen, need_tags)
+                except ValueError as wrong:
+                    found = BadRow(found.place, str(wrong), found.id, found.row)
             yield found
 
 
-def _rows(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
-    if file_format(path) == "jsonl":
-        return _objects(path, need_tags)
-    if not need_tags and file_extension(path) not in COLUMNS:
-        head = (line for line, _ in itertools.islice(lines_with_errors(path), HEAD))
+def _rows(path: Path, need_tags: bool, layout: Layout) -> Iterator[Sentence | BadRow]:
+    ending = file_extension(path)
+    tabular = ending == "csv" or file_format(path) == "parquet" or (ending == "tsv" and layout.columns)
+    if file_format(path) == "jsonl" or (tabular and not need_tags):
+        return _objects(path, need_tags, layout)
+    if layout.columns or tabular:
+        raise UsageError(
+            f"{path}: words with their tags are read from columns without names, or from jsonl with words and tags"
+        )
+    if not need_tags and ending not in COLUMNS:
+        head = (line for line, _ in itertools.islice(lines_with_errors(path, layout.encoding), HEAD))
         if not has_columns(head):
             say(f"{path}: read as plain sentences, one per line (files with columns have one word per line)")
-            return _sentences(path)
-    return _columns(path, need_tags)
+            return _sentences(path, layout)
+    return _columns(path, need_tags, layout)
 
 
 def has_columns(lines: Iterable[str]) -> bool:
@@ -134,21 +155,17 @@ def has_columns(lines: Iterable[str]) -> bool:
     return grouped and len({len(row) for row in words}) == 1
 
 
-def _sentences(path: Path) -> Iterator[Sentence | BadRow]:
-    for number, (line, wrong) in enumerate(lines_with_errors(path), 1):
-        place = f"{path}:{number}"
-        if wrong is not None:
-            yield BadRow(place, wrong)
-        elif line.strip():
-            yield _sentence({"text": line}, place, need_tags=False)
+def _sentences(path: Path, layout: Layout) -> Iterator[Sentence | BadRow]:
+    for place, row in lines_of(lines_with_errors(path, layout.encoding), f"{path}:"):
+        yield BadRow(place, row) if isinstance(row, str) else _sentence(row, place, need_tags=False)
 
 
-def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
+def _columns(path: Path, need_tags: bool, layout: Layout) -> Iterator[Sentence | BadRow]:
     words: list[str] = []
     tags: list[str] = []
     start, width = 1, 0
     bad: BadRow | None = None  # the first line of the sentence that cannot be read
-    for number, (line, wrong) in enumerate(itertools.chain(lines_with_errors(path), [("", None)]), 1):
+    for number, (line, wrong) in enumerate(itertools.chain(lines_with_errors(path, layout.encoding), [("", None)]), 1):
         parts = re.split("[ \t]+", line.strip(" \t")) if line.strip() else []
         if wrong is None and (not parts or parts[0] == DOCUMENT):
             if bad is not None:
@@ -172,12 +189,16 @@ def _columns(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
         tags += parts[-1:] if need_tags else []
 
 
-def _objects(path: Path, need_tags: bool) -> Iterator[Sentence | BadRow]:
-    for place, row in read_objects(path):
+def _objects(path: Path, need_tags: bool, layout: Layout) -> Iterator[Sentence | BadRow]:
+    table = Table(path, layout, ("words", "tags") if need_tags else ("text",))
+    wanted = ["text"] if table.header is not None and not need_tags else []
+    names = table.columns_of(wanted, ["words", "tags", "text", "id"])
+    for place, row in table.rows:
+        kept = row if not need_tags and isinstance(row, dict) else None
         try:
-            yield _sentence(fields_of(row), place, need_tags)
+            yield _sentence(fields_of(row), place, need_tags, names)._replace(row=kept)
         except ValueError as wrong:
-            yield BadRow(place, str(wrong))
+            yield BadRow(place, str(wrong), known_id(row, names), kept)
 
 
 def sentence_of(row: Mapping[str, Any], place: str) -> Sentence:
@@ -188,19 +209,20 @@ def sentence_of(row: Mapping[str, Any], place: str) -> Sentence:
         raise DataError(f"{place}: {wrong}") from None
 
 
-def _sentence(row: Mapping[str, Any], place: str, need_tags: bool) -> Sentence:
-    if not need_tags and row.get("words") is None:
-        if row.get("text") is None:
-            raise ValueError('neither "words" nor "text"')
-        text = text_of(row, "text")
-        return Sentence([text[a:b] for a, b in word_spans(text)], [], place, id=id_of(row), source=text)
-    words = _strings(row, "words")
-    tags = _strings(row, "tags") if need_tags else []
+def _sentence(row: Mapping[str, Any], place: str, need_tags: bool, names: Names = NOTHING) -> Sentence:
+    name, text_name, tags_name = (names.get(field, field) for field in ("words", "text", "tags"))
+    if not need_tags and not isinstance(row.get(name), list) and (row.get(name) is None or "text" in names):
+        if row.get(text_name) is None:
+            raise ValueError(f'neither "{name}" nor "{text_name}"')
+        text = text_of(row, text_name)
+        return Sentence([text[a:b] for a, b in word_spans(text)], [], place, id=id_of(row, names), source=text)
+    words = _strings(row, name)
+    tags = _strings(row, tags_name) if need_tags else []
     if need_tags and len(words) != len(tags):
         raise ValueError(f"{len(words)} words but {len(tags)} tags")
     if not words and not need_tags:
-        raise ValueError('"words" is empty')
-    return Sentence(words, tags, place, id=id_of(row))
+        raise ValueError(f'"{name}" is empty')
+    return Sentence(words, tags, place, id=id_of(row, names))
 
 
 def _strings(row: Mapping[str, Any], name: str) -> list[str]:

@@ -6,8 +6,9 @@ import sys
 import pytest
 
 from seqloom.models import MODELS, model_class
-from seqloom.models.index import PARAMETERS, recipe_names, split_name
+from seqloom.models.index import LINEAGE, PARAMETERS, recipe_names, split_name
 from seqloom.recipes import find_recipe
+from seqloom.recipes.library import describe_model
 from tools.make_index import counted
 
 
@@ -17,6 +18,7 @@ def test_it_is_what_the_models_say():
         model: list(model_class(model).presets) for model in MODELS
     }
     assert counted() == PARAMETERS, "run python tools/make_index.py"
+    assert {model: describe_model(model) for model in MODELS} == LINEAGE, "run python tools/make_index.py"
 
 
 def test_a_wrong_count_is_noticed(monkeypatch):
@@ -40,6 +42,38 @@ def test_a_mistyped_name_is_answered_without_torch(command):
     )
     done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True)
     assert done.returncode == 2 and "did you mean" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("predict nosuch a.csv", 4),
+        ("predict . a.csv", 4),
+        ("finetune nosuch --task classify --train a.csv --out o", 4),
+        ("train lstm-tiny --task clasify --train a.csv --out o", 2),
+        ("train lstm-tiny --task classify --train nosuch.csv --out o", 3),
+        ("evaluate nosuch --test a.csv", 4),
+        ("check nosuch.csv --task classify", 3),
+        ("pretrain lstm-tiny --data nosuch --out o", 3),
+        ("generate nosuch", 4),
+        ("score nosuch", 4),
+        ("embed nosuch --out a.npz", 4),
+        ("translate nosuch", 4),
+        ("compare nosuch.toml --out o", 2),
+        ("compare clasroom --out o", 2),
+        ("metric classify nosuch.csv nosuch.csv", 3),
+        ("models lstn", 2),
+        ("models", 0),
+    ],
+)
+def test_a_mistyped_path_is_answered_without_torch(command, expected, tmp_path):
+    code = (
+        "import sys; from seqloom.cli import run; code = run(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules, 'torch was loaded'; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command.split()], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == expected, done.stderr
+    assert len(done.stderr.splitlines()) == (expected > 0), done.stderr
 
 
 def test_one_recipe_imports_one_model():

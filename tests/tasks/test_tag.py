@@ -1,7 +1,10 @@
 """Tags of words: which tokens a word has, what its answers point at, long sentences, and learning a toy grammar."""
 
+import csv
+import io
 import json
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -414,6 +417,29 @@ def test_predict_never_dies_on_a_row(crf_run, tmp_path, capsys):
     assert "a.jsonl:3:" in answers[2]["error"] and "6 of 8 rows could not be read" in err
 
 
+def test_a_raw_sentence_on_standard_input(crf_run, monkeypatch, capsys):
+    """Words, tags and entities, with where they are in the sentence."""
+    sentence = "Mr anna  sees Paris,yesterday ."
+    monkeypatch.setattr(sys, "stdin", io.StringIO(sentence + "\n"))
+    assert command(["predict", str(crf_run.folder)]) == 0
+    (found,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert found["words"] == ["Mr", "anna", "sees", "Paris", ",", "yesterday", "."]
+    assert [sentence[begin:end] for begin, end in found["offsets"]] == found["words"]
+    assert len(found["tags"]) == len(found["words"])
+    assert all(sentence[each["begin"] : each["end"]] == each["text"] for each in found["entities"])
+    assert "offsets" not in crf_run.predict([{"words": ["mr", "anna"]}])[0], "those of given words are not of a text"
+
+
+def test_sentences_in_a_csv(crf_run, tmp_path):
+    (tmp_path / "a.csv").write_text("number,body\n1,mr anna sees\n2,\n3,the cleo\n")
+    assert crf_run.predict_file(tmp_path / "a.csv", tmp_path / "b.csv", text="body", id="number") == (3, 1)
+    with open(tmp_path / "b.csv", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["number"] for row in found] == ["1", "2", "3"] and found[1]["error"]
+    assert json.loads(found[0]["words"]) == ["mr", "anna", "sees"]
+    assert json.loads(found[0]["offsets"]) == [[0, 2], [3, 7], [8, 12]] and "entities" in found[0]
+
+
 def test_columns_without_tags(crf_run, tmp_path):
     (tmp_path / "a.conll").write_bytes(b"mr\nanna\n\nthe X\ncleo\n\nmr O\n\xff O\n\nmr\n")
     found = list(read_tagged([tmp_path / "a.conll"], need_tags=False))
@@ -440,7 +466,7 @@ def test_plain_labels_are_scored_as_classes(files, tmp_path):
     )
     found = run.evaluate([path])
     assert found["score"] == found["accuracy"] > 0.99 and found["confusion"]["labels"] == ["else", "name"]
-    assert set(run.predict(["the anna"])[0]) == {"words", "tags", "probabilities"}
+    assert set(run.predict(["the anna"])[0]) == {"words", "tags", "probabilities", "offsets"}
 
 
 # ---- bad input

@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 from seqloom.errors import DataError
 from seqloom.evaluate.continuations import ContinuationScore
 from seqloom.evaluate.suites.minimal import mean
-from seqloom.text.labelled import fields_of, read_objects, text_of
+from seqloom.text.labelled import text_of
 from seqloom.text.pairs import lines
 from seqloom.text.read import file_format
+from seqloom.text.tables import fields_of, read_objects
 
 
 class Passage(NamedTuple):

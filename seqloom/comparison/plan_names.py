@@ -1,0 +1,18 @@
+"""The names of the built-in plans, which are read without torch."""
+
+from pathlib import Path
+
+from seqloom.config import unknown_name
+from seqloom.errors import UsageError
+
+BUILT_IN = ("classroom",)
+
+
+def check_plan_name(name: str) -> None:
+    """Raises UsageError for a name that is neither a built-in plan nor a file."""
+    if name in BUILT_IN:
+        return
+    if name.endswith(".toml") and not Path(name).exists():
+        raise UsageError(f"{name}: no such plan: 'seqloom compare classroom --toml > {name}' writes one to edit")
+    if not Path(name).is_file():
+        raise UsageError(unknown_name("plan", name, name, list(BUILT_IN)) + "; or give a TOML file")
