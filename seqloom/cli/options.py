@@ -195,12 +195,18 @@ def name_columns(
     return found | ({} if id is None else {"id": id})
 
 
-def launch_ranks(ranks: int) -> bool:
-    """Whether the command was run in several processes instead of this one; then it exits with their code if they failed."""
+def launch_ranks(ranks: int, **several: object) -> bool:
+    """Whether the command was run in several processes instead of this one; then it exits with their code if they failed.
+    several: options that make more than one run, which ranks cannot share."""
     import os
+
+    from seqloom.errors import UsageError
 
     if ranks == 1 or "WORLD_SIZE" in os.environ:
         return False
+    for name, value in several.items():
+        if value is not None:
+            raise UsageError(f"--ranks is for one run, and --{name} makes several: leave one of them out")
     from seqloom import cli
     from seqloom.training.launch import launch, without_option
 

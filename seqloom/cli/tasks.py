@@ -23,11 +23,13 @@ from seqloom.cli.options import (
     Minutes,
     Overwrite,
     PairColumn,
+    Ranks,
     Resume,
     Seed,
     Seeds,
     Settings,
     TextColumn,
+    launch_ranks,
     name_columns,
     reject_unused,
     require,
@@ -112,6 +114,7 @@ def train(
     overwrite: Overwrite = False,
     device: Device = "auto",
     deterministic: Deterministic = False,
+    ranks: Ranks = 1,
     country: Country = "world",
 ) -> None:
     """Train a task from labelled examples, without pre-training."""
@@ -125,6 +128,8 @@ def train(
     from seqloom.runs.translator import Translator
     from seqloom.tasks import task_class
 
+    if launch_ranks(ranks, seeds=seeds):
+        return
     if seeds is not None and task_class(task).reads != "labelled":
         raise UsageError(
             f"--seeds does not work with --task {task}: run the command once for each --seed, with its own --out"
@@ -145,9 +150,12 @@ def train_and_print(train: Callable[..., Any], out: Path, options: "RunOptions",
     """Train one run and return it, or train several with other seeds; and print their scores."""
     from seqloom.runs.predictor import Predictor
     from seqloom.runs.seeds import over_seeds, summarize
+    from seqloom.training.ranks import is_first
 
     if seeds is None:
         run = train(out=out, options=options)
+        if not is_first():
+            return run
         print(summary_line(run.folder))
         if isinstance(run, Predictor):
             print(f"report: {run.folder / 'report.html'}")

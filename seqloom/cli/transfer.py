@@ -24,12 +24,14 @@ from seqloom.cli.options import (
     Overwrite,
     PairColumn,
     Plugin,
+    Ranks,
     Resume,
     Seed,
     Seeds,
     Settings,
     TextColumn,
     Threshold,
+    launch_ranks,
     name_columns,
     require,
     set_predictor,
@@ -116,6 +118,7 @@ def finetune(
     overwrite: Overwrite = False,
     device: Device = "auto",
     deterministic: Deterministic = False,
+    ranks: Ranks = 1,
     country: Country = "world",
     plugin: Plugin = None,
     language: Language = None,
@@ -127,6 +130,8 @@ def finetune(
     from seqloom.runs.options import RunOptions
     from seqloom.runs.training import finetune as run_finetune
 
+    if launch_ranks(ranks, seeds=seeds, curve=curve):
+        return
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     transfer: dict[str, Any] = {
         "how": how, "settings": with_budget(settings, flops=flops, minutes=minutes), "plugin": plugin, "language": language,
