@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom.errors import BusyError, FileError, ModelError, UsageError
+from seqloom.errors import BusyError, DataError, FileError, ModelError, UsageError
 
 TEMPORARY = ".tmp"  # what a killed writer leaves behind ends so, and is removed at the next start
 SCRATCH = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # what safetensors writes into before it renames
@@ -31,6 +31,18 @@ def new_file(path: Path, option: str, *endings: str) -> Path:
     if not path.parent.is_dir():
         raise FileError(f"{path}: no such file or folder: there is no folder {path.parent}")
     return path
+
+
+def check_run_folder(folder: Path) -> None:
+    """Raises ModelError for a folder that is no run: asked before anything heavy is imported."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} is no run folder: it has no config.json")
+
+
+def check_prepared_folder(folder: Path) -> None:
+    """Raises DataError where there is no folder of prepared text: asked before anything heavy is imported."""
+    if not folder.exists():
+        raise DataError(f"{folder}: no such folder: make it with 'seqloom prepare TEXT... --out {folder}'")
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:

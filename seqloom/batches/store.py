@@ -24,7 +24,7 @@ from pydantic import Field
 from seqloom.batches.unknown_words import UnknownWords
 from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
-from seqloom.files import explained, parse_json
+from seqloom.files import check_prepared_folder, explained, parse_json
 from seqloom.migrations import PREPARED
 from seqloom.text.survey import SPLITS
 from seqloom.tokens.spelling import Characters, spelling_table
@@ -273,8 +273,7 @@ class Store:
         folder = Path(folder)
         path = folder / MANIFEST
         if not path.exists():
-            if not folder.exists():
-                raise DataError(f"{folder}: no such folder: make it with 'seqloom prepare TEXT... --out {folder}'")
+            check_prepared_folder(folder)
             raise DataError(
                 f"{folder} has no {MANIFEST}: it is not a prepared folder, or its preparation was interrupted; "
                 f"run 'seqloom prepare TEXT... --out {folder}' (rerun the same command to resume)"

@@ -48,6 +48,9 @@ def compare(
     A plan with a [search] tunes every row alike; one with a [ladder] runs at several budgets and fits a law to each row."""
     import json
 
+    from seqloom.comparison.names import check_plan_name
+
+    check_plan_name(plan)
     from seqloom.comparison.archive import check_pack
     from seqloom.comparison.archive import pack as write_archive
     from seqloom.comparison.plans import find_plan

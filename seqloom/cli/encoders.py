@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import Device, Json, Language, Plugin
+from seqloom.cli.options import Device, Json, Language, Plugin, checked
 
 FILL_EXAMPLES = """Examples:
 
@@ -23,7 +23,7 @@ seqloom fill runs/xlm "Die [MASK] schläft." --language de
 
 @app.command(epilog=FILL_EXAMPLES)
 def fill(
-    run: Annotated[Path, typer.Argument(help="Run folder of a bidirectional model.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of a bidirectional model.", callback=checked)],
     text: Annotated[str, typer.Argument(help="Text with [MASK] (or <mask>) in place of the missing words.")],
     top: Annotated[int, typer.Option(help="Number of most likely words to print.")] = 5,
     joint: Annotated[
@@ -71,7 +71,7 @@ echo "The keys are here." | seqloom embed runs/lstm --pool last --out vectors.js
 
 @app.command(epilog=EMBED_EXAMPLES)
 def embed(
-    run: Annotated[Path, typer.Argument(help="Run folder of any model with hidden states.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of any model with hidden states.", callback=checked)],
     out: Annotated[
         Path,
         typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from seqloom.cli import app
+from seqloom.cli.options import RunFolder
 
 IMPORT_EXAMPLES = """Examples:
 
@@ -44,7 +45,7 @@ seqloom export runs/gpt2 --out models/my-gpt2 --overwrite
 
 @app.command(epilog=EXPORT_EXAMPLES)
 def export(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: RunFolder,
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import RECURRENT_MODELS, Device, Json, Language, Plugin
+from seqloom.cli.options import RECURRENT_MODELS, Device, Json, Language, Plugin, RunFolder
 
 GENERATE_EXAMPLES = """Examples:
 
@@ -26,7 +26,7 @@ seqloom generate runs/gpt --prompt "Once upon a time" --beam 5 --n 3 --no-repeat
 
 @app.command(epilog=GENERATE_EXAMPLES)
 def generate(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: RunFolder,
     prompt: Annotated[str, typer.Option(help="Text to continue. Default: the start of a document.")] = "",
     temperature: Annotated[
         float, typer.Option(help="Sampling temperature; 0 always takes the most likely token.")
@@ -126,7 +126,7 @@ seqloom score runs/xlm sentences.de.txt --language de
 
 @app.command(epilog=SCORE_EXAMPLES)
 def score(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    run: RunFolder,
     file: Annotated[Path | None, typer.Argument(help="File with one text per line. Default: standard input.")] = None,
     language: Language = None,
     device: Device = "auto",

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from seqloom.comparison.names import check_plan_name
 from seqloom.comparison.plan import PlanConfig, check, read_plan
-from seqloom.config import build, unknown_name
-from seqloom.errors import UsageError
+from seqloom.config import build
 
 STREAMS = ["batches.streams=16", "batches.length=64"]
 ATTENTION = ["model.num_layers=2", "model.max_len=64", "batches.budget=1024", "batches.length=64"]
@@ -68,8 +68,5 @@ def find_plan(name: str) -> PlanConfig:
     """A built-in plan, or one in a TOML file."""
     if name in PLANS:
         return build(PlanConfig, PLANS[name](), source=name)
-    if name.endswith(".toml") and not Path(name).exists():
-        raise UsageError(f"{name}: no such plan: 'seqloom compare classroom --toml > {name}' writes one to edit")
-    if not Path(name).is_file():
-        raise UsageError(unknown_name("plan", name, name, list(PLANS)) + "; or give a TOML file")
+    check_plan_name(name)
     return read_plan(Path(name))

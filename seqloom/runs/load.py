@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqloom import migrations
 from seqloom.errors import ModelError, UsageError
-from seqloom.files import read_json
+from seqloom.files import check_run_folder, read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.folder import WEIGHTS, check_weights
@@ -33,8 +33,7 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path = folder / "config.json"
-    if not path.is_file():
-        raise ModelError(f"{folder} is no run folder: it has no config.json")
+    check_run_folder(folder)
     try:
         config = read_json(path)
         if "model_type" in config and "format" not in config:

@@ -370,8 +370,10 @@ def test_a_rate_that_is_far_too_high(recipe: str, rate: str, data: Path, tmp_pat
 def test_no_cuda(data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fails(capsys, 2, ("--device cuda", "--device cpu"), *pretrain(data, tmp_path / "run", "--device", "cuda"))
-    fails(capsys, 2, "--device cuda", "evaluate", tmp_path / "run", "--data", data, "--device", "cuda")
     assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    fails(capsys, 2, "--device cuda", "evaluate", tmp_path / "run", "--data", data, "--device", "cuda")
 
 
 @pytest.mark.parametrize(
