@@ -7,6 +7,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperCommand
 
 from seqloom import __version__, errors, progress
 from seqloom.training.threads import wait_briefly
@@ -57,6 +58,20 @@ def _global_options(
     progress.QUIET = quiet
 
 
+class PlainCommand(TyperCommand):
+    """A command whose help says what its texts say: rich would take "[search]" for markup and leave it out."""
+
+    def __init__(self, *positional: Any, **named: Any):
+        super().__init__(*positional, **named)
+        if self.rich_markup_mode == "rich":
+            from rich.markup import escape
+
+            for part in (self, *self.params):
+                for name in ("help", "epilog"):
+                    if getattr(part, name, None):
+                        setattr(part, name, escape(getattr(part, name)))
+
+
 def main() -> None:
     wait_briefly(os.environ)
     sys.exit(run(sys.argv[1:]))
@@ -87,6 +102,7 @@ def register() -> None:
     order = list(panels)
     app.registered_commands.sort(key=lambda command: order.index(command_name(command)))
     for command in app.registered_commands:
+        command.cls = PlainCommand
         command.rich_help_panel = panels[command_name(command)]
 
 
