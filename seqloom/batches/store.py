@@ -27,6 +27,7 @@ from seqloom.errors import DataError, ModelError
 from seqloom.files import check_prepared_folder, explained, parse_json
 from seqloom.migrations import PREPARED
 from seqloom.text.survey import SPLITS
+from seqloom.text.words import WHITESPACE
 from seqloom.tokens.spelling import Characters, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -94,6 +95,11 @@ class Manifest(Config):
     bits_per_byte: str  # "yes", or the reason why this corpus has no such figure
     report: dict[str, Any]
     fingerprint: str
+
+    @property
+    def word_rule(self) -> str:
+        """What was counted as a word."""
+        return str(self.options.get("word_rule", WHITESPACE))
 
 
 def fingerprint(tokenizer: str, splits: Mapping[Any, SplitEntry]) -> str:
