@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from torch import Tensor
 
 from seqloom.errors import UsageError
 
@@ -25,9 +26,14 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_precision(name: str, device: torch.device) -> str:
+    """auto: what the tensor cores of a GPU can do. Where bf16 would be emulated it is slower than fp32."""
     if name != "auto":
         return name
-    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    if device.type != "cuda":
+        return "fp32"
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    return "fp16" if torch.cuda.get_device_capability(device) >= (7, 0) else "fp32"
 
 
 @contextmanager
@@ -42,7 +48,34 @@ def deterministic_algorithms(asked: bool) -> Iterator[None]:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """bf16: matrix products in bfloat16, weights and sums in fp32."""
-    if precision == "bf16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
+    """bf16, fp16: matrix products in that type, weights and sums in fp32."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[precision])
+
+
+class LossScale:
+    """The factor by which fp16 losses are multiplied, so that small gradients do not become zero (Micikevicius et al., 2018,
+    arXiv 1710.03740). It halves after a step whose gradient overflows, which is skipped, and doubles after so many good steps.
+
+    Losses are sums over the targets of a batch, thousands of times their mean: the first scale is small. All of it stays on
+    the device, and nothing waits for the host."""
+
+    FIRST, MOST, PATIENCE = 8.0, 2.0**15, 500
+
+    def __init__(self, device: torch.device):
+        self.scale = torch.tensor(self.FIRST, device=device)
+        self.good = torch.zeros((), device=device)  # steps since it last changed
+
+    def update(self, overflow: Tensor) -> None:
+        """overflow: 1.0 where the gradient of this step was not finite."""
+        self.good = (self.good + 1) * (1 - overflow)
+        doubled = self.good >= self.PATIENCE
+        self.scale = torch.where(doubled, self.scale * 2, self.scale * (1 - overflow / 2)).clamp(max=self.MOST)
+        self.good = torch.where(doubled, torch.zeros_like(self.good), self.good)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"scale": self.scale, "good": self.good}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        self.scale, self.good = (tensors[name].to(self.scale) for name in ("scale", "good"))
