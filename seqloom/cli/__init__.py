@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from seqloom import __version__, errors, progress
-from seqloom.training.threads import wait_briefly
+from seqloom.training.threads import fall_back_to_cpu, wait_briefly
 
 app = typer.Typer(
     name="seqloom",
@@ -74,6 +74,7 @@ class PlainCommand(TyperCommand):
 
 def main() -> None:
     wait_briefly(os.environ)
+    fall_back_to_cpu(os.environ)
     sys.exit(run(sys.argv[1:]))
 
 

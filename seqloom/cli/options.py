@@ -60,7 +60,7 @@ Seeds = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint, bit for bit.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the run that is in --out and start again.")]
-Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda or mps (Apple GPUs).")]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Use kernels that give the same bits every time on a GPU; slower.")
 ]

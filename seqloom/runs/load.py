@@ -45,6 +45,7 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
         vocab_size = config["vocab_size"]
     except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
         raise ModelError(f"{path} is damaged or of another version: {error}") from error
+    where = choose_device(device, recipe.count_based)
     if recipe.own_code:
         check_recorded(folder, config.get("plugin"), own)
     tokenizer = Tokenizer.load(folder / "tokenizer.json")

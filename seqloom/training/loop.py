@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from seqloom import cost
-from seqloom.batch import Learner, State, to_device
+from seqloom.batch import Learner, State, exact, to_device
 from seqloom.batches.loader import Cursor, Item, Loader
 from seqloom.config import Config
 from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory, is_out_of_memory
@@ -319,7 +319,7 @@ class Fit:
         for part, carried in self.carry.items():  # a state with a NaN in it would spoil every later step
             if carried is not None:
                 self.carry[part] = restore_carry(carried, last_good[part], broken)
-        self.window.append((total.double(), count.double(), norm.double(), broken.double()))
+        self.window.append((exact(total), exact(count), exact(norm), exact(broken)))
         state.step += 1
         if self.ranks.world == 1:
             state.seconds = time.monotonic() - self.clock
@@ -345,7 +345,7 @@ class Fit:
         for parameter in there:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         ranks.sum_tensors([parameter.grad for parameter in there])  # type: ignore[misc]
-        figures = torch.stack((total.double(), count.double()))
+        figures = torch.stack((exact(total), exact(count)))
         ranks.sum_tensors([figures])
         return figures[0], figures[1]
 

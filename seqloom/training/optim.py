@@ -70,11 +70,12 @@ def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = Fa
         }
         for (place, small), parameters in sorted(parts.items(), key=lambda part: part[0])
     ]
+    fused = all(parameter.device.type != "mps" for parameter in learner.parameters())  # there it cannot skip a step
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=True)
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     if config.name == "adagrad":
         return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
 
 
 def step(

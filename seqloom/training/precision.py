@@ -1,28 +1,52 @@
 """Where and in which number format a run computes. Models know nothing of it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from seqloom.errors import UsageError
+from seqloom.progress import say
+from seqloom.training.threads import FALLBACK
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, count_based: bool = False) -> torch.device:
+    """auto: a CUDA GPU, else an Apple GPU (mps), else the CPU. count_based: for a model that computes in fp64, which Apple GPUs
+    do not have: the CPU stands in for them."""
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     if name == "cuda" and torch.cuda.is_available() and "LOCAL_RANK" in os.environ:  # one of several processes
         name = f"cuda:{int(os.environ['LOCAL_RANK']) % torch.cuda.device_count()}"
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"--device {name}: no CUDA device is usable here; use --device cpu, or see 'seqloom doctor'")
-    if name.partition(":")[0] not in ("cpu", "cuda"):
-        raise UsageError(f"--device {name}: give auto, cpu or cuda")
+    if name == "mps" and not torch.backends.mps.is_available():
+        raise UsageError(f"--device {name}: no Apple GPU is usable here; use --device cpu, or see 'seqloom doctor'")
+    if name.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"--device {name}: give auto, cpu, cuda or mps")
+    if name == "mps" and count_based:
+        name = "cpu"
+    if name == "mps":
+        say_fallback(os.environ)
     try:
         return torch.device(name)
     except RuntimeError as error:
         raise UsageError(f"--device {name}: {error}") from error
+
+
+@cache
+def _say_once(line: str) -> None:
+    say(line)
+
+
+def say_fallback(environment: Mapping[str, str]) -> None:
+    """Says what happens with operations that Apple GPUs do not have."""
+    if environment.get(FALLBACK) == "1":
+        _say_once("mps: operations that this GPU does not have are computed on the CPU, which is slower")
+    else:
+        _say_once(f"mps: operations that this GPU does not have will fail: set {FALLBACK}=1 to compute them on the CPU")
 
 
 def choose_precision(name: str, device: torch.device) -> str:

@@ -1,15 +1,19 @@
 """Number formats and devices: what is chosen where, and fp16 with a scaled loss."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
+from seqloom.errors import UsageError
 from seqloom.runs.training import pretrain
 from seqloom.training import checkpoint as checkpoints
+from seqloom.training import precision
 from seqloom.training.loop import Fit
 from seqloom.training.optim import OptimConfig, build_optimizer, step
-from seqloom.training.precision import LossScale, choose_precision
+from seqloom.training.precision import LossScale, choose_device, choose_precision
+from seqloom.training.threads import fall_back_to_cpu
 from tests.training.material import prepared
 
 CPU = torch.device("cpu")
@@ -49,6 +53,68 @@ def test_auto_takes_what_the_gpu_has(capability, has_bf16, expected, monkeypatch
     assert choose_precision("auto", torch.device("cuda")) == expected
     assert choose_precision("bf16", torch.device("cuda")) == "bf16"
     assert choose_precision("auto", CPU) == "fp32"
+
+
+def machine(monkeypatch, cuda: bool, mps: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "mps", "expected"),
+    [(True, True, "cuda"), (True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")],
+)
+def test_auto_takes_the_fastest_device(cuda, mps, expected, monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    machine(monkeypatch, cuda, mps)
+    assert choose_device("auto").type == expected
+    assert choose_precision("auto", torch.device("mps")) == "fp32"
+    assert choose_device("cpu").type == "cpu"
+
+
+def test_devices_that_are_not_there(monkeypatch):
+    machine(monkeypatch, cuda=False, mps=False)
+    for name in ("mps", "cuda"):
+        with pytest.raises(UsageError, match=f"--device {name}: no .* is usable here; use --device cpu"):
+            choose_device(name)
+    with pytest.raises(UsageError, match="give auto, cpu, cuda or mps"):
+        choose_device("tpu")
+
+
+@pytest.mark.parametrize(("value", "part"), [("1", "computed on the CPU"), ("0", "will fail: set PYTORCH_ENABLE_MPS_")])
+def test_what_apple_gpus_lack_is_said(value, part, monkeypatch, capsys):
+    machine(monkeypatch, cuda=False, mps=True)
+    monkeypatch.setenv("PYTORCH_ENABLE_MPS_FALLBACK", value)
+    precision._say_once.cache_clear()
+    assert choose_device("mps") == choose_device("auto") == torch.device("mps")
+    assert capsys.readouterr().err.count(part) == 1
+
+
+def test_the_command_line_lets_the_cpu_stand_in():
+    environment: dict[str, str] = {}
+    fall_back_to_cpu(environment)
+    assert environment == {"PYTORCH_ENABLE_MPS_FALLBACK": "1"}
+    environment = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
+    fall_back_to_cpu(environment)
+    assert environment == {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}
+
+
+def test_models_that_count_stay_off_apple_gpus(monkeypatch):
+    machine(monkeypatch, cuda=False, mps=True)
+    assert choose_device("auto", count_based=True) == choose_device("mps", count_based=True) == CPU
+
+
+def test_no_fp64_where_a_gpu_may_have_none():
+    """Apple GPUs have no fp64: what may lie on a device becomes fp64 by `exact` alone."""
+    known = {
+        "batch.py",
+        "blocks/adaptive.py",
+        "objectives/counted.py",
+        "training/ranks.py",
+    }  # `exact`, and what is on the host
+    package = Path(precision.__file__).parents[1]
+    found = {str(path.relative_to(package)) for path in package.rglob("*.py") if ".double()" in path.read_text("utf-8")}
+    assert found == known
 
 
 # ---- fp16
