@@ -75,6 +75,9 @@ class PlainCommand(TyperCommand):
 def main() -> None:
     wait_briefly(os.environ)
     fall_back_to_cpu(os.environ)
+    if sys.platform == "win32":  # pipes and files have the code page of the country there, which lacks most characters
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:]))
 
 

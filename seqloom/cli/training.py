@@ -131,7 +131,7 @@ def pretrain(
 
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     run = run_pretrain(recipe, data, out, settings=overrides, plugin=own, start=start, options=options)
-    metrics = json.loads((run.folder / "metrics.json").read_text())
+    metrics = json.loads((run.folder / "metrics.json").read_text("utf-8"))
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
     steps = f"{metrics['step']:,} steps" if metrics["step"] else f"{metrics['parameters']:,} n-grams"
     print(f"{out}: {steps}, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{valid}")
