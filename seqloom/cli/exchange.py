@@ -12,6 +12,8 @@ IMPORT_EXAMPLES = """Examples:
 
 seqloom import models/bert-base-uncased --out runs/bert
 
+seqloom import google-bert/bert-base-uncased --out runs/bert
+
 seqloom import models/bert-tuned --out runs/tuned && seqloom predict runs/tuned texts.jsonl
 
 seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --prompt "Once upon a time"
@@ -20,7 +22,14 @@ seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --promp
 
 @app.command(name="import", epilog=IMPORT_EXAMPLES)
 def import_(
-    folder: Annotated[Path, typer.Argument(help="Hugging Face folder with config.json, weights and tokenizer.json.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Hugging Face folder with config.json, weights and tokenizer.json; or a model of the hub, as OWNER/NAME or "
+            "hub:NAME, which is downloaded.",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
     task: Annotated[
         str | None, typer.Option(help="Task of a fine-tuned sequence classifier: classify (the default) or pair.")
@@ -28,11 +37,14 @@ def import_(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
     """Import a Hugging Face model: BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2 or Marian."""
+    from seqloom.convert.download import download, hub_name
     from seqloom.convert.huggingface import import_folder
     from seqloom.progress import say
 
+    name = hub_name(source)
+    folder = Path(source) if name is None else download(name)
     import_folder(folder, out, overwrite, task)
-    say(f"{out}: imported from {folder}")
+    say(f"{out}: imported from {source}")
 
 
 EXPORT_EXAMPLES = """Examples:
