@@ -51,7 +51,9 @@ EXPORT_EXAMPLES = """Examples:
 
 seqloom export runs/bert --out models/my-bert
 
-seqloom export runs/gpt2 --out models/my-gpt2 --overwrite
+seqloom export runs/gpt2 --out models/my-gpt2 --license mit --language en --overwrite
+
+seqloom export runs/gpt2 --out models/over-time --milestones
 """
 
 
@@ -59,11 +61,28 @@ seqloom export runs/gpt2 --out models/my-gpt2 --overwrite
 def export(
     run: RunFolder,
     out: Annotated[Path, typer.Option(help="Folder to write.")],
+    milestones: Annotated[
+        bool,
+        typer.Option("--milestones", help="Export all milestones, too: OUT/words-1000000, … and OUT/final."),
+    ] = False,
+    license_: Annotated[
+        str | None,
+        typer.Option(
+            "--license", metavar="NAME", help="Licence of the model, as README.md says it: mit, apache-2.0, …"
+        ),
+    ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option("--language", metavar="CODE", help="Language of the model for README.md: en, de, …; repeatable."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
-    """Export a run as a folder that AutoModel and AutoTokenizer of transformers load."""
-    from seqloom.convert.huggingface import export_folder
+    """Export a run as a folder that AutoModel and AutoTokenizer of transformers load, with a README.md for model hubs."""
+    from seqloom.convert.huggingface import export_folder, export_milestones
+    from seqloom.convert.model_card import CardOptions
     from seqloom.progress import say
 
-    export_folder(run, out, overwrite)
-    say(f"{out}: exported from {run}")
+    card = CardOptions(license_, tuple(language or ()))
+    made = export_milestones(run, out, overwrite, card) if milestones else [export_folder(run, out, overwrite, card)]
+    for folder in made:
+        say(f"{folder}: exported from {run}")

@@ -154,7 +154,7 @@ def card_text(card: Card) -> str:
             *language_lines(data, card.result),
             f"Sources: {', '.join(source.name for source in data.sources)}.",
             f"Tokenizer: {data.options.get('tokenizer', '?')}, {data.vocab_size:,} entries.",
-            f"Words are separated by {data.options.get('word_rule', WHITESPACE)}.",
+            f"Rule for counting words: {data.options.get('word_rule', WHITESPACE)}.",
             f"Fingerprint of the data: `{data.fingerprint}`.",
             "",
             *made_by(card.config),
