@@ -21,7 +21,7 @@ app = typer.Typer(
 
 # `seqloom --help` lists the commands in this order, which is the order of a person's work
 GROUPS = {
-    "Start": ("quickstart", "models", "recipes"),
+    "Start": ("quickstart", "new", "models", "recipes"),
     "Data": ("prepare", "check"),
     "Train": ("pretrain", "train", "finetune", "track"),
     "Use": ("evaluate", "generate", "score", "fill", "embed"),
@@ -94,6 +94,7 @@ def register() -> None:
         machine,
         reporting,
         significance,
+        starting,
         tasks,
         tracking,
         training,

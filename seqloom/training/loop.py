@@ -198,7 +198,6 @@ class Fit:
         compiled = config.compile is True or (config.compile == "auto" and helps)
         # replayed gradients replace each other: several parts a step would have to be added up
         single = len(loader.own) * (config.accumulate if loader.batches.rows else 1) == 1
-        # a graph would replay the first scale of fp16
         recorded = config.record and single and self.precision != "fp16" and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)

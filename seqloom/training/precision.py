@@ -83,7 +83,7 @@ class LossScale:
     arXiv 1710.03740). It halves after a step whose gradient overflows, which is skipped, and doubles after so many good steps.
 
     Losses are sums over the targets of a batch, thousands of times their mean: the first scale is small. All of it stays on
-    the device, and nothing waits for the host."""
+    the device, and nothing waits for the host. A recorded CUDA graph would replay the first scale: fp16 has none."""
 
     FIRST, MOST, PATIENCE = 8.0, 2.0**15, 500
 
