@@ -5,9 +5,10 @@ import signal
 import sys
 from importlib import import_module
 
-from seqloom.comparison import job, run
+from seqloom.comparison import job
+from seqloom.comparison.engines import here
 
-LAUNCH = run.launch
+LAUNCH = here.launch
 
 
 class Forked:
@@ -59,4 +60,4 @@ class Forked:
 def forked_jobs(patch):
     """Every comparison that is begun in this process forks its jobs from now on."""
     import_module("torch._dynamo")  # optimizers load it: once here instead of once a job
-    patch.setattr(run, "launch", Forked)
+    patch.setattr(here, "launch", Forked)

@@ -161,8 +161,12 @@ def safe_terminal(arguments: list[str]) -> Iterator[None]:
         yield
 
 
+ARGUMENTS: list[str] = []  # of the command that is running
+
+
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code. Every failure prints one line."""
+    ARGUMENTS[:] = arguments
     register()
     with safe_terminal(arguments):
         return run_command(arguments)
@@ -193,6 +197,8 @@ def run_command(arguments: list[str]) -> int:
     except BaseException as error:
         if not errors.can_explain(error):
             raise
+        if isinstance(error, errors.OtherRankFailed) and error.said:
+            return error.exit_code
         return fail(*errors.explain(error), error)
 
 

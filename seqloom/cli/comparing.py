@@ -19,6 +19,10 @@ seqloom compare plan.toml --out runs/compared --jobs 4
 seqloom compare plan.toml --out runs/compared --minutes 8
 
 seqloom compare plan.toml --out runs/compared --pack results.zip
+
+seqloom compare plan.toml --out /shared/compared --on ray --cpus 4 --gpus 0.5
+
+seqloom compare plan.toml --out /shared/compared --on slurm --slurm partition=gpu --slurm time=4:00:00
 """
 
 
@@ -28,8 +32,28 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Folder to write; an unfinished comparison in it is resumed.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=256, help="Number of runs at the same time.")] = 1,
-    on: Annotated[str, typer.Option("--on", help="Where to run: local.")] = "local",
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="Number of runs at the same time. Default: 1 here, all of them on Ray and Slurm."
+        ),
+    ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            help="Where to run: local; ray, the cluster of RAY_ADDRESS; or slurm, by sbatch. --out must be a folder that all "
+            "machines share.",
+        ),
+    ] = "local",
+    cpus: Annotated[int | None, typer.Option(help="With --on ray or slurm: CPUs for each run. Default: 1.")] = None,
+    gpus: Annotated[
+        float | None, typer.Option(help="With --on ray or slurm: GPUs for each run; on Ray also a share, such as 0.5.")
+    ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option("--slurm", metavar="KEY=VALUE", help="With --on slurm: an option of sbatch; repeatable."),
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(help="Save and stop after this many minutes; rerun the same command to resume.")
     ] = None,
@@ -53,6 +77,7 @@ def compare(
     check_plan_name(plan)
     from seqloom.comparison.archive import check_pack
     from seqloom.comparison.archive import pack as write_archive
+    from seqloom.comparison.engines import Where
     from seqloom.comparison.plans import find_plan
     from seqloom.comparison.report import as_text
     from seqloom.comparison.run import compare as run_plan
@@ -63,8 +88,8 @@ def compare(
     if toml:
         print(to_toml(chosen.model_dump(mode="json", exclude_defaults=True)), end="")
         return
-    if on != "local":
-        raise UsageError(f"--on {on}: only local is available")
+    where = Where(on, jobs, cpus, gpus, tuple(slurm or ()))
+    where.check()
     if out is None:
         raise UsageError("--out is missing: give the folder to write")
     check_pack(pack, with_text)
@@ -77,15 +102,17 @@ def compare(
         from seqloom.comparison.ladder_report import as_text as ladder_text
 
         ladder = compare_ladder(
-            chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic
-        )
+            chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic,
+            where=where,
+        )  # fmt: skip
         print(json.dumps(ladder.record(), ensure_ascii=False) if as_json else ladder_text(ladder))
         if not as_json:
             print(f"report: {out / 'report.html'}")
         return
     found = run_plan(
-        chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic
-    )
+        chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic,
+        where=where,
+    )  # fmt: skip
     if pack is not None:
         write_archive(out, pack, with_text)
     if as_json:

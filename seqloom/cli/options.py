@@ -64,6 +64,15 @@ Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Use kernels that give the same bits every time on a GPU; slower.")
 ]
+Ranks = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Train one model in N processes on this machine, which share the batches of a step (train.accumulate) or the rows "
+        "of streams (train.parts). Over several machines: torchrun … -m seqloom pretrain ….",
+    ),
+]
 Country = Annotated[str, typer.Option(help="Country whose electricity mix is used to estimate CO2: world, DE, FR, …")]
 Plugin = Annotated[
     Path | None,
@@ -89,6 +98,21 @@ WithText = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def launch_ranks(ranks: int) -> bool:
+    """Whether the command was run in several processes instead of this one; then it exits with their code if they failed."""
+    import os
+
+    if ranks == 1 or "WORLD_SIZE" in os.environ:
+        return False
+    from seqloom import cli
+    from seqloom.training.launch import launch, without_option
+
+    code = launch(ranks, without_option(cli.ARGUMENTS, "--ranks"))
+    if code:
+        raise typer.Exit(code)
+    return True
 
 
 def reject_unused(mode: str, options: Mapping[str, tuple[object, Sequence[str]]]) -> None:

@@ -26,12 +26,14 @@ from seqloom.cli.options import (
     Minutes,
     Overwrite,
     Plugin,
+    Ranks,
     Rate,
     Resume,
     RunFolder,
     Seed,
     Settings,
     check_set_once,
+    launch_ranks,
     reject_unused,
     with_options,
 )
@@ -54,6 +56,8 @@ seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.di
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
 
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --find-lr
+
+seqloom pretrain gpt2-tiny --data data --out runs/four --ranks 4 --set train.accumulate=4 --set batches.budget=2048
 
 seqloom pretrain lstm-tiny --data data --out runs/longer --from runs/lstm
 
@@ -93,6 +97,7 @@ def pretrain(
     overwrite: Overwrite = False,
     device: Device = "auto",
     deterministic: Deterministic = False,
+    ranks: Ranks = 1,
     plugin: Plugin = None,
     start: Annotated[
         Path | None,
@@ -126,11 +131,16 @@ def pretrain(
     if find_lr:
         suggest_rate(recipe, data, out, overrides, seed, device, own)
         return
+    if launch_ranks(ranks):
+        return
     from seqloom.runs.options import RunOptions
     from seqloom.runs.training import pretrain as run_pretrain
+    from seqloom.training.ranks import is_first
 
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     run = run_pretrain(recipe, data, out, settings=overrides, plugin=own, start=start, options=options)
+    if not is_first():
+        return
     metrics = json.loads((run.folder / "metrics.json").read_text("utf-8"))
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
     steps = f"{metrics['step']:,} steps" if metrics["step"] else f"{metrics['parameters']:,} n-grams"

@@ -10,6 +10,7 @@ report.html  table.csv  table-long.csv  comparison.json  *.svg
 Rows and tasks have a `place` there: their names, as folders can be named (`slug`).
 """
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,7 +120,9 @@ def log_path(out: Path, place: str, job: int | str) -> Path:
 
 
 def device_log_path(out: Path) -> Path:
-    return out / "logs" / "device.log"
+    """Of this machine, where jobs run on several."""
+    node = os.environ.get("SEQLOOM_NODE", "")
+    return out / "logs" / (f"device-{slug(node)}.log" if node else "device.log")
 
 
 def relative_to_folder(out: Path, path: str) -> str:

@@ -9,9 +9,7 @@ tasks by which the row was measured, so that a plan with other ones does not tak
 
 import contextlib
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +64,7 @@ from seqloom.runs.load import load_language_model
 from seqloom.runs.training import finetune, pretrain
 from seqloom.tasks import task_class
 from seqloom.text.survey import SPLITS
+from seqloom.training.interrupt import stop_with
 from seqloom.training.precision import choose_device
 
 SAMPLE_TOKENS = 80
@@ -241,17 +240,6 @@ def on_device(out: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a full disk
             cost.SHARED.note(os.getpid(), "end", meter.counter())
         cost.SHARED = None
-
-
-def stop_with(parent: int) -> None:
-    """Save the state and stop when the parent process is gone: it may be killed without a signal to its jobs."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.3)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> int:

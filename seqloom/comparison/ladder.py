@@ -25,6 +25,7 @@ import numpy as np
 from seqloom.batches.prepare import PREPARED_FILES
 from seqloom.batches.store import Store
 from seqloom.charts import note
+from seqloom.comparison.engines import Where
 from seqloom.comparison.folder import comparison_folder, shared_path, slug
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import LadderConfig, PlanConfig, check_files
@@ -171,11 +172,12 @@ def compare_ladder(
     plan: str | Path | PlanConfig,
     out: str | Path,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     minutes: float | None = None,
     overwrite: bool = False,
     device: str = "auto",
     deterministic: bool = False,
+    where: Where | None = None,
 ) -> Ladder:
     """Run a plan at all budgets of its ladder, or resume it, and return what was found; the page is OUT/report.html.
 
@@ -209,7 +211,7 @@ def compare_ladder(
             left = None if until is None else max((until - time.monotonic()) / 60, 1e-3)
             found[budget] = compare(
                 at_budget(plan, budget), budget_path(folder, ladder.unit, budget), jobs=jobs, minutes=left, device=device,
-                deterministic=deterministic, ladder=folder,
+                deterministic=deterministic, where=where, ladder=folder,
             )  # fmt: skip
         whole = summarise(plan, found, read_predictions(folder, plan, found))
         write_ladder_report(whole, folder)

@@ -14,12 +14,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import is_prepared_whole, prepare
 from seqloom.batches.store import Store
 from seqloom.batches.subset import subset
+from seqloom.comparison.engines import Engine, Process, Task, Where
 from seqloom.comparison.folder import (
     built_in_path,
     comparison_folder,
@@ -93,11 +94,12 @@ def compare(
     plan: str | Path | PlanConfig,
     out: str | Path,
     *,
-    jobs: int = 1,
+    jobs: int | None = None,
     minutes: float | None = None,
     overwrite: bool = False,
     device: str = "auto",
     deterministic: bool = False,
+    where: Where | None = None,
     ladder: Path | None = None,
 ) -> Comparison:
     """Run a plan, or resume it, and return the results; the page is OUT/report.html.
@@ -105,17 +107,18 @@ def compare(
     Args:
         plan: a TOML file, the name of a built-in plan, or a PlanConfig.
         out: the folder of the comparison.
-        jobs: how many jobs (a row with a seed) run side by side.
+        jobs: how many jobs (a row with a seed) run side by side; one here unless given, on Ray and Slurm as many as there are.
         minutes: when to stop; rerun to resume.
         overwrite: delete the comparison that is in `out` and start again.
         device: "auto", "cpu" or "cuda".
         deterministic: use kernels that give the same bits every time on a GPU; slower.
+        where: on which engine jobs run (local, ray, slurm), and what each of them asks for; `jobs` goes with it.
         ladder: the folder of a ladder that it is part of: its data/ has the text, and its shared/ the starts of runs.
     """
     until = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    if jobs < 1:
-        raise UsageError(f"--jobs {jobs}: give at least 1")
-    choose_device(device)  # rejects one that is not there
+    engine = (where or Where())._replace(jobs=jobs).engine()
+    if engine.here:
+        choose_device(device)  # rejects one that is not there
     plan = open_plan(plan)
     if plan.ladder is not None:
         raise UsageError(
@@ -127,7 +130,7 @@ def compare(
         begin(folder, overwrite)
         warn_of_few_seeds(plan)
         resolved = settle_plan(plan, folder, device, deterministic, ladder)
-        failures = run_jobs(folder, resolved, jobs, until)
+        failures = run_jobs(folder, resolved, engine, until)
         if resolved.search is not None:  # a trial that was lost and run again may have found something else
             check_same(folder, resolved, NO_EARLIER_PLAN)
             remove_trial_runs(folder)
@@ -308,13 +311,13 @@ def check_held_out(place: Path) -> None:
         raise DataError(f"{place} has no held-out text to measure on: prepare it with --valid or --test")
 
 
-def run_jobs(folder: Path, plan: ResolvedPlan, most: int, until: float) -> dict[str, tuple[int, str]]:
+def run_jobs(folder: Path, plan: ResolvedPlan, engine: Engine, until: float) -> dict[str, tuple[int, str]]:
     """Run all jobs that have no result yet. Returns those that failed, with their exit codes and reasons."""
     total = count_jobs(plan)
     left = total - count_done(folder, plan)
     if left < total:
         say(f"{total - left} of {total} jobs are done")
-    return Jobs(folder, most).run(lambda: pending_jobs(folder, plan), left, until) if left else {}
+    return Jobs(folder, engine).run(lambda: pending_jobs(folder, plan), left, until) if left else {}
 
 
 def count_jobs(plan: ResolvedPlan) -> int:
@@ -344,23 +347,21 @@ def pending_jobs(folder: Path, plan: ResolvedPlan) -> Iterator[Job]:
                 yield Job(row.name, row.place, seed)
 
 
-def launch(call: list[str], output: BinaryIO | None, environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(call, stdout=output, stderr=output, env=environment)
-
-
 class Jobs:
-    """Runs jobs, `most` at a time; several at a time share one progress bar."""
+    """Runs jobs on an engine; several at a time share one progress bar."""
 
-    def __init__(self, folder: Path, most: int):
-        self.folder, self.most = folder, most
-        self.running: dict[Job, subprocess.Popen[bytes]] = {}
+    def __init__(self, folder: Path, engine: Engine):
+        self.folder, self.engine, self.most = folder, engine, engine.most
+        self.running: dict[Job, Process] = {}
         self.begun: dict[Job, float] = {}  # when each was first started
         self.failed: dict[str, tuple[int, str]] = {}
         self.environment = dict(os.environ)
         wait_briefly(self.environment)
-        self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // most, 1)))
+        self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // self.most, 1)))
         (folder / "logs").mkdir(exist_ok=True)
-        device_log_path(folder).unlink(missing_ok=True)  # of processes that are gone
+        for path in (folder / "logs").glob("device*.log"):  # of processes that are gone
+            path.unlink(missing_ok=True)
+        engine.prepare(folder.resolve())
 
     def run(self, pending: Callable[[], Iterator[Job]], left: int, until: float) -> dict[str, tuple[int, str]]:
         """pending: what can be run now, again and again, as trials decide what comes after them. left: how many there will be."""
@@ -388,16 +389,17 @@ class Jobs:
         return bool(new)
 
     def start(self, job: Job) -> None:
-        call = [sys.executable, "-m", "seqloom.comparison.job", str(self.folder), job.place, str(job.label)]
+        folder = self.folder if self.engine.here else self.folder.resolve()
+        call = [sys.executable, "-m", "seqloom.comparison.job", str(folder), job.place, str(job.label)]
         call += ["--quiet"] * progress.QUIET + ["--debug"] * errors.DEBUG
-        path = log_path(self.folder, job.place, job.label)
-        path.unlink(missing_ok=True)
-        with path.open("ab") as log:  # its last line is written by the job itself
-            # a single job prints for itself; only the output of several at a time is kept in logs
-            target = None if self.most == 1 and not progress.QUIET else log
+        path = log_path(folder, job.place, job.label)
+        # a single job prints for itself; only the output of several at a time is kept in logs
+        shown = self.engine.here and self.most == 1 and not progress.QUIET
+        if job not in self.begun:
+            path.unlink(missing_ok=True)
             if self.most == 1:
                 say(f"{job}")
-            self.running[job] = launch(call, target, self.environment)
+        self.running[job] = self.engine.start(Task(str(job), call, path, shown, self.environment))
         self.begun.setdefault(job, time.monotonic())
 
     def ended(self) -> list[Job]:
@@ -407,9 +409,14 @@ class Jobs:
             if code is None:
                 continue
             del self.running[job]
-            DeviceLog(device_log_path(self.folder)).note(process.pid, "end")  # a killed job could not write it
+            if self.engine.here:  # a killed job could not write it
+                DeviceLog(device_log_path(self.folder)).note(getattr(process, "pid", 0), "end")
             if code == BUSY and seconds < PATIENCE:  # a killed comparison's job is about to leave
                 time.sleep(1.0)
+                self.start(job)
+                continue
+            if code == Interrupted.exit_code and self.engine.restarts:  # it met a time limit, and saved its state
+                say(f"{job}: stopped by the engine, and started again")
                 self.start(job)
                 continue
             found.append(job)

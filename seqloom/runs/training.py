@@ -45,7 +45,7 @@ from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
 from seqloom.training.loop import Fit, Milestone
 from seqloom.training.precision import choose_device, deterministic_algorithms
-from seqloom.training.ranks import Ranks, join
+from seqloom.training.ranks import Ranks, is_first, join
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
@@ -343,7 +343,7 @@ def find_lr(
 
 def with_report(run: Trained, files: dict[str, list[Path]]) -> Trained:
     """Writes the report of a run that predicts labels. A run that was finished before keeps the one it has."""
-    if isinstance(run, Predictor) and not (run.folder / "report.html").exists():
+    if isinstance(run, Predictor) and is_first() and not (run.folder / "report.html").exists():
         write_task_report(run, files)
     return run
 

@@ -1,7 +1,9 @@
 """SIGTERM and Ctrl-C: the loop stops after the current step and saves its state. A second signal ends the process."""
 
+import os
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -35,3 +37,14 @@ class Interruption:
         """Raises Interrupted where a signal has asked the run to stop."""
         if self.asked:
             raise Interrupted("stopped")
+
+
+def stop_with(parent: int) -> None:
+    """Save the state and stop when the parent process is gone: it may be killed without a signal to its jobs."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -17,6 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from seqloom.errors import OtherRankFailed, SeqloomError, UsageError
+from seqloom.training.interrupt import stop_with
+from seqloom.training.launch import LAUNCHER
 
 BUCKET = 1 << 24  # numbers that are summed at once
 MEETING = timedelta(minutes=5)  # for all ranks to be there
@@ -160,10 +162,12 @@ class Several(Ranks):
     def gather_rows(self, tensor: Tensor) -> Tensor:
         mine = tensor.cpu().contiguous() if self.on_host else tensor.contiguous()
         sizes = self.sum_numbers(*(float(len(mine)) if rank == self.rank else 0.0 for rank in range(self.world)))
-        parts = [mine.new_empty(int(size), *mine.shape[1:]) for size in sizes]
+        most = int(max(sizes))  # gloo gathers tensors of one shape
+        padded = torch.cat((mine, mine.new_zeros(most - len(mine), *mine.shape[1:])))
+        parts = [torch.empty_like(padded) for _ in sizes]
         with left_alone():
-            dist.all_gather(parts, mine)
-        return torch.cat(parts).to(tensor.device)
+            dist.all_gather(parts, padded)
+        return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)]).to(tensor.device)
 
     def wait(self) -> None:
         self.sum_numbers(0.0)
@@ -184,7 +188,17 @@ def left_alone() -> Iterator[None]:
 
 def join(device: torch.device, ordered: bool = False) -> Ranks:
     """The ranks that this process is one of, by the environment that torchrun sets."""
-    return Several(device, ordered) if int(os.environ.get("WORLD_SIZE", "1")) > 1 else Ranks(ordered)
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Ranks(ordered)
+    launcher = os.environ.get(LAUNCHER)
+    if launcher is not None and int(launcher) == os.getppid():
+        stop_with(int(launcher))
+    return Several(device, ordered)
+
+
+def is_first() -> bool:
+    """Whether this process is the first rank, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 class TreeSum:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqloom.comparison import run
+from seqloom.comparison.engines import here
 from tests import forked
 
 
@@ -15,4 +15,4 @@ def forked_jobs():
 
 @pytest.fixture
 def real_jobs(monkeypatch, forked_jobs):
-    monkeypatch.setattr(run, "launch", forked.LAUNCH)
+    monkeypatch.setattr(here, "launch", forked.LAUNCH)

@@ -19,6 +19,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.cli import run
 from seqloom.comparison import plan as plan_module
 from seqloom.comparison import resolve as resolve_module
+from seqloom.comparison.engines.here import LocalEngine
 from seqloom.comparison.folder import log_path
 from seqloom.comparison.plan import PlanConfig, read_plan
 from seqloom.comparison.run import Job, Jobs, JobsFailed, compare
@@ -323,7 +324,7 @@ def test_the_reason_is_told_once_with_its_exit_code(jobs, text, tmp_path, capfd)
 
 
 def test_a_job_that_is_killed_has_a_reason(tmp_path):
-    jobs, job = Jobs(tmp_path, 1), Job("LSTM", "LSTM", 0)
+    jobs, job = Jobs(tmp_path, LocalEngine()), Job("LSTM", "LSTM", 0)
     log = log_path(tmp_path, "LSTM", 0)
     log.write_text("LSTM: 3 parameters\n")
     assert "memory was short" in jobs.reason(job, -signal.SIGKILL)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from seqloom.comparison.engines.here import LocalEngine
 from seqloom.comparison.run import Jobs
 from seqloom.training.threads import CHOICES, SPINS, wait_briefly
 
@@ -35,7 +36,7 @@ def test_jobs_of_a_comparison_inherit_it(tmp_path, monkeypatch, setting):
         monkeypatch.delenv(name, raising=False)
     for name, value in setting.items():
         monkeypatch.setenv(name, value)
-    environment = Jobs(tmp_path, 2).environment
+    environment = Jobs(tmp_path, LocalEngine(2)).environment
     chosen = {name: environment[name] for name in CHOICES if name in environment}
     assert chosen == (setting or {"GOMP_SPINCOUNT": SPINS})
 
