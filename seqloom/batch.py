@@ -563,9 +563,16 @@ def wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
+def exact(x: Tensor) -> Tensor:
+    """The numbers in fp64, for sums over a whole text: on the host where the device is an Apple GPU, which has no fp64."""
+    return (x.cpu() if x.device.type == "mps" else x).double()
+
+
 def to_device(example: Tree, device: torch.device) -> Tree:
     if device.type == "cpu":
         return example
+    if device.type != "cuda":
+        return pytree.tree_map_only(Tensor, lambda t: t.to(device), example)
     return pytree.tree_map_only(Tensor, lambda t: t.pin_memory().to(device, non_blocking=True), example)
 
 

@@ -4,8 +4,8 @@ Every byte that must survive goes through `replace_file`: temporary name, flush,
 """
 
 import errno
-import fcntl
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -17,6 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.errors import BusyError, DataError, FileError, ModelError, UsageError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # on Windows, where files are locked and forced to the disk in another way
+    fcntl = None
 
 TEMPORARY = ".tmp"  # what a killed writer leaves behind ends so, and is removed at the next start
 SCRATCH = re.compile(r"\.tmp[A-Za-z0-9]{6}")  # what safetensors writes into before it renames
@@ -33,14 +39,14 @@ def new_file(path: Path, option: str, *endings: str) -> Path:
     return path
 
 
-def require_run(folder: Path) -> None:
-    """Raises ModelError where a folder is none of a run; asked before anything heavy is imported."""
+def check_run_folder(folder: Path) -> None:
+    """Raises ModelError for a folder that is no run: asked before anything heavy is imported."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is no run folder: it has no config.json")
 
 
-def require_folder(folder: Path) -> None:
-    """Raises DataError where there is no folder of prepared text."""
+def check_prepared_folder(folder: Path) -> None:
+    """Raises DataError where there is no folder of prepared text: asked before anything heavy is imported."""
     if not folder.exists():
         raise DataError(f"{folder}: no such folder: make it with 'seqloom prepare TEXT... --out {folder}'")
 
@@ -51,8 +57,18 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     with explained(path):
         write(temporary)
         sync(temporary)
-        os.replace(temporary, path)
+        replace(temporary, path)
         sync(path.parent)
+
+
+def replace(temporary: Path, path: Path) -> None:
+    """Renames a file over another one. Windows refuses while anybody reads the old one, a virus scanner for example."""
+    for pause in (0.01, 0.1, 1.0) if fcntl is None else ():
+        with suppress(PermissionError):
+            os.replace(temporary, path)
+            return
+        time.sleep(pause)
+    os.replace(temporary, path)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -98,8 +114,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def sync(path: Path) -> None:
-    """Forces a file or a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    """Forces a file or a folder to the disk; on Windows a file, because folders cannot be opened there."""
+    if fcntl is None and path.is_dir():
+        return
+    descriptor = os.open(path, os.O_RDONLY if fcntl is not None else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -255,21 +273,41 @@ def lock(folder: Path) -> int:
     while True:
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
             if not is_file(folder / "lock", descriptor):  # whoever held it has removed it in between
                 os.close(descriptor)
                 continue
             record = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, record.encode(), 0)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            os.write(descriptor, record.encode())
             return descriptor
         except BlockingIOError:
-            owner = os.pread(descriptor, 1024, 0).decode(errors="replace").strip() or "another process"
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            owner = os.read(descriptor, 1024).decode(errors="replace").strip() or "another process"
             os.close(descriptor)
             raise BusyError(f"{folder} is in use by {owner}: wait for it, stop it, or choose another folder") from None
         except BaseException:
             os.close(descriptor)
             raise
+
+
+LOCKED_BYTE = 1 << 30  # Windows locks bytes, and nobody can read them then: one far behind the record
+
+
+def lock_file(descriptor: int) -> None:
+    """Raises BlockingIOError where another process has the lock; it falls with the process."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    windows = importlib.import_module("msvcrt")
+    os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+    try:
+        windows.locking(descriptor, windows.LK_NBLCK, 1)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EDEADLK):
+            raise BlockingIOError(error.errno, "locked") from error
+        raise
 
 
 def is_file(path: Path, descriptor: int) -> bool:

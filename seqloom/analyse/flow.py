@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batch import Ragged
+from seqloom.batch import Ragged, exact
 from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.charts import Curve, Look, Section, chart, escaped, figure, look, page, plane, table
@@ -108,7 +108,7 @@ def eigenvalues(learner: torch.nn.Module) -> dict[str, np.ndarray]:
         kernel = layer.cell.kernel
         for gate, block in zip(layer.gates, kernel.weight_hh_l0.split(kernel.hidden_size), strict=False):
             square = kernel.weight_hr_l0 @ block if kernel.proj_size else block
-            found[f"layer{i}.{gate}"] = torch.linalg.eigvals(square.double().cpu()).numpy()
+            found[f"layer{i}.{gate}"] = torch.linalg.eigvals(exact(square).cpu()).numpy()
     return found
 
 

@@ -45,6 +45,7 @@ from seqloom.files import (
 from seqloom.migrations import PREPARED as FORMAT
 from seqloom.progress import Progress, say
 from seqloom.text.survey import SPLITS, Corpus, Plan, Request, Survey, survey
+from seqloom.text.words import SCRIPTS
 from seqloom.tokens.chunks import pieces
 from seqloom.tokens.learn import LEARNT, check_options, storage_type
 from seqloom.tokens.tokenizer import Tokenizer
@@ -115,6 +116,7 @@ class PrepareOptions:
             "min_count": self.min_count,
             "lowercase": self.lowercase,
             "words": self.words,
+            "word_rule": SCRIPTS,
             "valid": _file_name(self.valid),
             "test": _file_name(self.test),
             "documents": self.documents,

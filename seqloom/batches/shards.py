@@ -19,6 +19,7 @@ from seqloom.batches.store import DOCUMENT, Shard, SplitEntry, shard_hash, shard
 from seqloom.batches.unknown_words import words_file
 from seqloom.errors import OutOfMemory
 from seqloom.files import explained, write_bytes
+from seqloom.text.words import count_words
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 from seqloom.tokens.whitespace_and_case import WhitespaceAndCase
@@ -45,7 +46,7 @@ class Encoder:
         for i, (text, ids, words) in enumerate(zip(texts, rows, unknown, strict=True)):
             size = len(text) if text.isascii() else len(text.encode())
             bits = sum(map(self.unknown.bits, words))
-            records[i] = (len(ids) + 1, len(text.split()), len(text), size, len(words), bits, lost[i])
+            records[i] = (len(ids) + 1, count_words(text), len(text), size, len(words), bits, lost[i])
         end = np.array([self.tokenizer.end_id], np.uint32)
         flat = np.concatenate([part for ids in rows for part in (ids[::-1] if self.backward else ids, end)])
         return EncodedBatch(flat, records, [self.tokenizer.lowered(word) for words in unknown for word in words])

@@ -24,9 +24,10 @@ from pydantic import Field
 from seqloom.batches.unknown_words import UnknownWords
 from seqloom.config import Config, problems
 from seqloom.errors import DataError, ModelError
-from seqloom.files import explained, parse_json, require_folder
+from seqloom.files import check_prepared_folder, explained, parse_json
 from seqloom.migrations import PREPARED
 from seqloom.text.survey import SPLITS
+from seqloom.text.words import WHITESPACE
 from seqloom.tokens.spelling import Characters, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -94,6 +95,11 @@ class Manifest(Config):
     bits_per_byte: str  # "yes", or the reason why this corpus has no such figure
     report: dict[str, Any]
     fingerprint: str
+
+    @property
+    def word_rule(self) -> str:
+        """What was counted as a word."""
+        return str(self.options.get("word_rule", WHITESPACE))
 
 
 def fingerprint(tokenizer: str, splits: Mapping[Any, SplitEntry]) -> str:
@@ -273,7 +279,7 @@ class Store:
         folder = Path(folder)
         path = folder / MANIFEST
         if not path.exists():
-            require_folder(folder)
+            check_prepared_folder(folder)
             raise DataError(
                 f"{folder} has no {MANIFEST}: it is not a prepared folder, or its preparation was interrupted; "
                 f"run 'seqloom prepare TEXT... --out {folder}' (rerun the same command to resume)"

@@ -152,7 +152,9 @@ if torch.backends.cuda.is_built():  # elsewhere it would only load torch's compi
 def varlen_takes(q: Tensor, window: int | None = None) -> bool:
     half = q.dtype in (torch.bfloat16, torch.float16)
     known = HAS_VARLEN and (window is None or HAS_WINDOWS)
-    return known and q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+    fits = known and q.is_cuda and half and q.shape[-1] % 8 == 0 and q.shape[-1] <= 256
+    # GPUs that train in fp16 because they have no bf16 do not have this kernel either
+    return fits and (q.dtype == torch.bfloat16 or torch.cuda.get_device_capability(q.device) >= (8, 0))
 
 
 def varlen(

@@ -72,7 +72,7 @@ def fused(
     """Layers of one shape, one on the other, in one call of PyTorch's kernel: a GPU then works on several at once. Where
     lengths differ there is one layer, because its state is taken where each sequence ends."""
     n, first = batch.num_sequences, cells[0]
-    if torch.is_autocast_enabled(x.device.type) and (x.is_cuda or first.unbounded):
+    if torch.is_autocast_enabled(x.device.type) and (x.is_cuda or kernel_dtype(first, x) == torch.float32):
         # left to autocast cuDNN computes in fp16, whatever was asked for, and fp16 ends at 65,504
         with torch.autocast(x.device.type, enabled=False):
             return fused(cells, x.to(kernel_dtype(first, x)), batch, states)
@@ -87,8 +87,10 @@ def fused(
 
 
 def kernel_dtype(cell: TorchCell, x: Tensor) -> torch.dtype:
-    """What a kernel computes in under autocast: the format that was asked for; fp32 where states have no bound."""
-    return torch.float32 if cell.unbounded else torch.get_autocast_dtype(x.device.type)
+    """What a kernel computes in under autocast: the format that was asked for; fp32 where states have no bound, and in place of
+    fp16 on the CPU, which has no such kernel."""
+    asked = torch.get_autocast_dtype(x.device.type)
+    return torch.float32 if cell.unbounded or (asked == torch.float16 and not x.is_cuda) else asked
 
 
 def kernel(cell: TorchCell, layers: int, grid: Tensor, before: Sequence[CellState], weights: list[Tensor]) -> Values:

@@ -7,9 +7,10 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Annotated, Any, TextIO
 
 import typer
+from typer.core import TyperCommand
 
 from seqloom import __version__, errors, progress
-from seqloom.training.threads import wait_briefly
+from seqloom.training.threads import fall_back_to_cpu, wait_briefly
 
 app = typer.Typer(
     name="seqloom",
@@ -20,7 +21,7 @@ app = typer.Typer(
 
 # `seqloom --help` lists the commands in this order, which is the order of a person's work
 GROUPS = {
-    "Start": ("quickstart", "models", "recipes"),
+    "Start": ("quickstart", "new", "models", "recipes"),
     "Data": ("prepare", "check"),
     "Train": ("pretrain", "train", "finetune", "track"),
     "Use": ("evaluate", "generate", "score", "fill", "embed"),
@@ -57,8 +58,26 @@ def _global_options(
     progress.QUIET = quiet
 
 
+class PlainCommand(TyperCommand):
+    """A command whose help says what its texts say: rich would take "[search]" for markup and leave it out."""
+
+    def __init__(self, *positional: Any, **named: Any):
+        super().__init__(*positional, **named)
+        if self.rich_markup_mode == "rich":
+            from rich.markup import escape
+
+            for part in (self, *self.params):
+                for name in ("help", "epilog"):
+                    if getattr(part, name, None):
+                        setattr(part, name, escape(getattr(part, name)))
+
+
 def main() -> None:
     wait_briefly(os.environ)
+    fall_back_to_cpu(os.environ)
+    if sys.platform == "win32":  # pipes and files have the code page of the country there, which lacks most characters
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
     sys.exit(run(sys.argv[1:]))
 
 
@@ -75,6 +94,7 @@ def register() -> None:
         machine,
         reporting,
         significance,
+        starting,
         tasks,
         tracking,
         training,
@@ -87,6 +107,7 @@ def register() -> None:
     order = list(panels)
     app.registered_commands.sort(key=lambda command: order.index(command_name(command)))
     for command in app.registered_commands:
+        command.cls = PlainCommand
         command.rich_help_panel = panels[command_name(command)]
 
 

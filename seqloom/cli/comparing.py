@@ -75,6 +75,9 @@ def compare(
     check_plan_name(plan)
     import json
 
+    from seqloom.comparison.plan_names import check_plan_name
+
+    check_plan_name(plan)
     from seqloom.comparison.archive import check_pack
     from seqloom.comparison.archive import pack as write_archive
     from seqloom.comparison.engines import Where

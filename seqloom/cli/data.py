@@ -361,6 +361,7 @@ def _print_splits(manifest: "Manifest", out: Path) -> None:
             f"{name:<8}{split.documents:>12,}{split.words:>14,}{split.tokens:>14,}{split.bytes:>14,}"
             f"{split.unknown / max(split.tokens, 1):>10.2%}"
         )
+    print(f"words: {manifest.word_rule}")
     print(f"bits per byte: {manifest.bits_per_byte}")
     tokens = sum(split.tokens for split in manifest.splits.values())
     print(f"{out}: {human(tokens)} tokens, vocabulary {manifest.vocab_size:,}, fingerprint {manifest.fingerprint[:12]}")

@@ -12,6 +12,8 @@ IMPORT_EXAMPLES = """Examples:
 
 seqloom import models/bert-base-uncased --out runs/bert
 
+seqloom import google-bert/bert-base-uncased --out runs/bert
+
 seqloom import models/bert-tuned --out runs/tuned && seqloom predict runs/tuned texts.jsonl
 
 seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --prompt "Once upon a time"
@@ -20,7 +22,14 @@ seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --promp
 
 @app.command(name="import", epilog=IMPORT_EXAMPLES)
 def import_(
-    folder: Annotated[Path, typer.Argument(help="Hugging Face folder with config.json, weights and tokenizer.json.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Hugging Face folder with config.json, weights and tokenizer.json; or a model of the hub, as OWNER/NAME or "
+            "hub:NAME, which is downloaded.",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
     task: Annotated[
         str | None, typer.Option(help="Task of a fine-tuned sequence classifier: classify (the default) or pair.")
@@ -28,18 +37,23 @@ def import_(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
     """Import a Hugging Face model: BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2 or Marian."""
+    from seqloom.convert.download import download, hub_name
     from seqloom.convert.huggingface import import_folder
     from seqloom.progress import say
 
+    name = hub_name(source)
+    folder = Path(source) if name is None else download(name)
     import_folder(folder, out, overwrite, task)
-    say(f"{out}: imported from {folder}")
+    say(f"{out}: imported from {source}")
 
 
 EXPORT_EXAMPLES = """Examples:
 
 seqloom export runs/bert --out models/my-bert
 
-seqloom export runs/gpt2 --out models/my-gpt2 --overwrite
+seqloom export runs/gpt2 --out models/my-gpt2 --license mit --language en --overwrite
+
+seqloom export runs/gpt2 --out models/over-time --milestones
 """
 
 
@@ -47,12 +61,29 @@ seqloom export runs/gpt2 --out models/my-gpt2 --overwrite
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
+    milestones: Annotated[
+        bool,
+        typer.Option("--milestones", help="Export all milestones, too: OUT/words-1000000, … and OUT/final."),
+    ] = False,
+    license_: Annotated[
+        str | None,
+        typer.Option(
+            "--license", metavar="NAME", help="Licence of the model, as README.md says it: mit, apache-2.0, …"
+        ),
+    ] = None,
+    language: Annotated[
+        list[str] | None,
+        typer.Option("--language", metavar="CODE", help="Language of the model for README.md: en, de, …; repeatable."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
-    """Export a run as a folder that AutoModel and AutoTokenizer of transformers load."""
+    """Export a run as a folder that AutoModel and AutoTokenizer of transformers load, with a README.md for model hubs."""
     require([run])
-    from seqloom.convert.huggingface import export_folder
+    from seqloom.convert.huggingface import export_folder, export_milestones
+    from seqloom.convert.model_card import CardOptions
     from seqloom.progress import say
 
-    export_folder(run, out, overwrite)
-    say(f"{out}: exported from {run}")
+    card = CardOptions(license_, tuple(language or ()))
+    made = export_milestones(run, out, overwrite, card) if milestones else [export_folder(run, out, overwrite, card)]
+    for folder in made:
+        say(f"{folder}: exported from {run}")

@@ -54,7 +54,10 @@ def recipes(
     """List the built-in recipes, or print one."""
     from seqloom.config import to_toml
     from seqloom.errors import UsageError
-    from seqloom.models.index import recipe_names
+    from seqloom.models.index import check_recipe_name, recipe_names
+
+    if name is not None:
+        check_recipe_name(name)
     from seqloom.recipes.library import built_in, find_recipe
 
     if name is None:

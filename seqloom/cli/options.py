@@ -13,12 +13,33 @@ TRANSLATORS = "Translators"
 SUITES = "Suites"
 COLUMNS = "Files with columns"
 
+
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change one value of the recipe; repeatable."),
 ]
 Flops = Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")]
 Minutes = Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")]
+Rate = Annotated[
+    float | None, typer.Option("--lr", help="Highest learning rate, in place of the recipe's (train.optim.lr).")
+]
+Epochs = Annotated[float | None, typer.Option(help="Stop after this many passes over the training text.")]
+Batch = Annotated[
+    int | None,
+    typer.Option(
+        "--batch",
+        min=1,
+        metavar="N",
+        help="Sequences of full length in a batch; sets batches.streams, budget or examples, as the recipe counts.",
+    ),
+]
+Milestones = Annotated[
+    bool,
+    typer.Option(
+        "--milestones",
+        help="Keep the weights after 1, 2, … 10, 20, … million words in OUT/milestones (train.milestones).",
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, help="Seed for initialisation, data order and dropout.")]
 Seeds = Annotated[
     int | None,
@@ -30,7 +51,7 @@ Seeds = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume from the last checkpoint, bit for bit.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Delete the run that is in --out and start again.")]
-Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="Device to compute on: auto, cpu, cuda or mps (Apple GPUs).")]
 Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="Use kernels that give the same bits every time on a GPU; slower.")
 ]
@@ -138,7 +159,7 @@ def require(
 ) -> None:
     """Raise an error for a mistyped path or task, before the seconds that torch takes to load. runs: run folders; files: with
     data; folders: of prepared text; lines: a file that is read instead of standard input. What is None was not given."""
-    from seqloom.files import explained, require_folder, require_run
+    from seqloom.files import check_prepared_folder, check_run_folder, explained
     from seqloom.text.stream import check_path
 
     if task is not None:
@@ -146,7 +167,7 @@ def require(
 
         if task not in TASKS:
             task_class(task)
-    for check, paths in ((require_run, runs), (check_path, files), (require_folder, folders)):
+    for check, paths in ((check_run_folder, runs), (check_path, files), (check_prepared_folder, folders)):
         for path in paths:
             if path is not None:
                 check(path)
@@ -228,5 +249,43 @@ def reject_unused(mode: str, options: Mapping[str, tuple[object, Sequence[str]]]
 
 def with_budget(settings: list[str] | None, **budgets: float | None) -> list[str]:
     """The settings, with the budget given on the command line in place of the recipe's."""
-    given = [f"{name}={value}" for name, value in budgets.items() if value is not None]
-    return (settings or []) + (["budget={" + ", ".join(given) + "}"] if given else [])
+    given = {name: value for name, value in budgets.items() if value is not None}
+    for name, value in given.items():
+        check_set_once(settings, f"--{name} {value:g}", f"budget.{name}")
+    limits = ", ".join(f"{name}={value}" for name, value in given.items())
+    return (settings or []) + ([f"budget={{{limits}}}"] if given else [])
+
+
+def with_options(
+    settings: list[str] | None, lr: float | None = None, milestones: bool = False, **budgets: float | None
+) -> list[str]:
+    """The settings, with those that have an option of their own on the command line."""
+    given = {"train.optim.lr": ("--lr", lr), "train.milestones": ("--milestones", milestones or None)}
+    named = []
+    for path, (option, value) in given.items():
+        if value is not None:
+            spelled = "true" if value is True else f"{value:g}"
+            check_set_once(settings, option if value is True else f"{option} {spelled}", path)
+            named.append(f"{path}={spelled}")
+    return [*with_budget(settings, **budgets), *named]
+
+
+def check_set_once(settings: list[str] | None, option: str, path: str) -> None:
+    """Raise UsageError if --set changes a value of the recipe that an option sets, too."""
+    from seqloom.errors import UsageError
+
+    for found, value in spelled_out(settings):
+        if found == path:
+            raise UsageError(f"{option} and --set {path}={value} set the same value: leave one of them out")
+
+
+def spelled_out(settings: list[str] | None) -> list[tuple[str, object]]:
+    """The single values that settings change, by their dotted paths, such as budget.steps of `budget={steps=3}`."""
+    from seqloom.config import flatten, override
+
+    found: list[tuple[str, object]] = []
+    for assignment in settings or []:
+        values: dict[str, object] = {}
+        override(values, assignment)
+        found += flatten(values).items()
+    return found

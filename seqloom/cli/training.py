@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,34 +14,42 @@ from seqloom.cli.options import (
     RECURRENT_MODELS,
     SUITES,
     TRANSLATORS,
+    Batch,
     Country,
     Deterministic,
     Device,
     Encoding,
+    Epochs,
     Flops,
     IdColumn,
     Json,
     LabelColumn,
     Language,
     LongTexts,
+    Milestones,
     Minutes,
     Overwrite,
     PairColumn,
     Plugin,
     Ranks,
+    Rate,
     Resume,
     Seed,
     Settings,
     TextColumn,
     Threshold,
+    check_set_once,
     launch_ranks,
     name_columns,
     reject_unused,
     require,
     set_predictor,
-    with_budget,
+    with_options,
 )
 from seqloom.models.index import check_recipe_name
+
+if TYPE_CHECKING:
+    from seqloom.plugins import Plugin as PluginFile
 
 PRETRAIN_EXAMPLES = """Examples:
 
@@ -49,7 +57,9 @@ seqloom prepare corpus.txt --out data --valid 0.05
 
 seqloom pretrain lstm-tiny --data data --out runs/lstm
 
-seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.dim=128 --set train.optim.lr=2e-3
+seqloom pretrain gpt2-tiny --data data --out runs/gpt --epochs 3 --lr 2e-3 --batch 32
+
+seqloom pretrain gpt2-tiny --data data --out runs/gpt --minutes 5 --set model.dim=128 --set train.optim.weight_decay=0.1
 
 seqloom pretrain gpt2-tiny --data data --out runs/gpt --resume
 
@@ -82,6 +92,10 @@ def pretrain(
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
     settings: Settings = None,
+    lr: Rate = None,
+    batch: Batch = None,
+    milestones: Milestones = False,
+    epochs: Epochs = None,
     words: Annotated[float | None, typer.Option(help="Stop after this many words of text.")] = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many tokens.")] = None,
     flops: Flops = None,
@@ -109,8 +123,20 @@ def pretrain(
     if plugin is None:
         check_recipe_name(recipe)
     require([start], (), data)
+    overrides = with_options(
+        settings, lr, milestones, epochs=epochs, words=words, tokens=tokens, flops=flops, minutes=minutes
+    )
+    from seqloom.plugins import open_plugin
+
+    own = open_plugin(plugin)
+    if batch is not None:
+        from seqloom.recipes.library import batch_setting, find_recipe
+
+        path, value = batch_setting(find_recipe(recipe, overrides, own), batch)
+        check_set_once(settings, f"--batch {batch}", path)
+        overrides = [*overrides, f"{path}={value}"]
     if find_lr:
-        suggest_rate(recipe, data, out, settings, seed, device, plugin)
+        suggest_rate(recipe, data, out, overrides, seed, device, own)
         return
     if launch_ranks(ranks):
         return
@@ -118,19 +144,18 @@ def pretrain(
     from seqloom.runs.training import pretrain as run_pretrain
     from seqloom.training.ranks import is_first
 
-    overrides = with_budget(settings, words=words, tokens=tokens, flops=flops, minutes=minutes)
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
-    run = run_pretrain(recipe, data, out, settings=overrides, plugin=plugin, start=start, options=options)
+    run = run_pretrain(recipe, data, out, settings=overrides, plugin=own, start=start, options=options)
     if not is_first():
         return
-    metrics = json.loads((run.folder / "metrics.json").read_text())
+    metrics = json.loads((run.folder / "metrics.json").read_text("utf-8"))
     valid = f", valid loss {metrics['valid_loss']:.4f}" if metrics["valid_loss"] is not None else ""
     steps = f"{metrics['step']:,} steps" if metrics["step"] else f"{metrics['parameters']:,} n-grams"
     print(f"{out}: {steps}, {metrics['tokens']:,} tokens, {metrics['seconds']:.0f} s{valid}")
 
 
 def suggest_rate(
-    recipe: str, data: list[Path], out: Path, settings: list[str] | None, seed: int, device: str, plugin: Path | None
+    recipe: str, data: list[Path], out: Path, settings: list[str], seed: int, device: str, plugin: "PluginFile | None"
 ) -> None:
     from seqloom.files import make_folder, write_bytes
     from seqloom.runs.folder import RATE_PAGE

@@ -433,7 +433,7 @@ class Jobs:
         said = [line.removeprefix(FAILED) for line in lines if line.startswith(FAILED)]
         if said:
             return said[-1]
-        if code == -signal.SIGKILL:
+        if code == -getattr(signal, "SIGKILL", 9):  # which Windows does not have
             return "it was killed, perhaps because memory was short: choose a smaller batch or model, or fewer --jobs"
         return f"it ended without a message ({signal.Signals(-code).name if code < 0 else f'exit code {code}'})"
 

@@ -15,6 +15,7 @@ Numbers that chance has no part in (parameters; tokens and operations on the sam
 """
 
 import math
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -156,7 +157,7 @@ def verify(archive: Archive, row: str, seed: int, given: Given = Given(), device
         )  # fmt: skip
         write_json(plan_path(out), repeated.record())
         if (archive.folder / "search").exists():
-            (out / "search").symlink_to(archive.folder / "search")
+            shutil.copytree(archive.folder / "search", out / "search")
         say(f"{row}, seed {seed}")
         try:
             run_job(out, chosen.place, seed)

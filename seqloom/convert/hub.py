@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 def read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder: give one with config.json and {WHOLE}")
+        raise UsageError(f"{folder}: no such folder: give one with config.json and {WHOLE}, or hub:NAME")
     path = folder / "config.json"
     if not path.is_file():
         raise ModelError(f"{folder} has no config.json: it is not the folder of a model")

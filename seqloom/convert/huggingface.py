@@ -22,6 +22,7 @@ from seqloom.convert.frame import (
     with_frame,
 )
 from seqloom.convert.hub import open_weights, read_config
+from seqloom.convert.model_card import CardOptions, model_card
 from seqloom.convert.names import find_place, to_their_tensors
 from seqloom.convert.read import Model, read_model, token_ids, vocabulary_buffers
 from seqloom.convert.tasks import (
@@ -37,7 +38,17 @@ from seqloom.convert.values import FAMILIES, family_of, write_values
 from seqloom.convert.vocabulary import read_tokenizer
 from seqloom.decode.rules import BeamConfig
 from seqloom.errors import FileError, ModelError, UsageError
-from seqloom.files import FolderKind, clear_folder, contents, read_json, sha256, sole_owner, write_bytes, write_json
+from seqloom.files import (
+    FolderKind,
+    clear_folder,
+    contents,
+    make_folder,
+    read_json,
+    sha256,
+    sole_owner,
+    write_bytes,
+    write_json,
+)
 from seqloom.plugins import Plugin
 from seqloom.recipes.library import task_sections
 from seqloom.recipes.schema import Recipe, build_recipe
@@ -234,9 +245,12 @@ class Exported(NamedTuple):
     generation: dict[str, Any] | None  # how texts are written, by a model that writes
 
 
-def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> Path:
-    """A run folder → a folder that the Auto classes of `transformers` load."""
+def export_folder(
+    run: str | Path, out: str | Path, overwrite: bool = False, card_options: CardOptions = CardOptions()
+) -> Path:
+    """A run folder → a folder that the Auto classes of `transformers` load, with a card for model hubs."""
     run, out = Path(run), Path(out)
+    card_options.check()
     loaded = load_run(run, "cpu")  # every file is checked by it
     check_out(out, overwrite, run, exported_folder(out))
     made = convert_run(run, loaded)
@@ -249,7 +263,7 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
             *(["generation_config.json"] if made.generation is not None else []),
             "model.safetensors",
         ]
-        names += ["special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+        names += ["README.md", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
         # first: what a killed export leaves is known by it, and can be overwritten
         write_json(out / EXPORTED, {"seqloom": __version__, "files": names})
         write_json(out / "tokenizer.json", with_frame(tokenizer, frame))
@@ -257,10 +271,29 @@ def export_folder(run: str | Path, out: str | Path, overwrite: bool = False) -> 
         write_json(out / "special_tokens_map.json", made.roles)
         save_tensors(out / "model.safetensors", made.tensors, {"format": "pt"})
         write_json(out / "config.json", made.config)
+        write_bytes(out / "README.md", model_card(run, made.config, card_options).encode())
         if made.generation is not None:
             write_json(out / "generation_config.json", made.generation)
         (out / "lock").unlink(missing_ok=True)
     return out
+
+
+def export_milestones(
+    run: str | Path, out: str | Path, overwrite: bool = False, card_options: CardOptions = CardOptions()
+) -> list[Path]:
+    """All milestones of a run and its final weights, each as a folder of its own: OUT/words-1000000, …, OUT/final."""
+    run, out = Path(run), Path(out)
+    kept = [
+        path for path in (run / "milestones").glob("*") if path.name.isdecimal() and (path / "milestone.json").is_file()
+    ]
+    if not kept:
+        raise UsageError(f"{run} has no milestones: train it with --milestones")
+    places = {out / f"words-{path.name}": path for path in sorted(kept, key=lambda path: int(path.name))}
+    places[out / "final"] = run
+    for place, source in places.items():  # all are checked before one is written
+        check_out(place, overwrite, source, exported_folder(place))
+    make_folder(out)
+    return [export_folder(source, place, overwrite, card_options) for place, source in places.items()]
 
 
 def exported_folder(folder: Path) -> FolderKind:

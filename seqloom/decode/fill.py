@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.batch import ragged, to_device, wide
+from seqloom.batch import exact, ragged, to_device, wide
 from seqloom.objectives.masked import MaskedLM
 from seqloom.tokens.tokenizer import MASKS, Tokenizer
 
@@ -50,7 +50,7 @@ def log_probs(learner: MaskedLM, rows: Tensor, places: list[int], device: torch.
     batch = to_device(ragged(rows.flatten(), torch.full((count,), length)), device)
     hidden = learner.reader(batch).hidden.view(count, length, -1)[:, places]
     found = torch.log_softmax(wide(learner.scores(hidden.flatten(0, 1))), 1)
-    return found.double().cpu().view(count, len(places), -1)
+    return exact(found).cpu().view(count, len(places), -1)
 
 
 def fill_each(

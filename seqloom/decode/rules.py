@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from seqloom.batch import exact
 from seqloom.config import Config
 
 NEVER = float("-inf")
@@ -69,9 +70,11 @@ def keep_top_k(scores: Tensor, k: int) -> Tensor:
 def keep_top_p(scores: Tensor, p: float) -> Tensor:
     """The fewest tokens, the likeliest first, whose probabilities sum to p or more; always one."""
     ordered, index = scores.sort(dim=1, descending=True, stable=True)
-    share = ordered.double().softmax(1)
+    share = exact(ordered).softmax(1)
     before = share.cumsum(1) - share  # what the likelier tokens have together
-    return torch.full_like(scores, NEVER).scatter(1, index, ordered.masked_fill(before >= p, NEVER))
+    return torch.full_like(scores, NEVER).scatter(
+        1, index, ordered.masked_fill((before >= p).to(ordered.device), NEVER)
+    )
 
 
 NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence holds, behind its length

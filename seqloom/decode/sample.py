@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.batch import select
+from seqloom.batch import exact, select
 from seqloom.decode.rules import NEVER, NOTHING, SampleConfig, keep_top_k, keep_top_p, limit_repetition
 from seqloom.decode.step import Steps
 from seqloom.randomness import derive_seed
@@ -62,7 +62,7 @@ def sample(
     batch = SampleBatch(stepper, prompts, config, end_id, banned, context)
     for made in range(config.max_new):
         last = made + 1 == config.max_new
-        points = None if config.temperature == 0 else draw_points(seed, batch.samples, made).to(stepper.device)
+        points = None if config.temperature == 0 else draw_points(seed, batch.samples, made)
         chosen = batch.choose(points, made)
         ahead = not last and batch.can_step_ahead
         tokens, log_probs = batch.read_while_stepping(chosen) if ahead else chosen.tolist()
@@ -116,7 +116,7 @@ class SampleBatch:
         log_probs = self.scores.log_softmax(1).gather(1, self.chosen[:, None])[:, 0]
         if self.seen is not None:
             self.seen.append(self.chosen)
-        return torch.stack((self.chosen.double(), log_probs.double()))
+        return torch.stack((exact(self.chosen), exact(log_probs)))
 
     @property
     def can_step_ahead(self) -> bool:
@@ -221,8 +221,9 @@ def choose(scores: Tensor, seen: SeenTokens | None, config: SampleConfig, points
 
 def invert_cdf(scores: Tensor, points: Tensor) -> Tensor:
     """The token at each point in [0, 1) of the cumulative distribution."""
-    reached = scores.double().softmax(1).cumsum(1)
-    index = torch.searchsorted(reached, (points * reached[:, -1])[:, None], right=True).flatten()
+    reached = exact(scores).softmax(1).cumsum(1)
+    points = points.to(reached.device)
+    index = torch.searchsorted(reached, (points * reached[:, -1])[:, None], right=True).flatten().to(scores.device)
     # a point at the very end must not select an excluded token after the last possible one
     last = scores.shape[1] - 1 - (scores > NEVER).flip(1).int().argmax(1)
     return torch.minimum(index, last)

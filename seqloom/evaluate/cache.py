@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from seqloom.batch import State, select, to_device
+from seqloom.batch import State, exact, select, to_device
 from seqloom.batches.plan import Corpus, Pieces, excerpt
 from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
@@ -89,16 +89,17 @@ def total_losses(
 ) -> Tensor:
     """(thetas, shares) −log p of the whole split in nats, for every pair at once."""
     check_split(split)
-    total = torch.zeros(len(thetas), len(shares), dtype=torch.float64, device=device)
-    weights = torch.tensor(shares, dtype=torch.float64, device=device)
+    place = exact(torch.zeros((), device=device)).device  # where there is fp64
+    total = torch.zeros(len(thetas), len(shares), dtype=torch.float64, device=place)
+    weights = torch.tensor(shares, dtype=torch.float64, device=place)
     old: tuple[Tensor, Tensor] | None = None  # the states that are held, and the word that followed each
     with Progress(f"cache on {split.name}", total=float(split.num_tokens), unit="tokens") as bar:
         for hidden, words in states(learner, split, split.offsets, device):
-            model = -learner.softmax(hidden, words, each=True).double()
+            model = -exact(learner.softmax(hidden, words, each=True))
             kept = (hidden, words) if old is None else (torch.cat((old[0], hidden)), torch.cat((old[1], words)))
             products, held, same = hidden @ kept[0].T, *columns(kept[1], len(words), size)
             for row, theta in enumerate(thetas):
-                cache = cache_log_probs(products * theta, held, same).double()
+                cache = exact(cache_log_probs(products * theta, held, same))
                 both = torch.logaddexp(torch.log1p(-weights) + model[:, None], weights.log() + cache[:, None])
                 # nothing is held before the first word: the model alone predicts
                 total[row] -= torch.where(torch.isnan(cache)[:, None], model[:, None], both).sum(0)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from seqloom.batch import to_device, wide
+from seqloom.batch import exact, to_device, wide
 from seqloom.batches.plan import Pieces, excerpt, portions
 from seqloom.blocks.softmax import chunk_rows
 from seqloom.evaluate.perplexity import places
@@ -73,7 +73,7 @@ def score_continuations(
             rows, sums, best = chunk_rows(hidden, learner.backbone.vocab_size), [], []
             for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
                 scores = wide(learner.softmax(h)).log_softmax(1)
-                sums.append(scores.gather(1, t[:, None])[:, 0].double())
+                sums.append(exact(scores.gather(1, t[:, None])[:, 0]))
                 best.append(scores.argmax(1) == t)
             np.add.at(log_probs, owner, torch.cat(sums).cpu().numpy())
             np.add.at(missed, owner, ~torch.cat(best).cpu().numpy())

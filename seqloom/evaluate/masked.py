@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from seqloom.batch import IGNORE, Passage, to_device
+from seqloom.batch import IGNORE, Passage, exact, to_device
 from seqloom.batches.languages import WithLanguage
 from seqloom.batches.passages import Passages
 from seqloom.evaluate.perplexity import Stop, never
@@ -104,7 +104,7 @@ def sum_losses(
                 with torch.random.fork_rng([device] if device.type == "cuda" else []):
                     torch.manual_seed(derive_seed(SEED, i, 1))  # a generator draws its words
                     losses, more = learner.losses(to_device(example, device))
-                nats += float(losses.double().sum())
+                nats += float(exact(losses).sum())
                 targets += int((example.targets != IGNORE).sum())
                 tokens += sizes.tokens
                 for name, value in more.items():

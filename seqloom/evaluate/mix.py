@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from seqloom.batch import exact
 from seqloom.batches.store import Split
 from seqloom.evaluate.perplexity import check_split, half_context, loss_metrics, token_losses
 from seqloom.objectives.next_token import LeftToRight
@@ -66,7 +67,7 @@ def split_losses(
     )
     with Progress(f"{part.name} on {split.name}", total=float(split.num_tokens), unit="tokens") as bar:
         for where, values in losses:
-            found[where] = values.double().cpu().numpy()
+            found[where] = exact(values).cpu().numpy()
             bar.advance(len(where))
     return found, context
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, to_device
+from seqloom.batch import IGNORE, Backbone, exact, to_device
 from seqloom.batches.pairs import EncodedPairs, pair_batch
 from seqloom.evaluate.perplexity import Stop, never
 from seqloom.objectives.translation_lm import TranslationLM, apart
@@ -33,13 +33,13 @@ def side_vectors(backbone: Backbone, pairs: EncodedPairs, device: torch.device) 
 
 def retrieval(source: Tensor, target: Tensor) -> dict[str, float]:
     """The share of sources whose own translation is the nearest by cosine, and the other way round; ties count half."""
-    a, b = (torch.nn.functional.normalize(side.double(), dim=1) for side in (source, target))
+    a, b = (torch.nn.functional.normalize(exact(side), dim=1) for side in (source, target))
     alike = a @ b.T
     own = alike.diagonal()
 
     def share(scores: Tensor) -> float:
         others = scores.clone().fill_diagonal_(-2.0).amax(1)
-        return float(((own > others).double() + 0.5 * (own == others).double()).mean())
+        return float((exact(own > others) + 0.5 * exact(own == others)).mean())
 
     return {"retrieval_accuracy": share(alike), "retrieval_accuracy_back": share(alike.T)}
 
@@ -58,7 +58,7 @@ def parallel_loss(
                 apart(pair_batch(pairs, index)), torch.Generator().manual_seed(derive_seed(0, start))
             )
             losses, sums = learner.losses(to_device(example, device))
-            nats += float(losses.double().sum())
+            nats += float(exact(losses).sum())
             targets += int((example.targets != IGNORE).sum())
             hidden_nats += float(sums["hidden_nats"])
             hidden_count += float(sums["hidden"])

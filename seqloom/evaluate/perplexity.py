@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqloom.batch import State, select, to_device
+from seqloom.batch import State, exact, select, to_device
 from seqloom.batches.plan import Corpus, Pieces, excerpt
 from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
@@ -75,10 +75,10 @@ def perplexity(
     try:
         with Progress(title or "evaluate", total=float(borders[-1]), unit="tokens") as bar, torch.no_grad():
             for where, part in losses:
-                nats += float(part.double().sum())
+                nats += float(exact(part).sum())
                 if items:
                     owner = np.searchsorted(split.offsets, where, side="right") - 1
-                    documents += np.bincount(owner, part.double().cpu().numpy(), split.num_documents)
+                    documents += np.bincount(owner, exact(part).cpu().numpy(), split.num_documents)
                 tokens += part.shape[0]
                 bar.advance(part.shape[0])
                 stop()

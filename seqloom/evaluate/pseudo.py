@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from seqloom.batch import to_device, wide
+from seqloom.batch import exact, to_device, wide
 from seqloom.batches.plan import portions
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.objectives.masked import MaskedLM
@@ -87,7 +87,7 @@ def masked_log_probs(
         (batch._replace(ids=batch.ids.masked_fill(hidden, learner.mask)), where, targets), device
     )
     losses = learner.softmax(learner.guess(learner.reader(batch).hidden[where]), targets, each=True)
-    return -losses.double().cpu().numpy()
+    return -exact(losses).cpu().numpy()
 
 
 @torch.no_grad()
@@ -104,5 +104,5 @@ def unreplaced_scores(
         place, owner = batch.positions.numpy() - texts.before, order[part][batch.owner.numpy()]
         own = (place >= 0) & (place < texts.sizes[owner])
         odds = wide(learner.discriminate(learner.backbone(to_device(batch, device)).hidden))
-        found[(begin[owner] + place)[own]] = F.logsigmoid(-odds).double().cpu().numpy()[own]
+        found[(begin[owner] + place)[own]] = exact(F.logsigmoid(-odds)).cpu().numpy()[own]
     return by_text(found, texts)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from seqloom.batch import exact
 from seqloom.evaluate.perplexity import token_losses
 from seqloom.objectives.next_token import LeftToRight
 
@@ -59,6 +60,6 @@ def score(
     stride = None if longest is None else max(1, longest // 2)
     losses, _ = token_losses(learner, texts, texts.offsets, device, stride, longest, batch_tokens)
     for where, part in losses:
-        found[where] = -part.double().cpu().numpy()
+        found[where] = -exact(part).cpu().numpy()
     rows = [found[a:b].tolist() for a, b in zip(texts.offsets[:-1].tolist(), texts.offsets[1:].tolist(), strict=True)]
     return [Scored(row[:-1], row[-1]) for row in rows]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from seqloom.batch import IGNORE, to_device
+from seqloom.batch import IGNORE, exact, to_device
 from seqloom.batches.pairs import EncodedPairs, pair_batch
 from seqloom.evaluate.perplexity import Stop, never
 from seqloom.progress import Progress
@@ -32,7 +32,7 @@ def pair_loss(
             many = max(int(np.searchsorted(room, budget, side="right")), 1)
             batch = to_device(pair_batch(pairs, order[done : done + many]), device)
             losses = learner.losses(batch)
-            total += losses.double().sum().item()
+            total += exact(losses).sum().item()
             count += int((batch.targets != IGNORE).sum())
             done += many
             bar.advance(many)

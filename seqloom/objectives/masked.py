@@ -31,6 +31,7 @@ from seqloom.batch import (
     Sizes,
     State,
     Vocabulary,
+    exact,
     wide,
     with_penalty,
 )
@@ -258,7 +259,7 @@ class MaskedLM(Objective):
         return losses, {
             "accuracy": right.sum(),
             "hidden": hidden.sum(),
-            "hidden_nats": (losses * hidden).double().sum(),
+            "hidden_nats": exact(losses * hidden).sum(),
         }
 
 

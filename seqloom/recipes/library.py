@@ -6,6 +6,7 @@ from typing import Any
 
 from seqloom.batch import Backbone
 from seqloom.config import override, read_toml
+from seqloom.errors import UsageError
 from seqloom.models import model_class
 from seqloom.models.index import check_recipe_name, split_name
 from seqloom.objectives import fitting_objectives
@@ -113,3 +114,16 @@ def find_recipe(
     for assignment in settings or []:
         override(values, assignment)
     return build_recipe(values, name)
+
+
+def batch_setting(recipe: Recipe, sequences: int) -> tuple[str, int]:
+    """The path and the value of the setting that puts so many sequences of full length into a batch."""
+    if recipe.batches.kind == "pairs":
+        raise UsageError(
+            f"--batch {sequences}: batches of {recipe.name} are counted in tokens, because pairs differ in length: "
+            f"use --set batches.budget={sequences * recipe.batches.length}"
+        )
+    if recipe.count_based:
+        raise UsageError(f"--batch {sequences}: {recipe.name} counts all of the text at once: leave it out")
+    counted = {"streams": "streams", "labelled": "examples"}.get(recipe.batches.kind, "budget")
+    return f"batches.{counted}", sequences * (recipe.batches.length if counted == "budget" else 1)

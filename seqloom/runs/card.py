@@ -9,6 +9,7 @@ from seqloom.config import Config, to_toml
 from seqloom.files import write_bytes
 from seqloom.progress import clock, human
 from seqloom.recipes.schema import Recipe
+from seqloom.text.words import WHITESPACE
 
 # scores of tasks with labelled texts, and what they are called
 SCORES = {
@@ -153,6 +154,7 @@ def card_text(card: Card) -> str:
             *language_lines(data, card.result),
             f"Sources: {', '.join(source.name for source in data.sources)}.",
             f"Tokenizer: {data.options.get('tokenizer', '?')}, {data.vocab_size:,} entries.",
+            f"Rule for counting words: {data.options.get('word_rule', WHITESPACE)}.",
             f"Fingerprint of the data: `{data.fingerprint}`.",
             "",
             *made_by(card.config),

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from seqloom import migrations
 from seqloom.errors import ModelError, UsageError
-from seqloom.files import read_json, require_run
+from seqloom.files import check_run_folder, read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.folder import WEIGHTS, check_weights
@@ -33,7 +33,7 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path = folder / "config.json"
-    require_run(folder)
+    check_run_folder(folder)
     try:
         config = read_json(path)
         if "model_type" in config and "format" not in config:
@@ -45,6 +45,7 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
         vocab_size = config["vocab_size"]
     except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
         raise ModelError(f"{path} is damaged or of another version: {error}") from error
+    where = choose_device(device, recipe.count_based)
     if recipe.own_code:
         check_recorded(folder, config.get("plugin"), own)
     tokenizer = Tokenizer.load(folder / "tokenizer.json")

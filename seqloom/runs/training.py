@@ -214,7 +214,11 @@ def train_run(
     dataset: Dataset, folder: Path, options: RunOptions, start: Start | None = None, plugin: Plugin | None = None
 ) -> Trained:
     """Trains on a dataset and writes a finished run: every model, objective and task goes through here."""
-    recipe, tokenizer, device = dataset.recipe, dataset.tokenizer, choose_device(options.device)
+    recipe, tokenizer, device = (
+        dataset.recipe,
+        dataset.tokenizer,
+        choose_device(options.device, dataset.recipe.count_based),
+    )
     # what cannot work is rejected before the folder is touched
     with shapes_only():
         shape: Learner = recipe.learner(tokenizer.vocab_size, plugin)

@@ -185,7 +185,7 @@ class Translator(LoadedRun):
         of each; beam: hypotheses of each."""
         order = sorted((i for i, ids in enumerate(encoded) if len(ids)), key=lambda i: -len(encoded[i]))
         while order:
-            many = max(CELLS[self.device.type] // ((len(encoded[order[0]]) + 1) * beam), 1)
+            many = max(CELLS.get(self.device.type, CELLS["cpu"]) // ((len(encoded[order[0]]) + 1) * beam), 1)
             yield order[:many]
             order = order[many:]
 

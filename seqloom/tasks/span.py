@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 from torch import Tensor
 
-from seqloom.batch import Backbone, Labelled, Loss, wide
+from seqloom.batch import Backbone, Labelled, Loss, exact, wide
 from seqloom.batches.labelled import Frame, Row, add_special_tokens
 from seqloom.blocks.pooling import log_softmax_within
 from seqloom.errors import UsageError
@@ -142,7 +142,7 @@ class PickSpan(Transfer):
     def predictions(
         self, logits: Tensor, example: Labelled, asked: Sequence[Question], rows: Rows
     ) -> list[dict[str, Any]]:
-        scores, borders = logits.double().cpu().numpy(), iter(example.batch.offsets.tolist())
+        scores, borders = exact(logits).cpu().numpy(), iter(example.batch.offsets.tolist())
         low, found = next(borders), []
         for each, windows in zip(asked, rows, strict=True):
             best: list[tuple[float, int, int]] = []

@@ -23,6 +23,7 @@ from seqloom.progress import Progress
 from seqloom.text.leak import SHARE, LeakIndex, N, same_words
 from seqloom.text.read import UNREADABLE, Document, Problems, Reader
 from seqloom.text.stream import check_encoding, guess_encoding
+from seqloom.text.words import count_words
 
 SPLITS = ("train", "valid", "test")
 DROPPED = 3  # in a plan: 0, 1, 2 are splits, this is "left out"
@@ -160,7 +161,7 @@ def survey(corpus: Corpus) -> Survey:
         flag = _split_of(request, document, fixed, value)
         tally.hashes.append(value)
         tally.normal.append(same_words(document.text))
-        tally.words.append(len(words))
+        tally.words.append(count_words(document.text))
         tally.lines.append(int(document.location.rpartition(":")[2]))
         tally.flags.append(flag)
         if fixed is None and request.split_field is None:

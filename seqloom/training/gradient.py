@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from seqloom.batch import Learner, Loss, State
 from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.errors import UsageError
-from seqloom.training.precision import autocast
+from seqloom.training.precision import LossScale, autocast
 
 MOST_GRAPHS = 40  # shapes of examples; later ones are computed as they come
 
@@ -38,6 +38,7 @@ class Gradient:
     def __init__(self, learner: Learner, precision: str, device: torch.device, compiled: bool, recorded: bool):
         self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
         self.precision, self.device, self.recorded = precision, device, recorded
+        self.scaler = LossScale(device) if precision == "fp16" else None
         self.parameters = list(learner.parameters())
         self.seen: set[Any] = set()
         self.graphs: dict[Any, Recorded] = {}
@@ -47,7 +48,7 @@ class Gradient:
     def plain(self, example: Any, carry: State | None) -> Loss:
         with autocast(self.precision, self.device):
             loss = self.model(example, carry)
-        loss.total.backward()
+        (loss.total if self.scaler is None else loss.total * self.scaler.scale).backward()
         return loss._replace(total=loss.total.detach())
 
     def __call__(self, example: Any, carry: State | None) -> Loss:

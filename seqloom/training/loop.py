@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from seqloom import cost
-from seqloom.batch import Learner, State, to_device
+from seqloom.batch import Learner, State, exact, to_device
 from seqloom.batches.loader import Cursor, Item, Loader
 from seqloom.config import Config
 from seqloom.errors import Interrupted, ModelError, NumbersError, OutOfMemory, is_out_of_memory
@@ -59,8 +59,10 @@ class TrainConfig(Config):
         ge=1,
         description="Blocks into which the rows of a batch of streams are divided, for several processes to share.",
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="Number format of the matrix products; auto: bf16 on GPUs that have it, else fp32."
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto",
+        description="Number format of the matrix products; auto: bf16 on GPUs that have it, fp16 with a scaled loss on GPUs "
+        "whose tensor cores have no bf16, else fp32.",
     )
     compile: bool | Literal["auto"] = Field(
         "auto",
@@ -196,7 +198,7 @@ class Fit:
         compiled = config.compile is True or (config.compile == "auto" and helps)
         # replayed gradients replace each other: several parts a step would have to be added up
         single = len(loader.own) * (config.accumulate if loader.batches.rows else 1) == 1
-        recorded = config.record and single and worth_recording(learner, device)
+        recorded = config.record and single and self.precision != "fp16" and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
         self.top = max(group["depth"] for group in self.optimizer.param_groups)
@@ -312,11 +314,11 @@ class Fit:
             if not self.is_unfrozen(group["depth"], epoch):  # it is neither moved nor remembered, nor clipped for
                 for parameter in group["params"]:
                     parameter.grad = None
-        norm, broken = step(self.optimizer, count, self.config.optim.clip)
+        norm, broken = step(self.optimizer, count, self.config.optim.clip, self.differentiate.scaler)
         for part, carried in self.carry.items():  # a state with a NaN in it would spoil every later step
             if carried is not None:
                 self.carry[part] = restore_carry(carried, last_good[part], broken)
-        self.window.append((total.double(), count.double(), norm.double(), broken.double()))
+        self.window.append((exact(total), exact(count), exact(norm), exact(broken)))
         state.step += 1
         if self.ranks.world == 1:
             state.seconds = time.monotonic() - self.clock
@@ -342,7 +344,7 @@ class Fit:
         for parameter in there:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         ranks.sum_tensors([parameter.grad for parameter in there])  # type: ignore[misc]
-        figures = torch.stack((total.double(), count.double()))
+        figures = torch.stack((exact(total), exact(count)))
         ranks.sum_tensors([figures])
         return figures[0], figures[1]
 
@@ -518,6 +520,8 @@ class Fit:
         }
         if self.averages is not None:
             tensors["average"] = self.averages.means
+        if self.differentiate.scaler is not None:
+            tensors["scaler"] = self.differentiate.scaler.state()
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
         self.ranks.on_first(lambda: checkpoints.save(self.folder / "checkpoints", checkpoint, self.kept))
 
@@ -539,6 +543,8 @@ class Fit:
             if "average" in found.tensors:
                 self.averages = Averages(self.learner)
                 self.averages.load(found.tensors["average"])
+            if self.differentiate.scaler is not None and "scaler" in found.tensors:
+                self.differentiate.scaler.load(found.tensors["scaler"])
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise

@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.config import Config
+from seqloom.training.precision import LossScale
 
 
 class OptimConfig(Config):
@@ -69,15 +70,19 @@ def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = Fa
         }
         for (place, small), parameters in sorted(parts.items(), key=lambda part: part[0])
     ]
+    fused = all(parameter.device.type != "mps" for parameter in learner.parameters())  # there it cannot skip a step
     if config.name == "sgd":
-        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=True)
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     if config.name == "adagrad":
         return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
 
 
-def step(optimizer: torch.optim.Optimizer, count: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+def step(
+    optimizer: torch.optim.Optimizer, count: Tensor, clip: float, scaler: LossScale | None = None
+) -> tuple[Tensor, Tensor]:
     """Turns summed gradients into those of the mean over `count` targets, clips, and steps unless a number is broken.
+    scaler: what the loss was multiplied by; it learns whether that was too much.
 
     With fused kernels everything stays on the device: they divide by `grad_scale` and skip the update where `found_inf` is
     set, so that nothing waits for the host. Others are given divided gradients, and the host decides whether they step.
@@ -85,8 +90,12 @@ def step(optimizer: torch.optim.Optimizer, count: Tensor, clip: float) -> tuple[
     """
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     many = count.clamp(min=1).to(torch.float32)
+    if scaler is not None:
+        many = many * scaler.scale
     norm = torch.nn.utils.get_total_norm(gradients).to(torch.float32) / many
     broken = (~torch.isfinite(norm) | (count == 0)).to(torch.float32)
+    if scaler is not None:
+        scaler.update((~torch.isfinite(norm)).to(torch.float32))
     shrink = torch.clamp(norm / clip, min=1.0) if clip else torch.ones_like(norm)
     if all(group.get("fused") for group in optimizer.param_groups):
         optimizer.grad_scale = many * shrink  # type: ignore[attr-defined]

@@ -3,9 +3,11 @@
 import json
 import re
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 import torch
+from typer.core import TyperCommand
 
 import seqloom.cli
 from seqloom import progress
@@ -52,6 +54,41 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
     code, out, err = call(capsys, command, "--help")
     assert (code, err) == (0, "")
     assert "Examples" in out and f"seqloom {command}" in out
+
+
+def words_of(text: str) -> str:
+    """The letters, digits and brackets of a text, without what a terminal's width and boxes make of it."""
+    return re.sub(r"[^\w\[\]{}]", "", text)
+
+
+def texts_of(command: str) -> list[str]:
+    """The help texts of a command and of all of its options, as they are written."""
+    found: Any = next(each for each in app.registered_commands if command_name(each) == command)
+    infos = [kind.__metadata__[0] for kind in get_type_hints(found.callback, include_extras=True).values()
+             if hasattr(kind, "__metadata__")]  # fmt: skip
+    return [found.callback.__doc__, found.epilog, *(info.help for info in infos if info.help)]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_leaves_nothing_out(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERMINAL_WIDTH", "400")  # every text on one line
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 400)
+    out = words_of(call(capsys, command, "--help")[1])
+    missing = [text for text in texts_of(command) if words_of(text) not in out]
+    assert not missing
+
+
+def test_help_that_is_taken_for_markup_is_noticed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "[search]" in call(capsys, "compare", "--help")[1]
+    compare = next(each for each in app.registered_commands if command_name(each) == "compare")
+    monkeypatch.setattr(compare, "cls", TyperCommand)
+    monkeypatch.setattr(seqloom.cli, "register", lambda: None)
+    with pytest.raises(AssertionError):
+        test_help_leaves_nothing_out("compare", capsys, monkeypatch)
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -324,6 +324,7 @@ def test_the_command_line(tmp_path, capsys):
         "special_tokens_map.json",
         "seqloom.json",
         "generation_config.json",
+        "README.md",
     }
 
 

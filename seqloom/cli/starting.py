@@ -1,0 +1,51 @@
+"""new: a recipe and a plan for a text and a machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqloom.cli import app
+from seqloom.cli.options import Device
+
+NEW_EXAMPLES = """Examples:
+
+seqloom new corpus.txt
+
+seqloom new books/*.txt --out books-gpt --minutes 240
+"""
+
+
+@app.command(epilog=NEW_EXAMPLES)
+def new(
+    texts: Annotated[list[Path], typer.Argument(metavar="TEXT...", help="Text files: .txt, .jsonl or .parquet.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for recipe.toml and plan.toml. Default: the name of the first text.")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0.01, max=1e6, help="Time that training may take on this machine.")
+    ] = 30.0,
+    device: Device = "auto",
+) -> None:
+    """Write a commented recipe and plan for a text and this machine, with estimates of size, duration and memory."""
+    from seqloom.errors import DataError
+
+    for path in texts:
+        if not path.is_file():
+            raise DataError(f"{path}: no such file: check the name")
+    from seqloom.comparison.propose import measure_machine, measure_text, propose, shell, write_proposal
+    from seqloom.progress import human
+
+    folder = Path(texts[0].name.partition(".")[0] or "new") if out is None else out
+    found = propose(measure_text(texts), measure_machine(device), minutes)
+    recipe, plan = write_proposal(found, folder)
+    files = " ".join(map(shell, texts))
+    print(f"text       {human(found.text.words)} words")
+    machine = found.machine
+    print(f"machine    {machine.device}, {human(machine.flops)}FLOP/s in a matrix product ({machine.precision})")
+    print(f"model      GPT-2, {human(found.parameters)} parameters, a vocabulary of about {found.vocab_size:,}")
+    cost = f"about {found.hours * 60:.1f} minutes, {found.steps:,} steps, {found.memory_mb:,.0f} MB"
+    print(f"training   {cost} (estimates: {recipe} says how they were made)")
+    print(f"prepare    seqloom prepare {files} --out {shell(folder / 'data')} --valid 0.05")
+    print(f"train      seqloom pretrain {shell(recipe)} --data {shell(folder / 'data')} --out {shell(folder / 'run')}")
+    print(f"compare    seqloom compare {shell(plan)} --out {shell(folder / 'compared')} --jobs 2")

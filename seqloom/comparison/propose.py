@@ -1,0 +1,277 @@
+"""`seqloom new`: a recipe and a plan for a text and a machine, with the estimates that led to them.
+
+The text is measured by its beginning, the machine by a matrix product; sizes follow from how much can be computed in the time
+that is given. All of it is a start that is better than none, stated as estimates, in files that are meant to be edited.
+"""
+
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from seqloom.errors import DataError, UsageError
+from seqloom.files import make_folder, write_bytes
+from seqloom.progress import human
+from seqloom.text.read import Reader
+from seqloom.text.words import count_words
+from seqloom.training.precision import autocast, choose_device, choose_precision
+
+SAMPLE = 4_000_000  # characters of each file that are read
+TOKENS_PER_WORD = 1.35  # of byte-pair encoding with some thousand entries, on English text
+SIZES = ((64, 2, 4), (96, 3, 4), (128, 4, 4), (192, 5, 6), (256, 6, 8), (384, 8, 6), (512, 8, 8), (768, 12, 12))
+TOKENS_PER_PARAMETER = 20  # Hoffmann et al., 2022, arXiv 2203.15556
+MOST_EPOCHS = (
+    16  # Muennighoff et al., 2023, arXiv 2305.16264: what is read more often than that teaches next to nothing
+)
+TRAINING_SHARE = 0.25  # of the speed of one large matrix product that training reaches
+SEEDS = 3
+ROWS = 2  # of the plan that are trained by steps
+MOST_GROWN = 20_000_000  # parameters up to which rows of all kinds are brought to one size
+
+
+class TextSize(NamedTuple):
+    files: tuple[Path, ...]
+    words: int
+    sampled: bool  # only the beginning was counted
+
+    @property
+    def tokens(self) -> float:
+        return self.words * TOKENS_PER_WORD
+
+
+class Machine(NamedTuple):
+    device: str
+    precision: str
+    flops: float  # a second, of a matrix product
+
+    @property
+    def training_flops(self) -> float:
+        return self.flops * TRAINING_SHARE
+
+
+class Proposal(NamedTuple):
+    """A GPT-2 of some size, and how it is trained."""
+
+    text: TextSize
+    machine: Machine
+    minutes: float
+    dim: int
+    layers: int
+    heads: int
+    vocab_size: int
+    length: int
+    batch: int  # sequences
+    tokens: float  # to read
+
+    @property
+    def parameters(self) -> int:
+        return count_parameters(self.dim, self.layers, self.vocab_size)
+
+    @property
+    def steps(self) -> int:
+        return max(math.ceil(self.tokens / (self.batch * self.length)), 1)
+
+    @property
+    def epochs(self) -> float:
+        return self.tokens / self.text.tokens
+
+    @property
+    def hours(self) -> float:
+        return 6 * self.parameters * self.tokens / self.machine.training_flops / 3600
+
+    @property
+    def memory_mb(self) -> float:
+        """Weights, gradients and two moments of Adam in fp32; about 34 numbers a token, layer and width kept for the backward
+        pass; the scores of all words."""
+        kept = self.batch * self.length * (34 * self.layers * self.dim + 3 * self.vocab_size)
+        return (16 * self.parameters + 4 * kept) / 2**20
+
+    @property
+    def rate(self) -> float:
+        return min(4e-3, float(f"{0.256 / self.dim:.1g}"))
+
+
+def count_parameters(dim: int, layers: int, vocab_size: int) -> int:
+    return 12 * layers * dim * dim + vocab_size * dim
+
+
+def measure_text(files: Sequence[Path]) -> TextSize:
+    """Words, by the beginning of every file."""
+    words, sampled = 0.0, False
+    for path in files:
+        reader, counted, characters, position = Reader(path), 0, 0, 0
+        for document in reader:
+            counted, characters = counted + count_words(document.text), characters + len(document.text)
+            position = reader.position()
+            if characters >= SAMPLE:
+                break
+        more = characters >= SAMPLE and 0 < position < reader.size
+        sampled |= more
+        words += counted * (reader.size / position if more else 1.0)
+    if words < 100:
+        raise DataError(f"{', '.join(map(str, files))}: {words:.0f} words are too few to learn from: give more text")
+    return TextSize(tuple(files), round(words), sampled)
+
+
+def measure_machine(device: str = "auto") -> Machine:
+    """The speed of a matrix product, in the number format that training would have."""
+    chosen = choose_device(device)
+    precision = choose_precision("auto", chosen)
+    size = 512 if chosen.type == "cpu" else 4096
+    a = torch.ones(size, size, device=chosen)
+
+    def product(times: int) -> float:
+        started = time.perf_counter()
+        with autocast(precision, chosen):
+            for _ in range(times):
+                found = a @ a
+        float(found[0, 0])  # waits for the device
+        return time.perf_counter() - started
+
+    product(3)  # libraries set themselves up in first calls
+    fastest = min(product(5) for _ in range(5)) / 5
+    return Machine(chosen.type, precision, 2 * size**3 / max(fastest, 1e-9))
+
+
+def propose(text: TextSize, machine: Machine, minutes: float) -> Proposal:
+    """The largest model that can read TOKENS_PER_PARAMETER tokens for each of its parameters in the time, from this text; or the
+    smallest one. A vocabulary is as large as prepare makes it, about."""
+    vocab_size = 8192 if text.words > 1e6 else 4096 if text.words > 2e5 else 2048 if text.words > 2e4 else 512
+    small = machine.device == "cpu"
+    length, batch = (128, 16) if small else (256, 64)
+    fitting: list[Proposal] = []
+    for dim, layers, heads in SIZES:
+        size = count_parameters(dim, layers, vocab_size)
+        tokens = min(machine.training_flops * 60 * minutes / (6 * size), MOST_EPOCHS * text.tokens)
+        found = Proposal(
+            text, machine, minutes, dim, layers, heads, vocab_size, length, batch, max(tokens, batch * length)
+        )
+        if not fitting or tokens >= TOKENS_PER_PARAMETER * size:
+            fitting.append(found)
+    return fitting[-1]
+
+
+def chosen_by(found: Proposal) -> str:
+    enough = found.tokens >= TOKENS_PER_PARAMETER * found.parameters
+    return f"largest of {len(SIZES)} that can read" if enough else f"smallest of {len(SIZES)}, as none can read"
+
+
+def recipe_text(found: Proposal, folder: Path) -> str:
+    text, machine = found.text, found.machine
+    files = " ".join(map(shell, text.files))
+    counted = "estimated from the beginning of the files" if text.sampled else "counted"
+    return f"""# A GPT-2 for this text and this machine, written by 'seqloom new'. Change what you like:
+# 'seqloom recipes gpt2-tiny --toml' shows every key there is. All figures here are estimates, with how they were made.
+#
+# text      {human(text.words)} words ({counted}), about {human(text.tokens)} tokens at {TOKENS_PER_WORD} a word
+# machine   {machine.device}, {machine.precision}: {human(machine.flops)}FLOP/s in a matrix product, measured;
+#           training reaches about {TRAINING_SHARE:.0%} of it
+# size      {human(found.parameters)} parameters (12 · layers · dim² + vocabulary · dim, with about {found.vocab_size:,} entries):
+#           the {chosen_by(found)} {TOKENS_PER_PARAMETER} tokens for each parameter
+#           in {found.minutes:g} minutes, with at most {MOST_EPOCHS} passes over the text
+# duration  about {found.hours * 60:.1f} minutes = 6 · parameters · tokens / speed; {found.steps:,} steps,
+#           {found.epochs:.1f} passes over the text
+# memory    about {found.memory_mb:,.0f} MB beside torch itself: 16 bytes a parameter, and what the backward pass
+#           needs of {found.batch} · {found.length} tokens
+#
+#   seqloom prepare {files} --out {shell(folder / "data")} --valid 0.05
+#   seqloom pretrain {shell(folder / "recipe.toml")} --data {shell(folder / "data")} --out {shell(folder / "run")}
+#   seqloom generate {shell(folder / "run")} --prompt "The "
+
+name = "own-gpt2"
+
+[model]
+name = "gpt2"
+dim = {found.dim}            # width: parameters and time grow with its square
+num_layers = {found.layers}
+num_heads = {found.heads}       # must divide dim
+max_len = {found.length}       # context in tokens
+dropout = {0.1 if found.epochs > 4 else 0.0}       # 0.1 where the text is read more than four times
+
+[batches]
+length = {found.length}
+budget = {found.batch * found.length}      # tokens of a batch: {found.batch} sequences; halve it if memory is short
+
+[train]
+eval_every = {max(found.steps // 20, 10)}     # steps between two measurements on held-out text
+save_every = {max(found.steps // 10, 50)}     # steps between two checkpoints
+
+[train.optim]
+lr = {found.rate:g}          # 'seqloom pretrain … --find-lr' suggests another one
+weight_decay = 0.01
+
+[train.schedule]
+warmup = {max(min(found.steps // 20, 500), 1)}        # steps in which the rate rises
+
+[budget]
+tokens = {round(found.tokens)}    # where training ends
+"""
+
+
+def plan_text(found: Proposal, folder: Path) -> str:
+    # no fewer than two batches of any row
+    words = max(round(found.tokens / TOKENS_PER_WORD / (ROWS * SEEDS)), 2 * max(found.batch * found.length, 2048))
+    files = ", ".join(json.dumps(os.path.relpath(path, folder), ensure_ascii=False) for path in found.text.files)
+    sizes = "# every row has the size of its recipe"
+    if found.parameters <= MOST_GROWN:
+        sizes = (
+            f"parameters = {found.parameters}  # of every row that is trained: widths are changed to have as many\n"
+            "tolerance = 0.1      # how far a row may be off that"
+        )
+    return f"""# Is a Transformer worth it on this text? Three models at an equal budget, written by 'seqloom new'.
+# {ROWS} rows that are trained with {SEEDS} seeds each share the {found.minutes:g} minutes: about {found.hours * 60:.1f} minutes
+# in all, an estimate that was made as in recipe.toml.
+#
+#   seqloom compare {shell(folder / "plan.toml")} --out {shell(folder / "compared")} --jobs 2
+
+name = "Which model for this text?"
+seeds = {SEEDS}            # fewer than three say little about chance
+{sizes}
+
+[text]
+files = [{files}]
+valid = 0.05         # shares of the text that are held out
+test = 0.05
+
+[budget]
+words = {words}        # that every run reads
+
+[[rows]]
+name = "n-gram"      # counts, in seconds: what the others have to beat
+recipe = "ngram-tiny"
+
+[[rows]]
+name = "LSTM"
+recipe = "lstm-tiny"
+
+[[rows]]
+name = "GPT-2"
+recipe = "recipe.toml"
+
+[[questions]]
+name = "Recurrence or attention?"
+rows = ["LSTM", "GPT-2"]
+"""
+
+
+def shell(path: Path) -> str:
+    """A path as a command line takes it."""
+    text = str(path)
+    return text if all(sign.isalnum() or sign in "/._-~" for sign in text) else json.dumps(text, ensure_ascii=False)
+
+
+def write_proposal(found: Proposal, folder: Path) -> list[Path]:
+    """The recipe and the plan; nothing is overwritten."""
+    texts = {folder / "recipe.toml": recipe_text(found, folder), folder / "plan.toml": plan_text(found, folder)}
+    for path in texts:
+        if path.exists():
+            raise UsageError(f"{path} exists already: choose another --out")
+    make_folder(folder)
+    for path, text in texts.items():
+        write_bytes(path, text.encode())
+    return list(texts)

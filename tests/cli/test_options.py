@@ -1,0 +1,132 @@
+"""Values of a recipe that have an option of their own, and mistyped names, which answer without torch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqloom.cli import run
+from seqloom.cli.options import with_budget, with_options
+from seqloom.comparison.plan_names import PLAN_NAMES
+from seqloom.comparison.plans import PLANS
+from seqloom.errors import UsageError
+from seqloom.recipes.library import batch_setting, find_recipe
+from tests.training.material import prepared
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory.mktemp("made") / "data", 300)
+
+
+def recipe_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text())["recipe"]
+
+
+def test_options_are_settings_of_the_recipe(data: Path, tmp_path: Path) -> None:
+    small = ["--set", "model.dim=16", "--set", "batches.length=8", "--quiet"]
+    plain = ["--lr", "0.002", "--batch", "4", "--epochs", "2", "--milestones"]
+    assert run(["pretrain", "lstm-tiny", "--data", str(data), "--out", str(tmp_path / "run"), *small, *plain]) == 0
+    found = recipe_of(tmp_path / "run")
+    assert found["train"]["optim"]["lr"] == 0.002 and found["train"]["milestones"] is True
+    assert found["batches"]["streams"] == 4
+    ends = {name: value for name, value in found["budget"].items() if value is not None}
+    assert ends == {"epochs": 2.0}  # in place of the recipe's
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "expected"),
+    [
+        ("lstm-tiny", ["batches.length=32"], ("batches.streams", 8)),
+        ("gpt2-tiny", ["batches.length=32"], ("batches.budget", 256)),
+        ("bert-tiny", ["batches.length=64"], ("batches.budget", 512)),
+    ],
+)
+def test_a_batch_is_counted_in_sequences(recipe: str, settings: list[str], expected: tuple[str, int]) -> None:
+    found = batch_setting(find_recipe(recipe, settings), 8)
+    assert found == expected
+    changed = find_recipe(recipe, [*settings, f"{found[0]}={found[1]}"])
+    assert changed.batches.tokens == 8 * changed.batches.length
+
+
+def test_labelled_examples_are_counted_one_by_one() -> None:
+    assert batch_setting(find_recipe("text-cnn-tiny", task="classify"), 8) == ("batches.examples", 8)
+
+
+@pytest.mark.parametrize(("recipe", "part"), [("transformer-tiny", "batches.budget="), ("ngram-tiny", "at once")])
+def test_where_batches_have_no_number_of_sequences(recipe: str, part: str) -> None:
+    with pytest.raises(UsageError, match=part):
+        batch_setting(find_recipe(recipe), 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "path"),
+    [
+        (["--lr", "0.1"], "train.optim.lr=0.2", "train.optim.lr"),
+        (["--lr", "0.1"], "train.optim={lr=0.2}", "train.optim.lr"),
+        (["--epochs", "3"], "budget.epochs=2", "budget.epochs"),
+        (["--words", "3000"], "budget={words=2000}", "budget.words"),
+        (["--milestones"], "train.milestones=false", "train.milestones"),
+        (["--batch", "4"], "batches.streams=8", "batches.streams"),
+    ],
+)
+def test_one_value_is_set_once(
+    options: list[str], setting: str, path: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["pretrain", "lstm-tiny", "--data", str(data), "--out", str(tmp_path / "run"), "--set", setting, *options]
+    assert run(command) == 2
+    err = capsys.readouterr().err
+    assert (
+        err.startswith(f"seqloom: error: {options[0]}") and f"--set {path}=" in err and "leave one of them out" in err
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_given_changes_nothing() -> None:
+    assert with_options(None) == [] == with_budget(None)
+    assert with_options(["model.dim=3"]) == ["model.dim=3"]
+    assert with_budget(["model.dim=3"], minutes=2.0) == ["model.dim=3", "budget={minutes=2.0}"]
+
+
+# ---- mistyped names and paths
+
+
+MISTYPED = [
+    (2, ["pretrain", "lstm-tinny", "--data", "data", "--out", "o"]),
+    (2, ["pretrain", "nowhere.toml", "--data", "data", "--out", "o"]),
+    (3, ["pretrain", "lstm-tiny", "--data", "nowhere", "--out", "o"]),
+    (2, ["train", "lstm-tinny", "--task", "tag", "--train", "x", "--out", "o"]),
+    (2, ["recipes", "lstm-tinny"]),
+    (2, ["models", "lsm"]),
+    (2, ["compare", "clasroom", "--out", "o"]),
+    (2, ["compare", "nowhere.toml", "--out", "o"]),
+    (4, ["evaluate", "nowhere", "--data", "data"]),
+    (4, ["generate", "nowhere"]),
+    (4, ["score", "nowhere"]),
+    (4, ["fill", "nowhere", "a [MASK]"]),
+    (4, ["embed", "nowhere", "--out", "o.npz"]),
+    (4, ["export", "nowhere", "--out", "o"]),
+]
+
+
+def answer(arguments: list[str], folder: Path) -> tuple[int, bool, str]:
+    """The exit code of a command in a process of its own, whether it imported torch, and what it printed."""
+    script = f"import sys\nfrom seqloom.cli import run\ncode = run({arguments!r})\nprint(code, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=folder)
+    code, heavy = done.stdout.split()[-2:]
+    return int(code), heavy == "True", done.stderr
+
+
+@pytest.mark.parametrize(("code", "arguments"), MISTYPED)
+def test_mistyped_names_answer_without_torch(code: int, arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    found, heavy, err = answer(arguments, tmp_path)
+    assert found == code and err.count("\n") == 1 and err.startswith("seqloom: error: "), err
+    assert not heavy
+
+
+def test_names_of_plans_are_all_there() -> None:
+    assert list(PLANS) == PLAN_NAMES
