@@ -23,6 +23,7 @@ TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("*.md"))
 GUIDES = {
     "models": "own-text resume recipes encoders multilingual suites exchange python transfer ../plugins",
     "translate": "translate",
+    "tables": "tables",
     "compare": "compare ladder-and-search pack-and-verify significance",
 }
 # a test's text is too small for some defaults, and its time too short for some budgets
