@@ -20,6 +20,10 @@ $(VENV)/.docs: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	touch $@
 
+$(VENV)/.ray: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[ray]"
+	touch $@
+
 quickstart: setup
 	$(BIN)/seqloom quickstart --out runs/quickstart --overwrite
 
@@ -34,7 +38,7 @@ test: lint
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long and not gpu and not slow"
 
-test-all: lint programs $(VENV)/.docs
+test-all: lint programs $(VENV)/.docs $(VENV)/.ray
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu"
 
 # what the long tests need beside Python, on Debian: a browser for pages, LaTeX for tables; without them those tests fail

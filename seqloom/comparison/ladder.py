@@ -189,6 +189,7 @@ def compare_ladder(
         overwrite: delete the ladder that is in `out` and start again.
         device: "auto", "cpu" or "cuda".
         deterministic: use kernels that give the same bits every time on a GPU; slower.
+        where: on which engine jobs run (local, ray, slurm), and what each of them asks for; `jobs` goes with it.
     """
     from seqloom.comparison.ladder_report import write_ladder_report
 

@@ -1,9 +1,9 @@
 """What a word is, for everything that counts words: budgets, milestones, bits per word.
 
 A word is what white space separates. Scripts that are written without spaces have no such words, so their characters are
-counted: one word for every 1.5 characters of Han, Hiragana and Katakana (as many as a word of Chinese has on average, and of
-Japanese cut into short units), and one for every 4 characters, marks included, of Thai, Lao, Khmer and Burmese. What else stands
-between them, such as a name in Latin letters, is counted by white space. Text in other scripts has as many words as before.
+counted: one word for every 1.5 characters of Han, Hiragana and Katakana (aligned texts have 1.6 Han characters for each English
+word), and one for every 4 characters, marks included, of Thai, Lao, Khmer and Burmese, a round number. What else stands between
+them, such as a name in Latin letters, is counted by white space. Text in other scripts has as many words as before.
 
 The manifest of prepared text says by which rule its words were counted (`word_rule`); manifests without it have WHITESPACE.
 """
