@@ -1,6 +1,7 @@
 import contextlib
 import os
 import random
+import sys
 import zlib
 
 # some CPUs advertise AMX that they cannot use: bf16 would die with SIGILL
@@ -42,6 +43,8 @@ def pytest_fixture_setup(fixturedef, request):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item):
     start_chance(item.nodeid)
+    if "seqloom.progress" in sys.modules:  # a command with --quiet stays quiet in its process
+        sys.modules["seqloom.progress"].QUIET = False
 
 
 SLOW = (

@@ -27,7 +27,7 @@ def inspect(
     device: Device = "auto",
 ) -> None:
     """Measure gradients through time: how much of a word's loss reaches the earlier states, and the eigenvalues behind it."""
-    require(runs, [text])
+    require(runs, lines=text)
     from seqloom.analyse.flow import cut_windows, gradient_flow, report
     from seqloom.cli.using import read_lines
     from seqloom.files import new_file, write_bytes

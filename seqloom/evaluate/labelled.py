@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqloom.batch import Labelled, to_device
+from seqloom.batch import Labelled, exact, to_device
 from seqloom.batches.labelled import Examples, batch_of
 from seqloom.batches.plan import portions
 from seqloom.evaluate.perplexity import Stop, never
@@ -57,7 +57,7 @@ def class_logits(learner: Any, examples: Examples, device: torch.device) -> np.n
     """(examples, classes) logits of a task with classes, in the order of the examples."""
     found = np.zeros((len(examples), len(learner.labels)))
     for index, rows, _, logits in batch_logits(learner, examples, device, never, "calibrate", 16384):
-        found[index] = learner.example_logits(logits, rows).double().cpu().numpy()
+        found[index] = exact(learner.example_logits(logits, rows)).cpu().numpy()
     return found
 
 

@@ -352,7 +352,7 @@ def test_an_unknown_device_is_refused_before_anything_is_written(text, tmp_path,
     (tmp_path / "plan.toml").write_text(to_toml(values(text)))
     call = ["compare", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out")]
     assert run([*call, "--device", "tpu"]) == 2
-    assert "--device tpu: give auto, cpu or cuda" in capsys.readouterr().err
+    assert "--device tpu: give auto, cpu, cuda or mps" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -447,7 +447,7 @@ def test_the_files_of_a_task_are_read_once(text, tmp_path, monkeypatch):
     """Rows of one tokenizer share them; whether a task is for a row's model is asked of every row."""
     read = []
     whole = Classify.read
-    monkeypatch.setattr(Classify, "read", lambda files: read.append(files) or whole(files))
+    monkeypatch.setattr(Classify, "read", lambda files, **how: read.append(files) or whole(files, **how))
     task_files(tmp_path)
     task = {"task": "classify", "train": [str(tmp_path / "train.jsonl")], "test": [str(tmp_path / "test.jsonl")]}
     given = plan_of(text, rows=[GPT, LSTM, BERT], seeds=1, pairs=0, tasks=[task | {"settings": ["task.lm=0.5"]}])

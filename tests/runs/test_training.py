@@ -109,10 +109,10 @@ def test_sleeping_layers_are_not_clipped_for_and_remember_nothing(place, tmp_pat
 
     heard, true = [], loop.step
 
-    def listened(optimizer, count, clip):
+    def listened(optimizer, count, clip, *scaler):
         groups = optimizer.param_groups
         heard.append({group["depth"] for group in groups if any(p.grad is not None for p in group["params"])})
-        norm = true(optimizer, count, clip)
+        norm = true(optimizer, count, clip, *scaler)
         assert {group["depth"] for group in groups if any(optimizer.state[p] for p in group["params"])} <= heard[-1]
         return norm
 

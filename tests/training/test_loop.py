@@ -97,7 +97,7 @@ def test_planted_unguarded_step_is_noticed(data, tmp_path, monkeypatch):
     """An optimizer that steps on NaN never recovers."""
     spoil(monkeypatch, {7})
 
-    def careless(optimizer, count, clip):
+    def careless(optimizer, count, clip, *scaler):
         optimizer.grad_scale = optimizer.found_inf = None
         optimizer.step()
         optimizer.zero_grad()
