@@ -58,7 +58,7 @@ from seqloom.comparison.search import TRIALS, Trial
 from seqloom.comparison.table import Comparison, collect
 from seqloom.comparison.tuning import is_searched, missing_trials, num_trials, tried
 from seqloom.cost import DeviceLog, cores
-from seqloom.errors import DataError, Interrupted, SeqloomError, UsageError
+from seqloom.errors import BusyError, DataError, Interrupted, SeqloomError, UsageError
 from seqloom.files import clear_folder, remove_leftovers, sole_owner, write_json
 from seqloom.metrics.power import plan_power
 from seqloom.progress import Progress, clock, say
@@ -69,7 +69,7 @@ from seqloom.training.interrupt import Interruption
 from seqloom.training.precision import choose_device
 from seqloom.training.threads import wait_briefly
 
-BUSY = 8  # the exit code of a run folder that another process has
+BUSY = BusyError.exit_code  # of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
 GRACE = 25.0  # seconds that jobs have to save their state
 

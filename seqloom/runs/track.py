@@ -1,7 +1,7 @@
 """Experiment trackers that follow metrics.jsonl: training knows none of them, so that none can slow, stop or change a run.
 
 A run is tracked by reading its log. On resume a run cuts its log back to the last checkpoint and writes the steps after it again;
-the tracker is told each metric of a step once nevertheless, also by a second call: what it was told before is read back from it.
+the tracker gets each metric of a step once nevertheless, also from a second call: what it has already is read back from it.
 """
 
 import hashlib
@@ -161,7 +161,7 @@ class Tracker(ABC):
         return f"they are in the project {self.project}"
 
     @abstractmethod
-    def told(self, run: Tracked) -> dict[str, int]:
+    def already_sent(self, run: Tracked) -> dict[str, int]:
         """The last step of each metric that an earlier call has sent."""
 
     @abstractmethod
@@ -173,7 +173,7 @@ class Tracker(ABC):
         """Ends all runs."""
 
 
-def not_told(last: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
+def nothing_sent(last: Mapping[str, int] = MappingProxyType({})) -> dict[str, int]:
     """The last steps of metrics; −1 for all others."""
     return defaultdict(lambda: -1, last)
 
@@ -196,15 +196,15 @@ class TensorBoard(Tracker):
         assert self.out is not None
         return self.out / run.name
 
-    def told(self, run: Tracked) -> dict[str, int]:
+    def already_sent(self, run: Tracked) -> dict[str, int]:
         if not self.folder(run).is_dir():
-            return not_told()
+            return nothing_sent()
         events = import_optional(
             "tensorboard.backend.event_processing.event_accumulator", "--to tensorboard", "tensorboard"
         )
         found = events.EventAccumulator(str(self.folder(run)), size_guidance={events.TENSORS: 0})
         found.Reload()
-        return not_told({tag: max(event.step for event in found.Tensors(tag)) for tag in found.Tags()["tensors"]})
+        return nothing_sent({tag: max(event.step for event in found.Tensors(tag)) for tag in found.Tags()["tensors"]})
 
     def send(self, run: Tracked, lines: Sequence[Line]) -> None:
         if run.name not in self.writers:
@@ -234,9 +234,9 @@ class Trackio(Tracker):
     def hint(self) -> str:
         return f'look at them with: trackio show --project "{self.project}"'
 
-    def told(self, run: Tracked) -> dict[str, int]:
+    def already_sent(self, run: Tracked) -> dict[str, int]:
         storage = import_optional("trackio.sqlite_storage", "--to trackio", "trackio").SQLiteStorage
-        found = not_told()
+        found = nothing_sent()
         for row in storage.get_logs(self.project, run.name):
             for name in row:
                 found[name] = max(found[name], row["step"])
@@ -277,7 +277,7 @@ class Wandb(Tracker):
                 )  # fmt: skip
         return self.sessions[run.name]
 
-    def told(self, run: Tracked) -> dict[str, int]:
+    def already_sent(self, run: Tracked) -> dict[str, int]:
         last = int(self.session(run).step) - 1  # it takes no step below its own
         return defaultdict(lambda: last)
 
@@ -332,7 +332,7 @@ class Following:
     def send(self, run: Tracked, lines: Sequence[Line]) -> int:
         try:
             if run.folder not in self.sent:
-                self.sent[run.folder] = self.tracker.told(run)
+                self.sent[run.folder] = self.tracker.already_sent(run)
             fresh = self.unsent(run, lines)
             if fresh:
                 self.tracker.send(run, fresh)

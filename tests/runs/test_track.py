@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from seqloom.cli import run as command
 from seqloom.errors import ModelError, SeqloomError, UsageError
 from seqloom.runs import track as module
-from seqloom.runs.track import Following, LogReader, Tracked, Tracker, find_runs, is_finished, not_told, track
+from seqloom.runs.track import Following, LogReader, Tracked, Tracker, find_runs, is_finished, nothing_sent, track
 from seqloom.training.log import MetricsLog, read_log
 from tests.runs.test_on_log import data, trained  # noqa: F401 - a fixture
 
@@ -55,7 +55,7 @@ def on_board(folder):
     events.Reload()
     rows = [(tag, e.step, e.tensor_proto.float_val[0]) for tag in events.Tags()["tensors"] for e in events.Tensors(tag)]
     found = {(tag, step): value for tag, step, value in rows}
-    assert len(found) == len(rows), "a step was told twice"
+    assert len(found) == len(rows), "a step was sent twice"
     return found
 
 
@@ -129,7 +129,7 @@ def test_wandb_has_every_line_once(tmp_path, monkeypatch):
 
 
 class Listening(Tracker):
-    """Keeps what it is told."""
+    """Keeps what it is sent."""
 
     name = "listening"
 
@@ -137,8 +137,8 @@ class Listening(Tracker):
         super().__init__(None, "x")
         self.rows = []
 
-    def told(self, run):
-        found = not_told()
+    def already_sent(self, run):
+        found = nothing_sent()
         for name, step, _ in self.rows:
             found[name] = max(found[name], step)
         return found
@@ -169,9 +169,9 @@ def lives(folder, look):
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_no_step_is_told_twice_after_a_kill(tmp_path, restarted):
-    told_twice, steps = follow_lives(tmp_path / "run", restarted)
-    assert not told_twice and steps == list(range(1, max(steps) + 1))
+def test_no_step_is_sent_twice_after_a_kill(tmp_path, restarted):
+    sent_twice, steps = follow_lives(tmp_path / "run", restarted)
+    assert not sent_twice and steps == list(range(1, max(steps) + 1))
 
 
 def follow_lives(folder, restarted):
@@ -189,7 +189,7 @@ def follow_lives(folder, restarted):
     return len(losses) - len(set(losses)), sorted(set(losses))
 
 
-def test_a_follower_that_forgets_what_it_told_is_noticed(tmp_path, monkeypatch):
+def test_a_follower_that_forgets_what_it_sent_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(Following, "unsent", lambda self, run, lines: list(lines))
     assert follow_lives(tmp_path / "run", False)[0] > 0
 
@@ -204,10 +204,10 @@ def test_a_reader_that_does_not_see_a_log_cut_back_is_noticed(tmp_path, monkeypa
 
     monkeypatch.setattr(LogReader, "read", read)
     try:
-        told_twice, steps = follow_lives(tmp_path / "run", False)
+        sent_twice, steps = follow_lives(tmp_path / "run", False)
     except ModelError:
         return  # it read from the middle of a line
-    assert told_twice or steps != list(range(1, max(steps) + 1))
+    assert sent_twice or steps != list(range(1, max(steps) + 1))
 
 
 def test_half_a_line_waits_for_its_other_half(tmp_path):

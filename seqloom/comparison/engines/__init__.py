@@ -4,6 +4,8 @@ A job is one command that resumes by itself and writes its result last, into a f
 it somewhere, and says when it has ended and with which exit code. Where jobs ran is not part of a plan.
 """
 
+import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -36,6 +38,21 @@ class Process(Protocol):
         """Asks it to save its state and stop."""
 
     def kill(self) -> None: ...
+
+
+class Polled:
+    """A process that can only be asked whether it has ended."""
+
+    def poll(self) -> int | None:
+        raise NotImplementedError
+
+    def wait(self, timeout: float | None = None) -> int:
+        until = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if until is not None and time.monotonic() > until:
+                raise subprocess.TimeoutExpired(type(self).__name__, timeout or 0.0)
+            time.sleep(0.1)
+        return code
 
 
 class Engine(Protocol):

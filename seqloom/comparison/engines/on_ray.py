@@ -13,18 +13,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from seqloom.comparison.engines import Task
-from seqloom.errors import ModelError, UsageError
+from seqloom.comparison.engines import Polled, Task
+from seqloom.errors import BusyError, ModelError, UsageError
 
 CARRIED = ("PYTHONPATH", "ONEDNN_MAX_CPU_ISA", "TOKENIZERS_PARALLELISM")
-BUSY, PATIENCE = 8, 90.0  # a folder that the job of a lost node still holds
+PATIENCE = 90.0  # seconds for which the job of a lost node may still hold its folder
 
 
 def run_on_a_node(call: list[str], log: str, environment: dict[str, str]) -> int:
     """In a worker of Ray. A task that is cancelled has its job save its state."""
     import os
-    import subprocess
-    import time
 
     import ray
 
@@ -40,7 +38,7 @@ def run_on_a_node(call: list[str], log: str, environment: dict[str, str]) -> int
                 process.terminate()
                 process.wait(25)
                 raise
-        if code != BUSY or time.monotonic() > until:
+        if code != BusyError.exit_code or time.monotonic() > until:
             return code
         time.sleep(1.0)
 
@@ -121,7 +119,7 @@ def check_address(address: str | None) -> None:
         raise UsageError(f"--on ray: no cluster at RAY_ADDRESS={address}: {error.strerror or error}") from error
 
 
-class RayJob:
+class RayJob(Polled):
     def __init__(self, ray: Any, reference: Any):
         self.ray, self.reference = ray, reference
         self.code: int | None = None
@@ -135,14 +133,6 @@ class RayJob:
                 except Exception:  # cancelled, or Ray gave it up: the log of the job says more
                     self.code = 1
         return self.code
-
-    def wait(self, timeout: float | None = None) -> int:
-        until = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if until is not None and time.monotonic() > until:
-                raise subprocess.TimeoutExpired("ray", timeout or 0.0)
-            time.sleep(0.1)
-        return code
 
     def terminate(self) -> None:
         with contextlib.suppress(Exception):

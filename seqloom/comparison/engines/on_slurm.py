@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqloom.comparison.engines import Task
+from seqloom.comparison.engines import Polled, Task
 from seqloom.errors import UsageError
 from seqloom.files import write_bytes, write_json
 
@@ -118,7 +118,7 @@ class SlurmEngine:
             self.looked = time.monotonic()
 
 
-class SlurmJob:
+class SlurmJob(Polled):
     def __init__(self, engine: SlurmEngine, number: str, exit_file: Path):
         self.engine, self.number, self.exit_file = engine, number, exit_file
         self.missing: float | None = None  # since when it is neither here nor there
@@ -134,14 +134,6 @@ class SlurmJob:
         if time.monotonic() - self.missing < MISSING:
             return None
         return -signal.SIGKILL  # it could not even leave its exit code
-
-    def wait(self, timeout: float | None = None) -> int:
-        until = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if until is not None and time.monotonic() > until:
-                raise subprocess.TimeoutExpired("slurm", timeout or 0.0)
-            time.sleep(0.2)
-        return code
 
     def terminate(self) -> None:
         pending = self.engine.queue.get(self.number) in ("PENDING", "REQUEUED", "CONFIGURING")
