@@ -17,14 +17,14 @@ run at which an epoch begins and ends is known from the budget.
 """
 
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from seqloom.batch import IGNORE, Passage, Ragged
 from seqloom.batches.plan import Plan, cut_documents, generator, portions
+from seqloom.batches.sentences import Borders, Find, find_borders
 from seqloom.errors import DataError, UsageError
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.words import KINDS, Sentences, kinds
@@ -54,7 +54,7 @@ class Marks(NamedTuple):
 
     first: int  # [CLS]
     separator: int  # [SEP]
-    sentences: Callable[[np.ndarray], np.ndarray]  # (T,) a document → (S, 2) where its whole sentences begin and end
+    sentences: Find
     kinds: np.ndarray  # (V,) what an entry looks like: a capital, a digit, a stop, …
 
     @classmethod
@@ -151,7 +151,7 @@ class PassagePlan:
 
 
 class Passages:
-    """short: (length, share of the run that has it); epochs: how many the run will have."""
+    """short: (length, share of the run that has it); epochs: how many the run will have; borders: finds the sentences."""
 
     rows = usual = 0
 
@@ -164,6 +164,7 @@ class Passages:
         max_len: int,
         short: tuple[int, float],
         epochs: float,
+        borders: Callable[[Any, Find], Borders] = find_borders,
     ):
         if budget < max_len:
             raise UsageError(
@@ -177,17 +178,12 @@ class Passages:
                 f"batches.length {max_len}: a passage has special tokens and text, so it needs at least {self.least}"
             )
         if form != "single":
-            self.find_sentences()
+            self.take_sentences(*borders(split, marks.sentences))
 
-    def find_sentences(self) -> None:
-        """Where the whole sentences of each document begin and end; refuses a corpus that has no pairs."""
+    def take_sentences(self, spans: np.ndarray, counts: np.ndarray) -> None:
+        """Refuses a corpus that has no pairs. spans: (S, 2) where whole sentences begin and end; counts: of each document."""
         split, kind = self.split, "next sentence" if self.form == "next" else "sentence order"
-        found, counts = [], np.zeros(split.num_documents, np.int64)
-        for document, (start, stop) in enumerate(pairwise(split.offsets.tolist())):
-            here = self.marks.sentences(split.read(start, stop - 1)) + start  # the end token belongs to no sentence
-            counts[document] = len(here)
-            found.append(here)
-        self.sentences = np.concatenate(found) if found else np.zeros((0, 2), np.int64)
+        self.sentences = spans
         self.first = np.concatenate(([0], np.cumsum(counts)))  # of each document
         if not (counts >= 2).any():
             raise DataError(

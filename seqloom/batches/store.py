@@ -5,6 +5,7 @@
     train-00000.tokens.bin     ids of the documents, little-endian uint16 or uint32; each document is followed by the end id
     train-00000.docs.bin       one record a document (`DOCUMENT`)
     train-00000.words.bin      its unknown words, with --keep-spelling (`unknown_words`)
+    train-sentences.bin        where sentences begin and end, kept by the first run that asks (`sentences`); no part of the data
 
 All positions below count tokens in the concatenation of a split's shards.
 """
@@ -33,6 +34,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
+SENTENCES = "sentences.bin"
 MANIFEST_LIMIT = 64 << 20
 
 # tokens counts the end token; unknown is the number of unknown tokens; the bits are what bits per byte adds for them
@@ -166,6 +168,10 @@ class Split:
             self._document_files.append(docs)
         if self._starts[-1] != entry.tokens or sum(shard.documents for shard in entry.shards) != entry.documents:
             raise DataError(f"{folder / MANIFEST}: the shards of {name} do not add up: prepare the data again")
+
+    @property
+    def sentences_file(self) -> Path:
+        return self._folder / f"{self.name}-{SENTENCES}"
 
     @cached_property
     def documents(self) -> npt.NDArray[Any]:

@@ -23,7 +23,7 @@ import numpy as np
 
 from seqloom import __version__
 from seqloom.batches.prepare import PREPARED_FILES
-from seqloom.batches.store import MANIFEST, read_manifest
+from seqloom.batches.store import MANIFEST, SENTENCES, read_manifest
 from seqloom.comparison.environment import Environment
 from seqloom.comparison.folder import (
     built_in_path,
@@ -259,6 +259,7 @@ def data_files(folder: Path, plan: ResolvedPlan) -> dict[str, Path]:
     if plan.text.prepared is not None:
         prepared = folder / plan.text.prepared
         files = [path for path in prepared.iterdir() if re.fullmatch(PREPARED_FILES, path.name)]
+        files = [path for path in files if not path.name.endswith(SENTENCES)]  # found again
         found |= {f"data/{prepared.name}/{path.name}": path for path in files}
     else:
         sources = read_manifest(folder / plan.rows[0].data / MANIFEST).sources

@@ -9,6 +9,7 @@ from seqloom.batch import EncoderDecoder
 from seqloom.batches.pairs import EncodedPairs, PairBatches
 from seqloom.batches.passages import Marks, Passages
 from seqloom.batches.plan import Batches, Packed, Streams
+from seqloom.batches.sentences import keep_borders
 from seqloom.batches.store import Split
 from seqloom.config import Config, build, problems, unknown_name
 from seqloom.errors import UsageError
@@ -71,7 +72,14 @@ class BatchesConfig(Config):
 
     def build_passages(self, split: Split, tokenizer: Tokenizer, form: Any, epochs: float) -> Passages:
         return Passages(
-            split, Marks.of(tokenizer), form, self.budget, self.length, (self.short, self.short_share), epochs
+            split,
+            Marks.of(tokenizer),
+            form,
+            self.budget,
+            self.length,
+            (self.short, self.short_share),
+            epochs,
+            keep_borders,
         )
 
     def build_pairs(self, pairs: EncodedPairs, shapes: str) -> PairBatches:
