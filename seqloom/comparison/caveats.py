@@ -24,6 +24,7 @@ def common_name(context: int) -> str:
 
 
 UNEQUAL = 1.05  # costs whose ratio is larger are not equal
+WORSE = 0.05  # nats a target: seeds differ by less
 
 Failures = Mapping[str, tuple[int, str]]  # exit codes and reasons, by job
 
@@ -135,7 +136,12 @@ def unequal_search(found: Findings) -> list[str]:
     if search is None:
         return ["settings were not searched for: a row may win or lose by them"] if len(trained) > 1 else []
     lines = []
-    if search.budget < 1:
+    if search.finalists:
+        lines.append(
+            f"settings were chosen by the {search.finalists} best trials with {search.budget:.3g} of the budget, run again with "
+            f"all of it: what only a long run gains from was not found"
+        )
+    elif search.budget < 1:
         lines.append(
             f"settings were chosen by trials with {search.budget:.3g} of the budget, and steps of warm-up as they are: what is "
             f"best for a short run may not be best for a long one"
@@ -158,6 +164,26 @@ def unequal_search(found: Findings) -> list[str]:
         failed = sum(1 for one in each.trials if one.result.valid_loss is None)
         if failed:
             lines.append(f"{name}: {failed} of {len(each.trials)} trials broke off, their numbers not finite")
+    return lines
+
+
+def broken_settings(found: Findings) -> list[str]:
+    """Runs that ended worse than the shorter trial that their settings were chosen by."""
+    lines = []
+    for each in found.trained:
+        search = found.searches.get(each.name)
+        if search is None or search.chosen is None:
+            continue
+        before = search.chosen.result.score
+        worse = {seed: one.metrics.valid_loss for seed, one in each.results.items()}
+        shown = [
+            f"seed {seed}: {loss:.4g}" for seed, loss in worse.items() if loss is not None and loss > before + WORSE
+        ]
+        if shown:
+            lines.append(
+                f"{each.name} ended with a higher validation loss than the trial that its settings were chosen by "
+                f"({', '.join(shown)}; the trial: {before:.4g}): they are at the edge of what is stable, and the row is not tuned"
+            )
     return lines
 
 
@@ -235,6 +261,7 @@ CAVEATS: tuple[Callable[[Findings], list[str]], ...] = (
     different_contexts,
     late_questions,
     unequal_search,
+    broken_settings,
     untuned_transfer,
     uncorrected_metrics,
     different_settings,

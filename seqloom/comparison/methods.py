@@ -52,17 +52,17 @@ def tuning(found: Comparison) -> list[str]:
         return []
     rows = [row for row in found.plan.rows if row.name in found.searches]
     ranges = {f"{name} from {each}" for row in rows for name, each in row.ranges.items()}
-    first = next(iter(found.searches.values()))
     how = {
-        "random": f"{len(first.trials)} random trials",
-        "quasirandom": f"{len(first.trials)} quasirandom trials",
-        "grid": f"a grid of {len(first.trials)} points",
+        "random": f"{search.trials} random trials",
+        "quasirandom": f"{search.trials} quasirandom trials",
+        "grid": f"a grid of {search.trials} points",
         "halving": f"successive halving of {search.trials} random trials",
     }[search.method]
     share = "the whole budget" if search.budget == 1 else f"{search.budget:.3g} of the budget"
+    again = f"; the best {search.finalists} were run again at the whole budget" if search.finalists else ""
     return [
-        f"Each trained model was tuned with {how} at {share}, the same for all ({'; '.join(sorted(ranges))}), and the settings "
-        f"with the lowest validation loss were taken; neither test data nor suites were used for that."
+        f"Each trained model was tuned with {how} at {share}, the same for all ({'; '.join(sorted(ranges))}){again}, and the "
+        f"settings with the lowest validation loss were taken; neither test data nor suites were used for that."
     ]
 
 

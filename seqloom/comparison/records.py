@@ -94,6 +94,7 @@ class SearchRecord(Config):
     budget: float
     seed: int
     settings: tuple[str, ...]  # their names, in the order of the plan
+    finalists: int = 0  # trials that are run again with the whole budget; earlier versions had none
 
 
 class SuiteRecord(Config):
@@ -220,6 +221,7 @@ class RunMetrics(Open):
     energy_kwh: Number
     energy_method: str
     device_seconds: Number | None = None  # its share of the device; earlier versions did not measure it
+    valid_loss: Number | None = None
 
     def costs(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in COSTS}

@@ -54,7 +54,7 @@ from seqloom.comparison.records import (
 from seqloom.comparison.report import write_report
 from seqloom.comparison.resolve import resolve_rows
 from seqloom.comparison.resume import check_same, check_text, hash_content, read_earlier_plan
-from seqloom.comparison.search import TRIALS, Trial
+from seqloom.comparison.search import Trial
 from seqloom.comparison.table import Comparison, collect
 from seqloom.comparison.tuning import is_searched, missing_trials, num_trials, tried
 from seqloom.cost import DeviceLog, cores
@@ -221,12 +221,18 @@ def settle_plan(
 
 
 def search_record(plan: PlanConfig) -> SearchRecord | None:
-    if plan.search is None:
+    search = plan.search
+    if search is None:
         return None
-    points = math.prod(len(each.values) for each in plan.search.ranges().values())
-    trials = points if plan.search.method == "grid" else plan.search.trials or TRIALS
-    search, settings = plan.search, tuple(plan.search.ranges())
-    return SearchRecord(method=search.method, trials=trials, budget=search.budget, seed=search.seed, settings=settings)
+    ranges = search.ranges()
+    return SearchRecord(
+        method=search.method,
+        trials=search.num_trials(ranges),
+        budget=search.budget,
+        seed=search.seed,
+        settings=tuple(ranges),
+        finalists=search.finalists,
+    )
 
 
 def suite_records(plan: PlanConfig, folder: Path) -> Iterator[SuiteRecord]:

@@ -15,6 +15,9 @@ trial (`job.run_trial`). quasirandom: places are spread evenly over the ranges (
 each setting), so that few trials leave no gap; but they are not independent, and there is no expected best of fewer trials.
 halving (Jamieson & Talwalkar, 2016): all trials have a short run; the better half are run again with twice the budget, and so
 on, and only the last have the whole budget of a trial.
+
+finalists: so many of the best trials are run again with the whole budget of a run, and these decide. What is best for a quarter
+of a run may break a whole one: a rate at the edge of what is stable is the best of all while the run is short.
 """
 
 import itertools
@@ -120,6 +123,11 @@ class SearchConfig(Config):
     )
     budget: float = Field(0.25, gt=0, le=1, description="Budget of a trial as a share of a run's.")
     method: Literal["random", "quasirandom", "grid", "halving"] = Field("random", description="How trials are chosen.")
+    finalists: int = Field(
+        0,
+        ge=0,
+        description="How many of the best trials of each row are run again with the whole budget, to choose among them; 0: none.",
+    )
     seed: int = Field(0, ge=0, description="Seed of the trials.")
 
     @model_validator(mode="after")
@@ -137,11 +145,16 @@ class SearchConfig(Config):
                 for name, each in ranges.items()
                 if each.scale
             ]
-            points = math.prod(len(each.values) for each in ranges.values())
+            points = self.num_trials(ranges)
             if points > MOST_TRIALS:
                 found.append(f"a grid of {points:,} points is more than {MOST_TRIALS:,} trials: leave values out")
             if self.trials not in (None, points):
                 found.append(f"trials = {self.trials}, but the grid has {points} points: leave trials out")
+        last = rungs(self.method, self.num_trials(ranges), self.budget)[-1]
+        if self.finalists and self.budget == 1:
+            found.append("finalists: trials with budget = 1 have the whole budget already: leave finalists out")
+        elif self.finalists and not 2 <= self.finalists <= last.size:
+            found.append(f"finalists = {self.finalists}: choose 2 to {last.size}, the trials that there are by then")
         if self.method == "quasirandom" and len(flatten(self.settings)) > len(PRIMES):
             found.append(f'a quasirandom search has at most {len(PRIMES)} settings: use method = "random"')
         if found:
@@ -151,9 +164,15 @@ class SearchConfig(Config):
     def ranges(self) -> dict[str, Range]:
         return {name: parse_range(name, given) for name, given in flatten(self.settings).items()}
 
+    def num_trials(self, ranges: Mapping[str, Range]) -> int:
+        """Of a row, before any is run again."""
+        if self.method == "grid":
+            return math.prod(len(each.values) for each in ranges.values())
+        return self.trials or TRIALS
+
 
 class Trial(NamedTuple):
-    """One set of settings, trained once. rung: of halving; the budget doubles with each."""
+    """One set of settings, trained once. rung: how often it was among the best, and run again with a larger budget."""
 
     number: int
     rung: int = 0
@@ -217,18 +236,18 @@ def conflicts(name: str, settings: Sequence[str], solved: bool) -> str:
 # ---- trials
 
 
-def num_rungs(method: str, trials: int) -> int:
-    """Of halving as many as leave two trials for the last."""
-    return max(int(math.log2(trials)), 1) if method == "halving" else 1
+class Rung(NamedTuple):
+    """Trials with one budget. size: how many of a row; share: their budget, as a share of a run's."""
+
+    size: int
+    share: float
 
 
-def rung_size(trials: int, rung: int) -> int:
-    return max(trials >> rung, 1)
-
-
-def rung_budget(method: str, trials: int, share: float, rung: int) -> float:
-    """The budget of a trial, as a share of a run's."""
-    return share / 2 ** (num_rungs(method, trials) - 1 - rung)
+def rungs(method: str, trials: int, share: float, finalists: int = 0) -> list[Rung]:
+    """From the first trials to those that decide: each has the best of the one before. Halving leaves two trials for its last."""
+    count = max(int(math.log2(trials)), 1) if method == "halving" else 1
+    found = [Rung(max(trials >> i, 1), share / 2 ** (count - 1 - i)) for i in range(count)]
+    return [*found, Rung(finalists, 1.0)] if finalists else found
 
 
 def draw(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from seqloom import migrations
 from seqloom.comparison.folder import trial_path
 from seqloom.comparison.records import ResolvedPlan, Row, SearchRecord, TrialResult, parse
-from seqloom.comparison.search import Trial, Value, draw, num_rungs, rung_budget, rung_size, with_values
+from seqloom.comparison.search import Rung, Trial, Value, draw, rungs, with_values
 from seqloom.errors import ModelError, NumbersError
 from seqloom.files import digest_of, read_record
 from seqloom.metrics.best_of import best_of_curve
@@ -36,9 +36,13 @@ def trial_settings(search: SearchRecord, row: Row, trial: Trial) -> dict[str, Va
     return draw(row.ranges, search.method, search.seed, trial.number, search.settings)
 
 
+def rungs_of(search: SearchRecord) -> list[Rung]:
+    return rungs(search.method, search.trials, search.budget, search.finalists)
+
+
 def trial_recipe(search: SearchRecord, row: Row, trial: Trial) -> Recipe:
     """What a trial trains."""
-    share = rung_budget(search.method, search.trials, search.budget, trial.rung)
+    share = rungs_of(search)[trial.rung].share
     return with_values(row.recipe, trial_settings(search, row, trial), share, f"{row.name}, {trial}")
 
 
@@ -73,18 +77,18 @@ def changes_of_trial(search: SearchRecord, row: Row, trial: Trial, found: TrialR
 
 
 def tried(out: Path, search: SearchRecord, row: Row) -> tuple[list[Tried], list[Trial]]:
-    """The trials that have a result, and those that are to be run now: of halving the first rung that is not finished."""
+    """The trials that have a result, and those that are to be run now: of the first rung that is not finished."""
     done: list[Tried] = []
     trials = [Trial(number) for number in range(search.trials)]
-    for rung in range(num_rungs(search.method, search.trials)):
+    for rung, (size, _) in enumerate(rungs_of(search)):
+        if rung:
+            best = sorted((each for each in done if each.trial.rung == rung - 1), key=rank)[:size]
+            trials = [Trial(number, rung) for number in sorted(each.trial.number for each in best)]
         results = [(trial, read_trial(out, search, row, trial)) for trial in trials]
         done += [Tried(trial, result) for trial, result in results if result is not None]
         missing = [trial for trial, result in results if result is None]
         if missing:
             return done, missing
-        best = sorted((each for each in done if each.trial.rung == rung), key=rank)
-        best = best[: rung_size(search.trials, rung + 1)]
-        trials = [Trial(number, rung + 1) for number in sorted(each.trial.number for each in best)]
     return done, []
 
 
@@ -133,7 +137,7 @@ def missing_trials(out: Path, plan: ResolvedPlan, row: Row) -> list[Trial]:
 
 def num_trials(search: SearchRecord) -> int:
     """Of one row, over all rungs."""
-    return sum(rung_size(search.trials, rung) for rung in range(num_rungs(search.method, search.trials)))
+    return sum(rung.size for rung in rungs_of(search))
 
 
 # ---- what a search has found

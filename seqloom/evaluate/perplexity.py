@@ -29,7 +29,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
 
-CHUNK = 256  # tokens that a recurrent model reads at once
+CHUNK = 256  # the fewest tokens of a document that a recurrent model reads at once
 PART = 8  # the length of a part of a long document, as a multiple of its warm-up
 
 
@@ -206,9 +206,12 @@ def carried_losses(
     for i in range(0, len(longest_first), rows):
         documents = longest_first[i : i + rows]
         state: State | None = None
-        for begin in range(0, int(sizes[documents[0]]), CHUNK):
+        begin, longest = 0, int(sizes[documents[0]])
+        while begin < longest:
             alive = documents[sizes[documents] > begin]  # the longest first: those that go on come first
-            lengths = np.minimum(sizes[alive] - begin, CHUNK)
+            # few long documents, as novels are, would be read in many small steps
+            chunk = max(CHUNK, batch_tokens // len(alive))
+            lengths = np.minimum(sizes[alive] - begin, chunk)
             pieces = Pieces(starts[alive] + begin, lengths, np.full(len(alive), begin))
             if state is not None:
                 state = select(state, torch.arange(len(alive), device=device))
@@ -216,6 +219,7 @@ def carried_losses(
             at, first = places(pieces), np.repeat(starts[alive] + skipped[alive], lengths)
             counted = at >= first
             yield at[counted], losses if counted.all() else losses[torch.from_numpy(counted).to(device)]
+            begin += chunk
 
 
 def stretches(borders: np.ndarray, warmup: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -14,6 +14,8 @@ import pytest
 
 from seqloom.batches.store import Store, held_back
 from seqloom.comparison import job
+from seqloom.comparison.caveats import Findings, broken_settings
+from seqloom.comparison.measured import read_rows
 from seqloom.comparison.methods import methods_sentences
 from seqloom.comparison.plan import PlanConfig
 from seqloom.comparison.records import read_plan_record
@@ -155,6 +157,37 @@ def test_halving_goes_on_with_the_better_half(text, tmp_path):
     budgets = [each.recipe["budget"]["tokens"] for each in (*first.values(), *last.values())]
     assert budgets == [750] * 4 + [1500] * 2
     assert len(found.curve) == 4, "of trials with one budget"
+
+
+def test_finalists_have_the_whole_budget_and_decide(text, tmp_path):
+    search = SEARCH | {"trials": 4, "budget": 0.25, "finalists": 2}
+    plan = plan_of(text, rows=[LSTM], seeds=1, pairs=0, search=search)
+    made = compare(plan, tmp_path / "out", jobs=2, device="cpu")
+    found = made.searches["LSTM"]
+    first = {each.trial.number: each.result for each in found.trials if each.trial.rung == 0}
+    last = {each.trial.number: each.result for each in found.trials if each.trial.rung == 1}
+    assert len(first) == 4 and set(last) == set(sorted(first, key=lambda i: first[i].score)[:2])
+    assert found.chosen.trial.rung == 1 and found.chosen.result.score == min(each.score for each in last.values())
+    budgets = [each.recipe["budget"]["tokens"] for each in (*first.values(), *last.values())]
+    assert budgets == [750] * 4 + [3000] * 2
+    assert any("run again with all of it" in each for each in made.caveats)
+    assert "the best 2 were run again at the whole budget" in " ".join(methods_sentences(made))
+
+
+def test_runs_that_end_worse_than_their_trial_are_named(searched):
+    """Planted: results of which one is worse by more than seeds differ."""
+    made, folder = searched
+    plan = made.plan
+    rows = read_rows(folder, plan)
+    row = next(each for each in rows if each.name in made.searches)
+    before = made.searches[row.name].chosen.result.score
+    for loss, named in ((before + 0.01, False), (before + 1.0, True), (None, False)):
+        results = {
+            seed: one.model_copy(update={"metrics": one.metrics.model_copy(update={"valid_loss": loss})})
+            for seed, one in row.results.items()
+        }
+        found = Findings([row._replace(results=results)], plan, made.costs, {}, [], [], made.searches)
+        assert bool(broken_settings(found)) == named
 
 
 def test_a_grid_has_every_point_and_no_expected_best(text, tmp_path):
@@ -326,6 +359,10 @@ def refused(text: Path, **changes) -> str:
         (SEARCH | {"budget": 0}, "search.budget"),
         (SEARCH | {"budget": 1.5}, "search.budget"),
         (SEARCH | {"method": "luck"}, "search.method"),
+        (SEARCH | {"finalists": 1}, "finalists = 1: choose 2 to 3"),
+        (SEARCH | {"finalists": 4}, "finalists = 4: choose 2 to 3"),
+        (SEARCH | {"finalists": 2, "budget": 1.0}, "have the whole budget already"),
+        (SEARCH | {"finalists": -1}, "search.finalists"),
         ({"settings": RATE, "method": "grid"}, "a grid has lists of values"),
         ({"settings": {"train.optim.lr": [1e-3, 1e-2]}, "method": "grid", "trials": 5}, "the grid has 2 points"),
         ({"settings": {f"a.b{i}": [1, 2, 3, 4] for i in range(6)}, "method": "grid"}, "4,096 points"),
