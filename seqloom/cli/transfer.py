@@ -1,7 +1,6 @@
 """finetune, predict and baseline: tasks with a pre-trained model, and the linear models they have to beat."""
 
 import json
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -222,12 +221,12 @@ def predict(
     """Predict labels for each row, in order. A csv keeps its columns and gets more. A row that cannot be read gets an error."""
     from seqloom.errors import DataError
     from seqloom.files import new_file
+    from seqloom.cli.memory import keep_memory_flat
 
     require([run, *(beside or ())], [file])
     if out is not None:
         new_file(out, "--out")
-    # oneDNN keeps what it compiled for 1,024 shapes, and here every batch has another one: hundreds of MB
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+    keep_memory_flat()  # every batch has another shape
     from seqloom.runs.load import load_predictor
 
     loaded, *others = [load_predictor(each, device, language) for each in (run, *(beside or ()))]
