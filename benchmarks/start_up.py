@@ -34,7 +34,18 @@ def main() -> None:
         (folder / "data").mkdir()
         (folder / "train.conll").write_text("Ada B-PER\nsleeps O\n\nIt O\nrained O\n\n" * 8)
         seconds(
-            ["train", "bilstm-cnn-tiny", "--task", "tag", "--train", "train.conll", "--out", "run", "--tokenizer", "word"],
+            [
+                "train",
+                "bilstm-cnn-tiny",
+                "--task",
+                "tag",
+                "--train",
+                "train.conll",
+                "--out",
+                "run",
+                "--tokenizer",
+                "word",
+            ],
             folder,
             0,
         )

@@ -1,4 +1,4 @@
-"""Notebooks are pages of the site that are executed when it is built: what a cell prints is on the page, a cell that fails stops it."""
+"""Notebooks are pages of the site, executed when it is built: output is on the page, and a cell that fails stops the build."""
 
 import re
 import shutil

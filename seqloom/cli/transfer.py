@@ -49,7 +49,7 @@ seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jso
 
 seqloom finetune runs/bert --task classify --train reviews.csv --text-column review --label-column sentiment --out runs/reviews
 
-seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/longer --epochs 8 --lr 1e-4 --batch 16
+seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/b --epochs 8 --lr 1e-4 --batch 16
 
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/five --seeds 5
 
@@ -219,9 +219,9 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Predict labels for each row, in order. A csv keeps its columns and gets more. A row that cannot be read gets an error."""
+    from seqloom.cli.memory import keep_memory_flat
     from seqloom.errors import DataError
     from seqloom.files import new_file
-    from seqloom.cli.memory import keep_memory_flat
 
     require([run, *(beside or ())], [file])
     if out is not None:

@@ -1,7 +1,8 @@
 """`seqloom new`: a recipe and a plan for a text and a machine, with the estimates that led to them.
 
-The text is measured by its beginning, the machine by training steps of a second or two; sizes follow from how much can be computed
-in the time that is given. All of it is a start that is better than none, stated as estimates, in files that are meant to be edited.
+The text is measured by its beginning, the machine by a second or two of training steps; sizes follow from how much can be
+computed in the time that is given. All of it is a start that is better than none, stated as estimates, in files that are meant
+to be edited.
 """
 
 import itertools

@@ -25,8 +25,8 @@ def predict_examples(
     title: str | Progress = "predict",
     batch_tokens: int = 16384,
 ) -> tuple[list[dict[str, Any]], float]:
-    """The prediction for each example, in their order, and the mean loss (NaN where no label is known). title: of the progress, or
-    one of several calls, which is advanced."""
+    """The prediction for each example, in their order, and the mean loss (NaN where no label is known). title: of the progress,
+    or one of several calls, which is advanced."""
     predictions: list[dict[str, Any]] = [{}] * len(asked)
     total = count = 0.0
     for index, rows, example, logits in batch_logits(learner, examples, device, stop, title, batch_tokens):

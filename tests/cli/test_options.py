@@ -59,7 +59,10 @@ def check_plain_options(folder: Path) -> None:
 
 def test_tasks_take_the_same_options(labelled: Path, data: Path, tmp_path: Path) -> None:
     files = ["--task", "classify", "--train", str(labelled), "--valid", str(labelled)]
-    assert run(["train", "text-cnn-tiny", *files, "--out", str(tmp_path / "cnn"), "--tokenizer", "word", *PLAIN_OPTIONS]) == 0
+    assert (
+        run(["train", "text-cnn-tiny", *files, "--out", str(tmp_path / "cnn"), "--tokenizer", "word", *PLAIN_OPTIONS])
+        == 0
+    )
     check_plain_options(tmp_path / "cnn")
     small = ["--set", "model.dim=16", "--set", "batches.length=8", "--epochs", "0.1", "--quiet"]
     assert run(["pretrain", "lstm-tiny", "--data", str(data), "--out", str(tmp_path / "lstm"), *small]) == 0

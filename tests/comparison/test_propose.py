@@ -112,7 +112,9 @@ def test_the_proposal_itself_is_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     """A machine that is faster with larger models is known by the model that is proposed."""
     asked: list[tuple[int, int, int]] = []
 
-    def measure(device: str, documents: tuple[int, ...], size: tuple[int, int, int] = SIZES[0], vocab_size: int = 2048) -> Machine:
+    def measure(
+        device: str, documents: tuple[int, ...], size: tuple[int, int, int] = SIZES[0], vocab_size: int = 2048
+    ) -> Machine:
         asked.append(size)
         return Machine(device, "fp32", 1e10 * size[0], 3, size)
 

@@ -30,4 +30,9 @@ def test_names_in_a_raw_sentence(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["words"] == text.split() == [text[begin:end] for begin, end in found["offsets"]]
     for entity in found["entities"]:
-        assert text[entity["begin"] : entity["end"]] == entity["text"] and entity["kind"] in ("PER", "LOC", "ORG", "MISC")
+        assert text[entity["begin"] : entity["end"]] == entity["text"] and entity["kind"] in (
+            "PER",
+            "LOC",
+            "ORG",
+            "MISC",
+        )
