@@ -1,14 +1,17 @@
 """The documentation: tutorials and guides are followed, reference pages are complete, links, commands and keys exist."""
 
+import io
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from pydantic import Field
 
 import seqloom
+import seqloom.cli
 from seqloom.config import Config
 from seqloom.models import MODELS
 from tests.chromium import Browser
@@ -83,9 +86,27 @@ def test_tutorial(name, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("chain", list(GUIDES))
-def test_guides(chain, folder, capsys):
+def test_guides(chain, folder, capsys, monkeypatch):
     for name in GUIDES[chain].split():
         assert list(follow(DOCS / f"howto/{name}.md", capsys, SMALL)) or blocks(DOCS / f"howto/{name}.md", "python")
+    if chain == "tables":
+        check_raw_sentence(folder, capsys, monkeypatch)
+
+
+def check_raw_sentence(folder, capsys, monkeypatch):
+    """A raw sentence through the tagger of the page: from a file, from standard input and from Python, with offsets."""
+    text = "Obama visited Paris yesterday ."
+    (found,) = [json.loads(line) for line in (folder / "names.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert found["tags"] == ["B-PER", "O", "B-LOC", "O", "O"]
+    assert [text[begin:end] for begin, end in found["offsets"]] == found["words"] == text.split()
+    assert [(each["kind"], text[each["begin"] : each["end"]]) for each in found["entities"]] == [
+        ("PER", "Obama"),
+        ("LOC", "Paris"),
+    ]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{text}\n"))
+    capsys.readouterr()
+    assert seqloom.cli.run(["predict", "runs/names"]) == 0 and json.loads(capsys.readouterr().out) == found
+    assert seqloom.load("runs/names", "cpu").predict(text)[0] == found
 
 
 def test_every_guide_is_followed():

@@ -10,6 +10,7 @@ that leave docs/, adds the generated pages, and appends the table of contents (d
 import argparse
 import difflib
 import inspect
+import os
 import re
 import shutil
 import sys
@@ -623,6 +624,8 @@ def anchors(page: Path) -> set[str]:
 def build(target: Path) -> int:
     from sphinx.cmd.build import main as sphinx
 
+    # cells call the program as a reader with an active environment would
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     source = target / "source"
     shutil.rmtree(target, ignore_errors=True)
     source.mkdir(parents=True)

@@ -1,10 +1,13 @@
 """Options that several commands share."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from seqloom.recipes.schema import Recipe
 
 # what an option applies to, as headings in --help
 LANGUAGE_MODELS = "Language models"
@@ -23,21 +26,23 @@ Minutes = Annotated[float | None, typer.Option(help="Stop after this many minute
 Rate = Annotated[
     float | None, typer.Option("--lr", help="Highest learning rate, in place of the recipe's (train.optim.lr).")
 ]
-Epochs = Annotated[float | None, typer.Option(help="Stop after this many passes over the training text.")]
+Epochs = Annotated[float | None, typer.Option(help="Stop after this many passes over the training data.")]
 Batch = Annotated[
     int | None,
     typer.Option(
         "--batch",
         min=1,
         metavar="N",
-        help="Sequences of full length in a batch; sets batches.streams, budget or examples, as the recipe counts.",
+        help="Sequences of full length in a batch, or labelled examples; sets batches.streams, budget or examples, as the "
+        "recipe counts.",
     ),
 ]
 Milestones = Annotated[
     bool,
     typer.Option(
         "--milestones",
-        help="Keep the weights after 1, 2, … 10, 20, … million words in OUT/milestones (train.milestones).",
+        help="Keep the weights after 1, 2, … 10, 20, … million words, or of a smaller unit in short runs, in OUT/milestones "
+        "(train.milestones).",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed for initialisation, data order and dropout.")]
@@ -268,6 +273,19 @@ def with_options(
             check_set_once(settings, option if value is True else f"{option} {spelled}", path)
             named.append(f"{path}={spelled}")
     return [*with_budget(settings, **budgets), *named]
+
+
+def with_batch(
+    overrides: list[str], settings: list[str] | None, batch: int | None, recipe: "Callable[[list[str]], Recipe]"
+) -> list[str]:
+    """The overrides, with a batch of so many sequences. settings: those of --set; recipe: makes the recipe, from overrides."""
+    if batch is None:
+        return overrides
+    from seqloom.recipes.library import batch_setting
+
+    path, value = batch_setting(recipe(overrides), batch)
+    check_set_once(settings, f"--batch {batch}", path)
+    return [*overrides, f"{path}={value}"]
 
 
 def check_set_once(settings: list[str] | None, option: str, path: str) -> None:

@@ -33,16 +33,17 @@ def new(
     for path in texts:
         if not path.is_file():
             raise DataError(f"{path}: no such file: check the name")
-    from seqloom.comparison.propose import measure_machine, measure_text, propose, shell, write_proposal
+    from seqloom.comparison.propose import measure_text, propose_for, shell, write_proposal
     from seqloom.progress import human
 
     folder = Path(texts[0].name.partition(".")[0] or "new") if out is None else out
-    found = propose(measure_text(texts), measure_machine(device), minutes)
+    found = propose_for(measure_text(texts), device, minutes)
     recipe, plan = write_proposal(found, folder)
     files = " ".join(map(shell, texts))
     print(f"text       {human(found.text.words)} words")
     machine = found.machine
-    print(f"machine    {machine.device}, {human(machine.flops)}FLOP/s in a matrix product ({machine.precision})")
+    basis = f"by {machine.steps} training steps of a model of width {machine.size[0]}"
+    print(f"machine    {machine.device}, {human(machine.flops)}FLOP/s ({machine.precision}), {basis}")
     print(f"model      GPT-2, {human(found.parameters)} parameters, a vocabulary of about {found.vocab_size:,}")
     cost = f"about {found.hours * 60:.1f} minutes, {found.steps:,} steps, {found.memory_mb:,.0f} MB"
     print(f"training   {cost} (estimates: {recipe} says how they were made)")

@@ -12,18 +12,22 @@ import typer
 
 from seqloom.cli import app
 from seqloom.cli.options import (
+    Batch,
     Country,
     Deterministic,
     Device,
     Encoding,
+    Epochs,
     Flops,
     IdColumn,
     Json,
     LabelColumn,
+    Milestones,
     Minutes,
     Overwrite,
     PairColumn,
     Ranks,
+    Rate,
     Resume,
     Seed,
     Seeds,
@@ -33,7 +37,8 @@ from seqloom.cli.options import (
     name_columns,
     reject_unused,
     require,
-    with_budget,
+    with_batch,
+    with_options,
 )
 from seqloom.cli.training import print_result
 from seqloom.models.index import check_recipe_name
@@ -50,6 +55,8 @@ seqloom train bahdanau-tiny --task translate --train pairs.tsv --valid dev.tsv -
 seqloom train transformer-small --task translate --train train.en train.de --valid val.en val.de --out runs/en-de --resume
 
 seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll --out runs/ner --tokenizer word
+
+seqloom train text-cnn-tiny --task classify --train train.csv --valid valid.csv --out runs/cnn --epochs 30 --lr 2e-3 --batch 64
 """
 
 
@@ -105,6 +112,10 @@ def train(
     id_column: IdColumn = None,
     encoding: Encoding = None,
     settings: Settings = None,
+    lr: Rate = None,
+    batch: Batch = None,
+    milestones: Milestones = False,
+    epochs: Epochs = None,
     tokens: Annotated[float | None, typer.Option(help="Stop after this many target tokens.")] = None,
     flops: Flops = None,
     minutes: Minutes = None,
@@ -122,6 +133,7 @@ def train(
     files = () if seeds is not None else (*train_files, *(valid or ()), *(test or ()), from_tokenizer, vectors)
     require((), files, task=task)  # with --seeds the task is asked first
     from seqloom.errors import UsageError
+    from seqloom.recipes.library import find_recipe
     from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report
     from seqloom.runs.training import train as run_train
@@ -134,11 +146,17 @@ def train(
         raise UsageError(
             f"--seeds does not work with --task {task}: run the command once for each --seed, with its own --out"
         )
+    overrides = with_batch(
+        with_options(settings, lr, milestones, epochs=epochs, tokens=tokens, flops=flops, minutes=minutes),
+        settings,
+        batch,
+        lambda changes: find_recipe(recipe, changes, task=task),
+    )
     train = partial(
         run_train, recipe, task, train_files, valid=valid or (), test=test or (), tokenizer=tokenizer,
         vocab_size=vocab_size, lowercase=lowercase, from_tokenizer=from_tokenizer, vectors=vectors,
         columns=name_columns(task, True, text_column, label_column, pair_column, id_column), encoding=encoding,
-        settings=with_budget(settings, tokens=tokens, flops=flops, minutes=minutes),
+        settings=overrides,
     )  # fmt: skip
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     run = train_and_print(train, out, options, seeds)

@@ -38,12 +38,12 @@ from seqloom.cli.options import (
     Settings,
     TextColumn,
     Threshold,
-    check_set_once,
     launch_ranks,
     name_columns,
     reject_unused,
     require,
     set_predictor,
+    with_batch,
     with_options,
 )
 from seqloom.models.index import check_recipe_name
@@ -129,12 +129,9 @@ def pretrain(
     from seqloom.plugins import open_plugin
 
     own = open_plugin(plugin)
-    if batch is not None:
-        from seqloom.recipes.library import batch_setting, find_recipe
+    from seqloom.recipes.library import find_recipe
 
-        path, value = batch_setting(find_recipe(recipe, overrides, own), batch)
-        check_set_once(settings, f"--batch {batch}", path)
-        overrides = [*overrides, f"{path}={value}"]
+    overrides = with_batch(overrides, settings, batch, lambda changes: find_recipe(recipe, changes, own))
     if find_lr:
         suggest_rate(recipe, data, out, overrides, seed, device, own)
         return

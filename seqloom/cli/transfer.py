@@ -10,21 +10,25 @@ import typer
 
 from seqloom.cli import app
 from seqloom.cli.options import (
+    Batch,
     Country,
     Deterministic,
     Device,
     Encoding,
+    Epochs,
     Flops,
     IdColumn,
     Json,
     LabelColumn,
     Language,
     LongTexts,
+    Milestones,
     Minutes,
     Overwrite,
     PairColumn,
     Plugin,
     Ranks,
+    Rate,
     Resume,
     Seed,
     Seeds,
@@ -35,7 +39,8 @@ from seqloom.cli.options import (
     name_columns,
     require,
     set_predictor,
-    with_budget,
+    with_batch,
+    with_options,
 )
 
 FINETUNE_EXAMPLES = """Examples:
@@ -43,6 +48,8 @@ FINETUNE_EXAMPLES = """Examples:
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/sentiment
 
 seqloom finetune runs/bert --task classify --train reviews.csv --text-column review --label-column sentiment --out runs/reviews
+
+seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/b --epochs 8 --lr 1e-4 --batch 16
 
 seqloom finetune runs/bert --task classify --train train.jsonl --valid valid.jsonl --out runs/five --seeds 5
 
@@ -102,6 +109,10 @@ def finetune(
     id_column: IdColumn = None,
     encoding: Encoding = None,
     settings: Settings = None,
+    lr: Rate = None,
+    batch: Batch = None,
+    milestones: Milestones = False,
+    epochs: Epochs = None,
     flops: Flops = None,
     minutes: Minutes = None,
     seed: Seed = 0,
@@ -129,12 +140,19 @@ def finetune(
     from seqloom.runs.learning_curve import format_table, learning_curve
     from seqloom.runs.options import RunOptions
     from seqloom.runs.training import finetune as run_finetune
+    from seqloom.runs.training import transfer_recipe
 
     if launch_ranks(ranks, seeds=seeds, curve=curve):
         return
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
+    overrides = with_batch(
+        with_options(settings, lr, milestones, epochs=epochs, flops=flops, minutes=minutes),
+        settings,
+        batch,
+        lambda changes: transfer_recipe(start, task, how, changes),
+    )
     transfer: dict[str, Any] = {
-        "how": how, "settings": with_budget(settings, flops=flops, minutes=minutes), "plugin": plugin, "language": language,
+        "how": how, "settings": overrides, "plugin": plugin, "language": language,
         "columns": name_columns(task, True, text_column, label_column, pair_column, id_column), "encoding": encoding,
     }  # fmt: skip
     files: dict[str, Any] = {"train": train_files, "valid": valid or (), "test": test or ()}
@@ -201,12 +219,14 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Predict labels for each row, in order. A csv keeps its columns and gets more. A row that cannot be read gets an error."""
+    from seqloom.cli.memory import keep_memory_flat
     from seqloom.errors import DataError
     from seqloom.files import new_file
 
     require([run, *(beside or ())], [file])
     if out is not None:
         new_file(out, "--out")
+    keep_memory_flat()  # every batch has another shape
     from seqloom.runs.load import load_predictor
 
     loaded, *others = [load_predictor(each, device, language) for each in (run, *(beside or ()))]

@@ -1,9 +1,11 @@
 """`seqloom new`: a recipe and a plan for a text and a machine, with the estimates that led to them.
 
-The text is measured by its beginning, the machine by a matrix product; sizes follow from how much can be computed in the time
-that is given. All of it is a start that is better than none, stated as estimates, in files that are meant to be edited.
+The text is measured by its beginning, the machine by a second or two of training steps; sizes follow from how much can be
+computed in the time that is given. All of it is a start that is better than none, stated as estimates, in files that are meant
+to be edited.
 """
 
+import itertools
 import json
 import math
 import os
@@ -14,12 +16,16 @@ from typing import NamedTuple
 
 import torch
 
+from seqloom.batch import Excerpt, ragged, to_device
 from seqloom.errors import DataError, UsageError
 from seqloom.files import make_folder, write_bytes
-from seqloom.progress import human
+from seqloom.progress import Progress, human
+from seqloom.recipes.library import find_recipe
 from seqloom.text.read import Reader
 from seqloom.text.words import count_words
-from seqloom.training.precision import autocast, choose_device, choose_precision
+from seqloom.training.gradient import Gradient
+from seqloom.training.optim import build_optimizer, step
+from seqloom.training.precision import choose_device, choose_precision
 
 SAMPLE = 4_000_000  # characters of each file that are read
 TOKENS_PER_WORD = 1.35  # of byte-pair encoding with some thousand entries, on English text
@@ -28,7 +34,9 @@ TOKENS_PER_PARAMETER = 20  # Hoffmann et al., 2022, arXiv 2203.15556
 MOST_EPOCHS = (
     16  # Muennighoff et al., 2023, arXiv 2305.16264: what is read more often than that teaches next to nothing
 )
-TRAINING_SHARE = 0.25  # of the speed of one large matrix product that training reaches
+MEASURED = 1.5  # seconds of training steps by which a machine is measured
+DOCUMENTS = 1000  # whose lengths are those of the sequences by which a machine is measured
+FEWEST_STEPS = 2  # that are timed, however long they take
 SEEDS = 3
 ROWS = 2  # of the plan that are trained by steps
 MOST_GROWN = 20_000_000  # parameters up to which rows of all kinds are brought to one size
@@ -38,6 +46,7 @@ class TextSize(NamedTuple):
     files: tuple[Path, ...]
     words: int
     sampled: bool  # only the beginning was counted
+    documents: tuple[int, ...] = ()  # words of the first ones
 
     @property
     def tokens(self) -> float:
@@ -47,11 +56,9 @@ class TextSize(NamedTuple):
 class Machine(NamedTuple):
     device: str
     precision: str
-    flops: float  # a second, of a matrix product
-
-    @property
-    def training_flops(self) -> float:
-        return self.flops * TRAINING_SHARE
+    flops: float  # a second, in training: 6 · parameters · tokens
+    steps: int = 0  # that were timed
+    size: tuple[int, int, int] = SIZES[0]  # width, layers and heads of the model that made them
 
 
 class Proposal(NamedTuple):
@@ -69,6 +76,10 @@ class Proposal(NamedTuple):
     tokens: float  # to read
 
     @property
+    def size(self) -> tuple[int, int, int]:
+        return self.dim, self.layers, self.heads
+
+    @property
     def parameters(self) -> int:
         return count_parameters(self.dim, self.layers, self.vocab_size)
 
@@ -82,7 +93,7 @@ class Proposal(NamedTuple):
 
     @property
     def hours(self) -> float:
-        return 6 * self.parameters * self.tokens / self.machine.training_flops / 3600
+        return 6 * self.parameters * self.tokens / self.machine.flops / 3600
 
     @property
     def memory_mb(self) -> float:
@@ -102,11 +113,13 @@ def count_parameters(dim: int, layers: int, vocab_size: int) -> int:
 
 def measure_text(files: Sequence[Path]) -> TextSize:
     """Words, by the beginning of every file."""
-    words, sampled = 0.0, False
+    words, sampled, documents = 0.0, False, list[int]()
     for path in files:
         reader, counted, characters, position = Reader(path), 0, 0, 0
         for document in reader:
-            counted, characters = counted + count_words(document.text), characters + len(document.text)
+            found = count_words(document.text)
+            documents += [found] if len(documents) < DOCUMENTS else []
+            counted, characters = counted + found, characters + len(document.text)
             position = reader.position()
             if characters >= SAMPLE:
                 break
@@ -115,39 +128,83 @@ def measure_text(files: Sequence[Path]) -> TextSize:
         words += counted * (reader.size / position if more else 1.0)
     if words < 100:
         raise DataError(f"{', '.join(map(str, files))}: {words:.0f} words are too few to learn from: give more text")
-    return TextSize(tuple(files), round(words), sampled)
+    return TextSize(tuple(files), round(words), sampled, tuple(documents))
 
 
-def measure_machine(device: str = "auto") -> Machine:
-    """The speed of a matrix product, in the number format that training would have."""
+def step_size(device: str) -> tuple[int, int]:
+    """Length and number of the sequences of a step."""
+    return (128, 16) if device == "cpu" else (256, 64)
+
+
+def sequence_lengths(documents: Sequence[int], length: int, tokens: int) -> list[int]:
+    """The sequences of a batch of so many tokens, of documents of so many words, again and again. length: of the longest."""
+    found: list[int] = []
+    for words in itertools.cycle(documents or (length,)):
+        rest = max(round(words * TOKENS_PER_WORD), 1)
+        while rest and tokens:
+            found.append(min(rest, length, tokens))
+            rest, tokens = rest - found[-1], tokens - found[-1]
+        if not tokens:
+            break
+    return found
+
+
+def measure_machine(
+    device: str = "auto",
+    documents: Sequence[int] = (),
+    size: tuple[int, int, int] = SIZES[0],
+    vocab_size: int = 2048,
+    seconds: float = MEASURED,
+) -> Machine:
+    """The speed of training, by steps of a model on random tokens: forward, backward and optimizer, in the number format that
+    training has. documents: their words, because many short sequences take longer than a few of full length; size: width,
+    layers and heads of the model."""
     chosen = choose_device(device)
     precision = choose_precision("auto", chosen)
-    size = 512 if chosen.type == "cpu" else 4096
-    a = torch.ones(size, size, device=chosen)
+    (dim, layers, heads), (length, batch) = size, step_size(chosen.type)
+    settings = [f"model.dim={dim}", f"model.num_layers={layers}", f"model.num_heads={heads}", f"model.max_len={length}"]
+    recipe = find_recipe("gpt2-tiny", [*settings, f"batches.length={length}", f"batches.budget={batch * length}"])
+    with torch.random.fork_rng([chosen] if chosen.type == "cuda" else []):
+        learner = recipe.learner(vocab_size).to(chosen).train()
+        tokens = torch.randint(vocab_size, (2, batch * length))
+        rows = ragged(tokens[0], torch.tensor(sequence_lengths(documents, length, batch * length)), length)
+        example = to_device(Excerpt(rows, tokens[1]), chosen)
+        optimizer = build_optimizer(recipe.train.optim, learner)
+        differentiate = Gradient(learner, precision, chosen, compiled=False, recorded=False)
 
-    def product(times: int) -> float:
-        started = time.perf_counter()
-        with autocast(precision, chosen):
-            for _ in range(times):
-                found = a @ a
-        float(found[0, 0])  # waits for the device
-        return time.perf_counter() - started
+        def train() -> None:
+            loss = differentiate(example, None)
+            step(optimizer, loss.count, recipe.train.optim.clip, differentiate.scaler)
+            float(loss.total)  # waits for the device
 
-    product(3)  # libraries set themselves up in first calls
-    fastest = min(product(5) for _ in range(5)) / 5
-    return Machine(chosen.type, precision, 2 * size**3 / max(fastest, 1e-9))
+        train()  # libraries set themselves up in the first step
+        started, steps = time.perf_counter(), 0
+        with Progress("measure", None, "steps") as bar:
+            while steps < FEWEST_STEPS or time.perf_counter() - started < seconds:
+                train()
+                steps += 1
+                bar.advance(1)
+        elapsed = time.perf_counter() - started
+    work = 6 * count_parameters(dim, layers, vocab_size) * batch * length * steps
+    return Machine(chosen.type, precision, work / max(elapsed, 1e-9), steps, size)
+
+
+def propose_for(text: TextSize, device: str, minutes: float) -> Proposal:
+    """A proposal for this machine. Its speed is measured with a small model, and then with steps of the proposal itself, because
+    small models use less of a machine."""
+    found = propose(text, measure_machine(device, text.documents), minutes)
+    return propose(text, measure_machine(device, text.documents, found.size, found.vocab_size), minutes)
 
 
 def propose(text: TextSize, machine: Machine, minutes: float) -> Proposal:
     """The largest model that can read TOKENS_PER_PARAMETER tokens for each of its parameters in the time, from this text; or the
     smallest one. A vocabulary is as large as prepare makes it, about."""
     vocab_size = 8192 if text.words > 1e6 else 4096 if text.words > 2e5 else 2048 if text.words > 2e4 else 512
-    small = machine.device == "cpu"
-    length, batch = (128, 16) if small else (256, 64)
+    length, batch = step_size(machine.device)
     fitting: list[Proposal] = []
     for dim, layers, heads in SIZES:
         size = count_parameters(dim, layers, vocab_size)
-        tokens = min(machine.training_flops * 60 * minutes / (6 * size), MOST_EPOCHS * text.tokens)
+        tokens = min(machine.flops * 60 * minutes / (6 * size), MOST_EPOCHS * text.tokens)
         found = Proposal(
             text, machine, minutes, dim, layers, heads, vocab_size, length, batch, max(tokens, batch * length)
         )
@@ -169,13 +226,13 @@ def recipe_text(found: Proposal, folder: Path) -> str:
 # 'seqloom recipes gpt2-tiny --toml' shows every key there is. All figures here are estimates, with how they were made.
 #
 # text      {human(text.words)} words ({counted}), about {human(text.tokens)} tokens at {TOKENS_PER_WORD} a word
-# machine   {machine.device}, {machine.precision}: {human(machine.flops)}FLOP/s in a matrix product, measured;
-#           training reaches about {TRAINING_SHARE:.0%} of it
+# machine   {machine.device}, {machine.precision}: {human(machine.flops)}FLOP/s in training, by {machine.steps} steps that
+#           'seqloom new' made with a model of width {machine.size[0]} and {machine.size[1]} layers; slower if others use it
 # size      {human(found.parameters)} parameters (12 · layers · dim² + vocabulary · dim, with about {found.vocab_size:,} entries):
 #           the {chosen_by(found)} {TOKENS_PER_PARAMETER} tokens for each parameter
 #           in {found.minutes:g} minutes, with at most {MOST_EPOCHS} passes over the text
 # duration  about {found.hours * 60:.1f} minutes = 6 · parameters · tokens / speed; {found.steps:,} steps,
-#           {found.epochs:.1f} passes over the text
+#           {found.epochs:.1f} passes over the text; without measuring on held-out text and saving
 # memory    about {found.memory_mb:,.0f} MB beside torch itself: 16 bytes a parameter, and what the backward pass
 #           needs of {found.batch} · {found.length} tokens
 #

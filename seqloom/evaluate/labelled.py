@@ -1,6 +1,7 @@
 """Predictions of a task for labelled texts, with their loss and scores."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ def predict_examples(
     asked: Sequence[Any],
     device: torch.device,
     stop: Stop = never,
-    title: str = "predict",
+    title: str | Progress = "predict",
     batch_tokens: int = 16384,
 ) -> tuple[list[dict[str, Any]], float]:
-    """The prediction for each example, in their order, and the mean loss (NaN where no label is known)."""
+    """The prediction for each example, in their order, and the mean loss (NaN where no label is known). title: of the progress,
+    or one of several calls, which is advanced."""
     predictions: list[dict[str, Any]] = [{}] * len(asked)
     total = count = 0.0
     for index, rows, example, logits in batch_logits(learner, examples, device, stop, title, batch_tokens):
@@ -37,12 +39,13 @@ def predict_examples(
 
 
 def batch_logits(
-    learner: Transfer, examples: Examples, device: torch.device, stop: Stop, title: str, batch_tokens: int
+    learner: Transfer, examples: Examples, device: torch.device, stop: Stop, title: str | Progress, batch_tokens: int
 ) -> Iterator[tuple[np.ndarray, Rows, Labelled, torch.Tensor]]:
     """Batches of examples: their numbers, their rows, the batch and its logits."""
     sizes = np.array([sum(len(row.ids) for row in rows) for rows in examples.rows])
     order = np.argsort(sizes, kind="stable")  # similar lengths together
-    with Progress(title, total=len(order), unit="examples") as bar:
+    own = nullcontext(title) if isinstance(title, Progress) else Progress(title, total=len(order), unit="examples")
+    with own as bar:
         for part in portions([sizes[order]], [batch_tokens]) if len(order) else ():
             stop()
             index = order[part]

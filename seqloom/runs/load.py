@@ -1,6 +1,7 @@
 """Loading run folders: nothing in one is executed, and every file is checked before it is used."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from seqloom import migrations
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import check_run_folder, read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
-from seqloom.recipes.schema import build_recipe
+from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.folder import WEIGHTS, check_weights
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
@@ -32,19 +33,8 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     plugin: the file with code of your own that the model was trained with.
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
-    path = folder / "config.json"
-    check_run_folder(folder)
-    try:
-        config = read_json(path)
-        if "model_type" in config and "format" not in config:
-            raise FolderOfOthers(
-                f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
-            )
-        config = migrations.RUN.migrate(config, path)
-        recipe = build_recipe(config["recipe"], str(path))
-        vocab_size = config["vocab_size"]
-    except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged or of another version: {error}") from error
+    path, config, recipe = folder / "config.json", *read_recipe(folder)
+    vocab_size = config["vocab_size"]
     where = choose_device(device, recipe.count_based)
     if recipe.own_code:
         check_recorded(folder, config.get("plugin"), own)
@@ -77,6 +67,25 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     if learner.reads == "labelled":
         return Predictor(folder, config, learner, tokenizer, where)
     return Run(folder, config, learner, tokenizer, where)
+
+
+def read_recipe(folder: Path) -> tuple[dict[str, Any], Recipe]:
+    """The config.json of a run folder of any version, and its recipe; ModelError where it cannot be used."""
+    path = folder / "config.json"
+    check_run_folder(folder)
+    try:
+        config = read_json(path)
+        if "model_type" in config and "format" not in config:
+            raise FolderOfOthers(
+                f"{folder} is a folder of another project: 'seqloom import {folder} --out RUN' makes a run of it"
+            )
+        config = migrations.RUN.migrate(config, path)
+        recipe = build_recipe(config["recipe"], str(path))
+        if "vocab_size" not in config:
+            raise KeyError("vocab_size")
+    except (ValueError, KeyError, TypeError, AttributeError, UsageError, RecursionError) as error:
+        raise ModelError(f"{path} is damaged or of another version: {error}") from error
+    return config, recipe
 
 
 def load_language_model(

@@ -13,7 +13,7 @@ from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.files import new_file
-from seqloom.progress import say
+from seqloom.progress import Progress, human, say
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.calibration import load_calibration, set_threshold
 from seqloom.runs.corpus import languages_of
@@ -27,6 +27,7 @@ from seqloom.text.tables import Layout, Table, is_table, objects_of
 from seqloom.tokens.tokenizer import Tokenizer
 
 AT_ONCE = 2048  # rows that are predicted together
+CHARACTERS_AT_ONCE = 4_000_000  # of all columns of such rows; one that is longer is predicted alone
 
 
 class Predictor(LoadedRun):
@@ -161,34 +162,46 @@ class Predictor(LoadedRun):
 
     def with_rows(self, examples: Iterable[Any], others: Sequence["Predictor"] = ()) -> Iterator[Predicted]:
         """The columns of each row, where it has some, and its prediction. examples, others: as in `answered`."""
-        rows, long = iter(examples), LongTexts()
-        while some := list(itertools.islice(rows, AT_ONCE)):
-            predictions = iter(self.together([each for each in some if not isinstance(each, BadRow)], others, long))
-            for each in some:
-                named = {} if getattr(each, "id", None) is None else {"id": each.id}
-                wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
-                yield each.row, named | (next(predictions) if wrong is None else wrong)
+        long, done = LongTexts(), 0
+        with Progress("predict", None, "examples") as bar:
+            for some in portions_of(examples):
+                good = [each for each in some if not isinstance(each, BadRow)]
+                predictions = iter(self.together(good, others, long, bar))
+                for each in some:
+                    named = {} if getattr(each, "id", None) is None else {"id": each.id}
+                    wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
+                    yield each.row, named | (next(predictions) if wrong is None else wrong)
+                done += len(some)
+                bar.advance(note=f"{human(done)} rows")
         long.say(self.frame, "predict")
 
     def together(
-        self, examples: Sequence[Any], others: Sequence["Predictor"], long: "LongTexts | None" = None
+        self,
+        examples: Sequence[Any],
+        others: Sequence["Predictor"],
+        long: "LongTexts | None" = None,
+        bar: Progress | None = None,
     ) -> list[dict[str, Any]]:
-        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble; long:
-        as in `predict_examples`."""
+        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble; long,
+        bar: as in `predict_examples`."""
         if not others:
-            return self.predict_examples(examples, long)
+            return self.predict_examples(examples, long, bar)
         for other in others:
             mine, theirs = (getattr(run.learner, "labels", None) for run in (self, other))
             if other.task != self.task or mine != theirs:
                 raise UsageError(f"{self.folder} and {other.folder} have learnt different tasks or classes")
-        first = self.predict_examples(examples, long)
-        return self.learner.ensemble([first, *(run.predict_examples(examples, LongTexts()) for run in others)])
+        first = self.predict_examples(examples, long, bar)
+        return self.learner.ensemble([first, *(run.predict_examples(examples, LongTexts(), bar) for run in others)])
 
-    def predict_examples(self, examples: Sequence[Any], long: "LongTexts | None" = None) -> list[dict[str, Any]]:
-        """The predictions of this run alone. examples: of the task; long: counts too long ones, which are said here otherwise."""
+    def predict_examples(
+        self, examples: Sequence[Any], long: "LongTexts | None" = None, bar: Progress | None = None
+    ) -> list[dict[str, Any]]:
+        """The predictions of this run alone. examples: of the task; long: counts too long ones, which are said here otherwise;
+        bar: the progress of several calls, which is advanced."""
         if not examples:
             return []
-        return predict_examples(self.learner, self.encoded(examples, "predict", long), examples, self.device)[0]
+        encoded = self.encoded(examples, "predict", long)
+        return predict_examples(self.learner, encoded, examples, self.device, title=bar or "predict")[0]
 
     def encoded(self, examples: Sequence[Any], name: str, long: "LongTexts | None" = None) -> Examples:
         """Examples as token ids. examples: of the task; name: of them, for what is said of long texts; long: as in
@@ -251,6 +264,21 @@ class Predictor(LoadedRun):
         encoded = self.encoded(examples, "test")
         found = evaluate_examples(self.learner, encoded, examples, self.device, title="evaluate")
         return Report({"examples": len(examples), **found, "parameters": self.learner.size()})
+
+
+def portions_of(examples: Iterable[Any]) -> Iterator[list[Any]]:
+    """Examples in their order, as many at once as there is room for, so that memory grows neither with the number of rows nor,
+    but for a single one, with their length."""
+    some: list[Any] = []
+    characters = 0
+    for each in examples:
+        some.append(each)
+        characters += sum(len(value) for value in (each.row or {}).values() if isinstance(value, str))
+        if len(some) >= AT_ONCE or characters >= CHARACTERS_AT_ONCE:
+            yield some
+            some, characters = [], 0
+    if some:
+        yield some
 
 
 def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> Frame:

@@ -30,7 +30,7 @@ from seqloom.runs.first_weights import Start, continue_from, transfer_from, vect
 from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, plain, training_costs
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
-from seqloom.runs.load import Trained, load
+from seqloom.runs.load import Trained, load, read_recipe
 from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.shared_start import can_share, keep_start, take_start
@@ -404,6 +404,13 @@ def recipe_after(before: Trained, task: str, how: str, settings: list[str] | Non
     theirs = build_recipe(before.config["recipe"], str(before.folder))
     backward = getattr(before, "backward", False) or theirs.batches.backward
     return recipe_with(theirs, task, how, settings, f"{before.folder} for {task}", backward)
+
+
+def transfer_recipe(start: Path, task: str, how: str, settings: list[str] | None) -> Recipe:
+    """The recipe that `finetune` trains by, from the config.json of a run alone. start, task, how, settings: as there."""
+    check_transfer(task, how)
+    _, theirs = read_recipe(start)
+    return recipe_with(theirs, task, how, settings, f"{start} for {task}", theirs.batches.backward)
 
 
 def recipe_with(

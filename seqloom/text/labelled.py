@@ -21,11 +21,12 @@ from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
 from seqloom.progress import say
+from seqloom.text.ids import SeenIds
 from seqloom.text.pairs import lines, lines_with_errors
-from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Rows, Table, fields_of, is_table, say_once
+from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Rows, Table, fields_of, is_table
 
 TASKS = ("classify", "regress", "pair", "choose")
-MAX_IDS = 1_000_000  # ids that are remembered while rows are read without being kept
+MAX_IDS = 4_000_000  # ids that are remembered while rows are read without being kept: at most 128 MB
 
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # a NUL and a lone surrogate: JSON can write both
 
@@ -87,7 +88,7 @@ def iter_rows(
     """Every row, bad ones as BadRow."""
     if task not in TASKS:
         raise UsageError(unknown_name("task", task, task, list(TASKS)))
-    seen: dict[str, str] = {}
+    seen = seen_ids(need_labels)
     first: Example | None = None
     for path in paths:
         names, rows = _open(path, task, need_labels, layout)
@@ -102,19 +103,22 @@ def iter_rows(
                         'give "text2" in all rows or in none'
                     )
                 if example.id is not None:
-                    check_unique(example.id, place, seen, need_labels)
+                    check_unique(example.id, place, seen)
             except ValueError as wrong:
                 yield BadRow(place, str(wrong), known_id(row, names), kept)
             else:
                 yield example if kept is None else example._replace(row=kept)
+    seen.say()
 
 
-def check_unique(id: Id, place: str, seen: dict[str, str], every: bool = True) -> None:
-    """Raises ValueError for an id that was seen before. every: False remembers at most MAX_IDS of them, to bound the memory."""
-    if not every and len(seen) >= MAX_IDS and str(id) not in seen:
-        say_once(f"{place}: more than {MAX_IDS:,} ids: those from here on are not checked for repeats among themselves")
-        return
-    if (other := seen.setdefault(str(id), place)) != place:
+def seen_ids(rows_are_kept: bool) -> SeenIds:
+    """For the ids of files. rows_are_kept: without a limit, as the rows take more memory than their ids; otherwise MAX_IDS."""
+    return SeenIds(None if rows_are_kept else MAX_IDS)
+
+
+def check_unique(id: Id, place: str, seen: SeenIds) -> None:
+    """Raises ValueError for an id that was seen before."""
+    if (other := seen.find_or_add(id, place)) is not None:
         raise ValueError(f"the id {id!r} is also used at {other}: ids must be unique")
 
 

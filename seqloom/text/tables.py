@@ -175,6 +175,7 @@ class Table:
                 cells = next(reader, None)
             except csv.Error as error:
                 last = start + reader.line_num
+                lines.take_error(last)  # one error for the row
                 upto = f", up to line {last}" if last > number else ""
                 wrong = f"not valid {self.kind.upper()} ({error}{upto}): close the quote, or use .jsonl"
                 if self.header is None:
@@ -183,16 +184,16 @@ class Table:
                 continue
             if cells is None:
                 return
-            bad = lines.first_error(number, start + reader.line_num + 1)
+            bad, wrong = lines.take_error(start + reader.line_num)
             if self.header is None:
                 if bad is not None:
-                    raise DataError(f"{self.path}:{bad}: {lines.errors[bad]}")
+                    raise DataError(f"{self.path}:{bad}: {wrong}")
                 if not cells:
                     continue
                 self.header = cells
                 yield place, {}
             elif bad is not None:
-                yield f"{self.path}:{bad}", lines.errors.pop(bad)
+                yield f"{self.path}:{bad}", wrong
             elif cells and len(cells) != len(self.header):
                 yield place, self._wrong_size(cells)
             elif cells:
@@ -308,5 +309,8 @@ class _Lines:
                 self.errors[number] = error
             yield line.replace("\0", "") + "\n"
 
-    def first_error(self, start: int, stop: int) -> int | None:
-        return next((i for i in range(start, stop) if i in self.errors), None) if self.errors else None
+    def take_error(self, stop: int) -> tuple[int | None, str]:
+        """The first error up to a line and where it is, None where there is none; those up to there are forgotten."""
+        found = sorted(number for number in self.errors if number <= stop)
+        errors = [self.errors.pop(number) for number in found]
+        return (found[0], errors[0]) if found else (None, "")

@@ -23,6 +23,7 @@ from seqloom.text.labelled import (
     known_id,
     lines_of,
     reject_bad_rows,
+    seen_ids,
     text_of,
 )
 from seqloom.text.pairs import lines_with_errors
@@ -114,15 +115,16 @@ def iter_sentences(
     paths: Sequence[Path], need_tags: bool = True, layout: Layout = PLAIN
 ) -> Iterator[Sentence | BadRow]:
     """Every sentence, bad rows as BadRow. With tags, a sentence may have no words."""
-    seen: dict[str, str] = {}
+    seen = seen_ids(need_tags)
     for path in paths:
         for found in _rows(path, need_tags, layout):
             if isinstance(found, Sentence) and found.id is not None:
                 try:
-                    check_unique(found.id, found.place, seen, need_tags)
+                    check_unique(found.id, found.place, seen)
                 except ValueError as wrong:
                     found = BadRow(found.place, str(wrong), found.id, found.row)
             yield found
+    seen.say()
 
 
 def _rows(path: Path, need_tags: bool, layout: Layout) -> Iterator[Sentence | BadRow]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import seqloom
 from seqloom.cli import run
 from seqloom.cli.options import with_budget, with_options
 from seqloom.comparison.plan_names import BUILT_IN
@@ -35,6 +36,62 @@ def test_options_are_settings_of_the_recipe(data: Path, tmp_path: Path) -> None:
     assert found["batches"]["streams"] == 4
     ends = {name: value for name, value in found["budget"].items() if value is not None}
     assert ends == {"epochs": 2.0}  # in place of the recipe's
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("labelled") / "train.csv"
+    path.write_text("text,label\n" + "".join(f"a {kind} day number {i},{kind}\n" for i in range(8) for kind in "xy"))
+    return path
+
+
+PLAIN_OPTIONS = ["--lr", "0.002", "--batch", "4", "--epochs", "2", "--milestones", "--device", "cpu", "--quiet"]
+
+
+def check_plain_options(folder: Path) -> None:
+    found = recipe_of(folder)
+    assert found["train"]["optim"]["lr"] == 0.002 and found["batches"]["examples"] == 4
+    assert {name: value for name, value in found["budget"].items() if value is not None} == {"epochs": 2.0}
+    assert json.loads((folder / "metrics.json").read_text())["step"] == 8  # 2 epochs of 16 examples, 4 at once
+    marks = sorted(int(path.name) for path in (folder / "milestones").iterdir())
+    assert marks and seqloom.load(folder / "milestones" / str(marks[0]), "cpu").predict("a x day")
+
+
+def test_tasks_take_the_same_options(labelled: Path, data: Path, tmp_path: Path) -> None:
+    files = ["--task", "classify", "--train", str(labelled), "--valid", str(labelled)]
+    assert (
+        run(["train", "text-cnn-tiny", *files, "--out", str(tmp_path / "cnn"), "--tokenizer", "word", *PLAIN_OPTIONS])
+        == 0
+    )
+    check_plain_options(tmp_path / "cnn")
+    small = ["--set", "model.dim=16", "--set", "batches.length=8", "--epochs", "0.1", "--quiet"]
+    assert run(["pretrain", "lstm-tiny", "--data", str(data), "--out", str(tmp_path / "lstm"), *small]) == 0
+    assert run(["finetune", str(tmp_path / "lstm"), *files, "--out", str(tmp_path / "tuned"), *PLAIN_OPTIONS]) == 0
+    check_plain_options(tmp_path / "tuned")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch", "4", "--set", "batches.examples=8"], "--batch 4 and --set batches.examples=8 set the same value"),
+        (["--lr", "0.1", "--set", "train.optim.lr=0.2"], "--lr 0.1 and --set train.optim.lr=0.2 set the same value"),
+        (["--epochs", "3", "--set", "budget.epochs=2"], "--epochs 3 and --set budget.epochs=2 set the same value"),
+        (["--lr", "-1"], "train.optim.lr"),
+    ],
+)
+def test_wrong_options_of_tasks(
+    options: list[str], message: str, labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "text-cnn-tiny", "--task", "classify", "--train", str(labelled), "--out", str(tmp_path / "run")]
+    assert run([*command, *options]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_batches_of_pairs_are_counted_in_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pairs.tsv").write_text("a\tb\n" * 4)
+    command = ["train", "seq2seq-tiny", "--task", "translate", "--train", str(tmp_path / "pairs.tsv")]
+    assert run([*command, "--out", str(tmp_path / "run"), "--batch", "4"]) == 2
+    assert "use --set batches.budget=" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

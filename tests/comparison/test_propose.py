@@ -1,6 +1,7 @@
 """`seqloom new`: what it writes can be run as it is, and follows from the text and the machine."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ SLOW = Machine("cpu", "fp32", 1e6)  # so slow that one step is all there is time
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(proposing, "measure_machine", lambda device: SLOW)
+    monkeypatch.setattr(proposing, "measure_machine", lambda *given: SLOW)
     monkeypatch.chdir(tmp_path)
     lines = [f"the cat number {i} sees the dog number {i * 7 % 50} in the garden\n" for i in range(300)]
     (tmp_path / "my text.txt").write_text("".join(lines))
@@ -89,12 +90,47 @@ def test_a_long_text_is_measured_by_its_beginning(tmp_path: Path, monkeypatch: p
     path = tmp_path / "long.txt"
     path.write_text("".join(f"line {i:06} of a long text\n" for i in range(140_000)))
     whole = measure_text([path])
-    assert whole == TextSize((path,), 840_000, False)
+    assert whole == TextSize((path,), 840_000, False, (6,) * 1000)
     monkeypatch.setattr(proposing, "SAMPLE", 2_000_000)
     part = measure_text([path])
     assert part.sampled and part.words == pytest.approx(whole.words, rel=0.15)  # files are read in blocks
 
 
 def test_a_machine_is_measured() -> None:
-    found = measure_machine("cpu")
-    assert found.device == "cpu" and found.precision == "fp32" and found.flops > 1e8
+    found = measure_machine("cpu", (3, 500), SIZES[0], 256, seconds=0.01)
+    assert found.device == "cpu" and found.precision == "fp32" and found.flops > 1e7
+    assert found.steps >= proposing.FEWEST_STEPS and found.size == SIZES[0]
+
+
+def test_sequences_are_as_long_as_documents() -> None:
+    assert proposing.sequence_lengths((10, 20), 20, 60) == [14, 20, 7, 14, 5]  # 1.35 tokens a word
+    assert proposing.sequence_lengths((1000,), 16, 32) == [16, 16]
+    assert sum(proposing.sequence_lengths((0, 3), 16, 50)) == 50
+
+
+def test_the_proposal_itself_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that is faster with larger models is known by the model that is proposed."""
+    asked: list[tuple[int, int, int]] = []
+
+    def measure(
+        device: str, documents: tuple[int, ...], size: tuple[int, int, int] = SIZES[0], vocab_size: int = 2048
+    ) -> Machine:
+        asked.append(size)
+        return Machine(device, "fp32", 1e10 * size[0], 3, size)
+
+    monkeypatch.setattr(proposing, "measure_machine", measure)
+    found = proposing.propose_for(TextSize((Path("a.txt"),), 10**8, False), "cpu", 60)
+    assert asked[0] == SIZES[0] and len(asked) == 2 and found.machine.size == asked[1] != SIZES[0]
+
+
+@pytest.mark.long
+def test_the_duration_is_about_that_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [f"the cat number {i} sees the dog number {i * 7 % 50} in the garden\n" for i in range(20_000)]
+    Path("text.txt").write_text("".join(lines))
+    assert run(["new", "text.txt", "--out", "own", "--minutes", "0.2", "--device", "cpu"]) == 0
+    estimate = re.search(r"duration  about ([\d.]+) minutes", Path("own/recipe.toml").read_text())
+    assert run(["prepare", "text.txt", "--out", "own/data", "--valid", "0.05", "--workers", "1"]) == 0
+    assert run(["pretrain", "own/recipe.toml", "--data", "own/data", "--out", "own/run", "--device", "cpu"]) == 0
+    seconds = json.loads(Path("own/run/metrics.json").read_text())["seconds"]
+    assert estimate is not None and 0.5 <= seconds / (60 * float(estimate[1])) <= 2

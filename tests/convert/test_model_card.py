@@ -4,7 +4,8 @@ import json
 
 import pytest
 import transformers as hf
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, ModelCardData, metadata_load
+from huggingface_hub.repocard_data import eval_results_to_model_index
 
 from seqloom.cli import run
 from seqloom.convert.huggingface import export_folder
@@ -54,6 +55,23 @@ def test_the_card_is_valid(name, pipeline, made, tmp_path):
         assert part in card.text, part
     # writing it again changes nothing: it holds what the library knows
     assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+
+
+def test_the_header_is_what_the_hub_would_write(made, tmp_path):
+    """All of huggingface_hub's checks that need no network: its classes take every key, and give the same header again. Its
+    online check (`ModelCard.validate`) asks a server, which no test does."""
+    export_folder(made / "gpt2", tmp_path / "out", card_options=CardOptions("mit", ("en",)))
+    header = metadata_load(tmp_path / "out" / "README.md")
+    card = ModelCard.load(tmp_path / "out" / "README.md", ignore_metadata_errors=False)
+    again = ModelCardData(**{**card.data.to_dict(), "model_name": card.data.model_name}, ignore_metadata_errors=False)
+    assert again.to_dict() == card.data.to_dict() == header
+    assert eval_results_to_model_index(card.data.model_name, card.data.eval_results) == header["model-index"]
+    assert not set(header) - {*vars(ModelCardData()), "co2_eq_emissions", "model-index"}, (
+        "a key that the hub does not know"
+    )
+    broken = (tmp_path / "out" / "README.md").read_text().replace('"results"', '"outcomes"')
+    with pytest.raises(ValueError, match="Invalid `model_index`"):
+        ModelCard(broken, ignore_metadata_errors=False)
 
 
 def test_padding_and_special_tokens_are_those_of_the_training(made, tmp_path):
