@@ -3,10 +3,11 @@ replaced."""
 
 import importlib
 import os
+import shutil
 import sys
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from seqloom.errors import printable
 
@@ -18,9 +19,13 @@ _NOTEBOOK_EVERY = 0.5
 
 
 def say(text: str) -> None:
-    """Print one line on standard error; standard output is for results."""
-    if not QUIET:
-        print(printable(text), file=sys.stderr, flush=True)
+    """Print one line on standard error; standard output is for results. A bar on that line is drawn again below it."""
+    if QUIET:
+        return
+    if Progress.on_line is not None:
+        print("\r\033[K", end="", file=sys.stderr)
+        Progress.on_line = None
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def human(value: float, large: str = ".2f", small: str = ".0f") -> str:
@@ -37,6 +42,10 @@ def clock(seconds: float) -> str:
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
+def shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…" if width > 1 else ""
+
+
 def in_notebook() -> bool:
     """Whether a Jupyter kernel runs this program. IPython is not imported for that."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -46,12 +55,15 @@ def in_notebook() -> bool:
 class Progress:
     """`with Progress("prepare", total, unit="MB") as bar: bar.advance(n)`; total None: a rate without time left."""
 
+    on_line: ClassVar["Progress | None"] = (
+        None  # the bar that is on the last line of the terminal, which has not ended yet
+    )
+
     def __init__(self, name: str, total: float | None, unit: str = "", done: float = 0.0):
         self.name, self.total, self.unit = name, total, unit
         self.done, self.first = done, done
         self.note = ""
         self.changed = False
-        self.drawn = False  # a bar is on the line, which has not ended yet
         self.start = self.shown = time.monotonic()
         # NO_COLOR asks for no escape codes; the bar is drawn with them
         self.live = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
@@ -66,8 +78,9 @@ class Progress:
     ) -> None:
         if self.changed and (self.shown > self.start or (kind is None and time.monotonic() - self.start > 2)):
             self._show()
-        if self.drawn:
+        if Progress.on_line is self:
             print(file=sys.stderr, flush=True)
+            Progress.on_line = None
 
     def advance(self, amount: float = 0.0, note: str | None = None) -> None:
         self.done += amount
@@ -97,16 +110,16 @@ class Progress:
             parts.append(f"{share:4.0%}")
         if rate > 0 and self.unit:
             parts.append(f"{human(rate, small='.0f' if rate >= 10 else '.2g')} {self.unit}/s")
-        if self.note:
-            parts.append(printable(self.note))
-        if self.total and rate > 0:
-            parts.append(f"{clock(max(self.total - self.done, 0) / rate)} left")
-        line = "  ".join(parts)
+        left = [f"{clock(max(self.total - self.done, 0) / rate)} left"] if self.total and rate > 0 else []
+        note = printable(self.note)
+        if self.live and not self.notebook:  # what does not fit on the line would stay there when it is drawn again
+            note = shorten(note, shutil.get_terminal_size().columns - 3 - len("  ".join([*parts, *left])))
+        line = "  ".join([*parts, *([note] if note else []), *left])
         if self.notebook and self._display(line):
             return
         if self.live:
             print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-            self.drawn = True
+            Progress.on_line = self
         else:
             print(line, file=sys.stderr, flush=True)
 

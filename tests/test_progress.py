@@ -190,3 +190,32 @@ def test_a_notebook_that_cannot_display_gets_plain_lines(
 def test_ipython_in_a_terminal_is_no_notebook(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = Notebook(monkeypatch, kernel=None)
     assert not progress.in_notebook() and notebook.displays == []
+
+
+def test_a_bar_fits_on_its_line(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind the last column would stay on the screen when the bar is drawn again."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with Progress("compare", 10.0) as bar:
+        watch.now += 5
+        bar.advance(2, note=", ".join(f"row {i}, seed 0 {i}%" for i in range(40)))
+    line = terminal.getvalue().split("\033[K")[-1].rstrip("\n")
+    assert line.startswith("compare") and line.endswith("…  0:20 left") and 70 < len(line) < 80
+
+
+def test_a_remark_takes_the_line_of_a_bar(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with Progress("train", 10.0) as bar:
+        watch.now += 5
+        bar.advance(2)
+        say("a remark")
+        watch.now += 5
+        bar.advance(2)
+    shown = terminal.getvalue()
+    assert "left\r\033[Ka remark\n\r\033[Ktrain" in shown and shown.endswith("left\n")
+    say("behind it")
+    assert terminal.getvalue().endswith("left\nbehind it\n")

@@ -1,5 +1,7 @@
 """compare and quickstart: models side by side at an equal budget."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +9,7 @@ import typer
 
 from seqloom.cli import app
 from seqloom.cli.options import Deterministic, Device, Pack, WithText
+from seqloom.progress import say
 
 COMPARE_EXAMPLES = """Examples:
 
@@ -24,6 +27,11 @@ seqloom compare plan.toml --out /shared/compared --on ray --cpus 4 --gpus 0.5
 
 seqloom compare plan.toml --out /shared/compared --on slurm --slurm partition=gpu --slurm time=4:00:00
 """
+
+
+def terminal_width() -> int | None:
+    """Of standard output; None where it is a file or a pipe, whose reader has lines of any length."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 @app.command(epilog=COMPARE_EXAMPLES)
@@ -75,9 +83,6 @@ def compare(
     check_plan_name(plan)
     import json
 
-    from seqloom.comparison.plan_names import check_plan_name
-
-    check_plan_name(plan)
     from seqloom.comparison.archive import check_pack
     from seqloom.comparison.archive import pack as write_archive
     from seqloom.comparison.engines import Where
@@ -121,7 +126,7 @@ def compare(
     if as_json:
         print(json.dumps(found.record(), ensure_ascii=False))
         return
-    print(as_text(found))
+    print(as_text(found, terminal_width()))
     print(f"report: {out / 'report.html'}")
     if pack is not None:
         print(f"archive: {pack}")
@@ -143,9 +148,11 @@ def quickstart(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete an earlier quickstart in --out.")] = False,
 ) -> None:
     """Train an n-gram model, an LSTM, a GPT and a BERT on text that ships with Python, and compare them on one page."""
+    say(f"an n-gram model, an LSTM, a GPT and a BERT, about {minutes:g} minutes on two cores")  # before torch is loaded
     from seqloom.comparison.plans import quick_plan
     from seqloom.comparison.report import as_text
     from seqloom.comparison.run import compare as run_plan
 
-    print(as_text(run_plan(quick_plan(minutes, seed), out, jobs=2, overwrite=overwrite)))
+    found = run_plan(quick_plan(minutes, seed), out, jobs=2, overwrite=overwrite)
+    print(as_text(found, terminal_width()))
     print(f"report: {out / 'report.html'}")

@@ -1,6 +1,7 @@
 """The page of a comparison, and the same as tables for other programs: report.html, table.csv, table-long.csv, comparison.json,
 *.svg."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -171,20 +172,32 @@ def notebook_table(found: Comparison) -> str:
     return table(header(found), cells(found)) + "".join(map(note, caveats)) + missing_values(found)
 
 
-def as_text(found: Comparison) -> str:
-    """The table for a terminal, with what a reader must know about it."""
+def as_text(found: Comparison, width: int | None = None) -> str:
+    """The table for a terminal, with what a reader must know about it. width: of its lines; None: as long as they are."""
     rows = [header(found)]
     rows += [[cell.text if isinstance(cell, Cell) else cell for cell in row] for row in cells(found)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
     answers = [f"? {answer.question} {answer.metric}: {answer_sentence(found, answer)}" for answer in found.answers]
     methods = [f"± {metric.method()}" for metric in found.metrics]
-    return "\n".join([*lines, "", LEGEND, *methods, *answers, *(f"- {line}" for line in found.caveats)])
+    remarks = [LEGEND, *methods, *answers, *(f"- {line}" for line in found.caveats)]
+    if width is not None:
+        remarks = [line for each in remarks for line in textwrap.wrap(each, width, subsequent_indent="  ")]
+    return "\n".join([*table_lines(rows, width), "", *remarks])
+
+
+def table_lines(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Columns side by side; those that do not fit into the width come below, with the names of rows again."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    groups: list[list[int]] = [[]]
+    for i in range(1, len(widths)):
+        needed = widths[0] + sum(widths[j] + 2 for j in [*groups[-1], i])
+        if width is not None and needed > width and groups[-1]:
+            groups.append([])
+        groups[-1].append(i)
+    blocks = [
+        ["  ".join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in group)]) for row in rows]
+        for group in groups
+    ]
+    return [line for number, block in enumerate(blocks) for line in ([""] if number else []) + block]
 
 
 def missing_values(found: Comparison) -> str:

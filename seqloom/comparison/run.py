@@ -8,6 +8,7 @@ are milestones that are switched on or off: weights are kept while a row is trai
 import itertools
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,6 +73,9 @@ from seqloom.training.threads import wait_briefly
 BUSY = BusyError.exit_code  # of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder
 GRACE = 25.0  # seconds that jobs have to save their state
+LOOK = 1.0  # seconds between two looks at the logs of running jobs
+TRAINING = 0.9  # of a job; the rest is measuring
+TRAINED = re.compile(rb"^train +(\d+)%", re.MULTILINE)  # in the log of a job
 
 
 class Job(NamedTuple):
@@ -361,6 +365,7 @@ class Jobs:
         self.running: dict[Job, Process] = {}
         self.begun: dict[Job, float] = {}  # when each was first started
         self.failed: dict[str, tuple[int, str]] = {}
+        self.looked = time.monotonic()
         self.environment = dict(os.environ)
         wait_briefly(self.environment)
         self.environment.setdefault("OMP_NUM_THREADS", str(max(cores() // self.most, 1)))
@@ -375,16 +380,36 @@ class Jobs:
         with Interruption() as asked, Progress("compare", float(left)) as bar:
             while self.start_next(pending) or self.running:
                 time.sleep(0.1)
-                for job in self.ended():
+                for _ in self.ended():
                     done += 1
-                    if self.most > 1:
-                        bar.advance(1, note=f"{done} of {left} jobs, the last: {job}")
-                    else:
+                    if self.most == 1:
                         say(f"{done} of {left} jobs done")
+                self.show(bar, done, left)
                 if asked.asked or time.monotonic() > until:
                     self.stop()
                     raise Interrupted(f"stopped, {done} of {left} jobs done: rerun the same command to resume")
         return self.failed
+
+    def show(self, bar: Progress, done: int, left: int) -> None:
+        """How far several jobs at a time are, by their logs; a single one shows that itself."""
+        if self.most == 1 or (time.monotonic() - self.looked < LOOK and self.running):
+            return
+        self.looked = time.monotonic()
+        shares = {job: self.trained(job) for job in self.running}
+        bar.done = done + TRAINING * sum(shares.values())
+        running = ", ".join(f"{job} {share:.0%}" for job, share in shares.items())
+        bar.advance(note=f"{done} of {left} jobs" + (f"; {running}" if running else ""))
+
+    def trained(self, job: Job) -> float:
+        """The share of a job's training that is done."""
+        path = log_path(self.folder, job.place, job.label)
+        try:
+            with path.open("rb") as log:
+                log.seek(max(path.stat().st_size - 4096, 0))
+                found = TRAINED.findall(log.read())
+        except OSError:  # not there yet
+            return 0.0
+        return int(found[-1]) / 100 if found else 0.0
 
     def start_next(self, pending: Callable[[], Iterator[Job]]) -> bool:
         """Starts as many as there is room for. Returns whether any was started."""

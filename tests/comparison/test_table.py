@@ -11,7 +11,7 @@ from seqloom.comparison.caveats import Findings, find_caveats, intervals_without
 from seqloom.comparison.measured import MeasuredRow
 from seqloom.comparison.metric import Metric
 from seqloom.comparison.records import QuestionRecord, ResolvedPlan, SuiteRecord, flatten
-from seqloom.comparison.report import metric_cell
+from seqloom.comparison.report import metric_cell, table_lines
 from seqloom.comparison.table import (
     answer_questions,
     bits_metric,
@@ -282,3 +282,12 @@ def test_results_without_documents_are_still_collected():
     assert metric.values["GPT"].shape == (2,) and metric.interval("GPT").is_bounded
     assert not metric.interval("n-gram").is_bounded and metric.leaders() == ["n-gram", "GPT"]
     assert len(told) == 1 and "earlier version" in told[0]
+
+
+def test_a_table_wider_than_the_terminal_is_continued_below():
+    rows = [["", "parameters", "bits per byte", "pairs"], ["LSTM", "598,080", "2.4773", "0.8239"]]
+    assert table_lines(rows, None) == table_lines(rows, 80) and len(table_lines(rows, 80)) == 2
+    narrow = table_lines(rows, 30)
+    assert max(map(len, narrow)) <= 30 and len(narrow) == 5 and narrow[2] == ""
+    assert narrow[1].split() == ["LSTM", "598,080"] and narrow[4].split() == ["LSTM", "2.4773", "0.8239"]
+    assert len(table_lines(rows, 1)) == 8, "a column that is wider than the terminal stands alone"
