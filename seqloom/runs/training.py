@@ -1,7 +1,7 @@
 """Training: from a dataset to a finished run, and the functions pretrain, train and finetune."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -44,9 +44,10 @@ from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.count import Count, check_order, select_documents
 from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
-from seqloom.training.loop import Fit, Milestone
+from seqloom.training.loop import Fit, Milestone, is_sharded
 from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.training.ranks import Ranks, is_first, join
+from seqloom.training.share import Share, share_of
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
@@ -231,7 +232,7 @@ def train_run(
         text = dataset.train[0]
         counted = select_documents(text, budget.tokens, options.seed)
         check_order(recipe.model_config_of(1).order, counted)
-    ranks = join(device, options.deterministic)
+    ranks = join(device, options.deterministic, recipe.train.shard)
     if counted is not None and ranks.world > 1:
         raise UsageError(f"{recipe.name} learns by counting, in one process: call it without ranks")
     with alone(folder, ranks), deterministic_algorithms(options.deterministic):
@@ -249,14 +250,19 @@ def train_run(
         learner: Any = build_learner(dataset, options.seed, plugin)
         if start is not None:
             start.fill(learner)
-        learner = learner.to(device)
-        validate = partial(dataset.evaluate, learner, device) if dataset.validates else None
+        if not is_sharded(recipe.train, ranks):  # shards are moved one by one
+            learner = learner.to(device)
+
+        def validate(learner: Learner, share: Share) -> dict[str, Any]:
+            return dataset.evaluate(learner, device, share)
+
+        measure = validate if dataset.validates else None
         fit: Fit | Count
         taken: bool | None = False
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
-            fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder), options.on_log)
+            fit = Count(learner, text, counted, folder, measure, partial(export, folder=folder), options.on_log)
         else:
             train = recipe.train
             loader = Loader(batches, learner, options.seed, train.workers, train.accumulate, train.parts)
@@ -266,36 +272,32 @@ def train_run(
                 fall = train.schedule.fall
                 taken = ranks.from_first(ranks.on_first(lambda: take_start(folder, shared, config, budget, fall)))
             fit = Fit(
-                learner, loader, train, budget, folder, device, options.seed, validate,
-                lambda state: export(learner, folder), marks,
-                lambda mark, state: keep_milestone(learner, folder, mark, state),
+                learner, loader, train, budget, folder, device, options.seed, measure, partial(export, folder=folder), marks,
+                lambda weights, mark, state: keep_milestone(weights, folder, mark, state),
                 None if shared is None else partial(keep_start, folder, shared, config), options.on_log, ranks,
             )  # fmt: skip
             among = "" if ranks.world == 1 else f", {ranks.world} ranks"
+            among += ", sharded" if fit.weights.is_sharded else ""
             say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}{among}")
         state = fit.run(options.resume or bool(taken))
-
-        def write() -> None:
-            if (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
-                return
-            scores: dict[str, Any] = {}
-            if dataset.scored:
-                best = load(folder, str(device), plugin)  # the weights that were kept
-                dataset.calibrate(best)
-                scores = {f"{split}_scores": dataset.score(best, split) for split in dataset.scored}
+        # written last; a run that was finished before keeps its figures
+        if not ranks.from_first((folder / "card.md").exists()):
+            scores = score_splits(dataset, ranks, lambda: load(folder, str(device), plugin))
             scores |= {"averaged": state.averaged} if state.averaged else {}
-            finish(
-                folder,
-                config,
-                state,
-                learner,
-                dataset.describe() | {"fingerprint": data["fingerprint"]},
-                training_costs(state, options.country, device),
-                **scores,
-            )
-
-        ranks.on_first(write)
+            known = dataset.describe() | {"fingerprint": data["fingerprint"]}
+            costs = training_costs(state, options.country, device)
+            ranks.on_first(lambda: finish(folder, config, state, learner, known, costs, **scores))
     return load(folder, str(device), plugin)
+
+
+def score_splits(dataset: Dataset, ranks: Ranks, open_run: Callable[[], Trained]) -> dict[str, Any]:
+    """The scores of a finished run on all splits that are scored, by all ranks. open_run: loads it, with the weights that were
+    kept."""
+    if not dataset.scored:
+        return {}
+    ranks.on_first(lambda: dataset.calibrate(open_run()))
+    best, share = open_run(), share_of(ranks)
+    return {f"{split}_scores": dataset.score(best, split, share) for split in dataset.scored}
 
 
 @contextmanager

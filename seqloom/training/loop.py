@@ -31,12 +31,15 @@ from seqloom.training.checkpoint import Checkpoint
 from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.training.interrupt import Interruption
 from seqloom.training.log import MetricsLog, NoLog, OnLog
-from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
+from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, state_like, step
 from seqloom.training.precision import choose_precision
-from seqloom.training.ranks import Ranks, Sums, check_parts
+from seqloom.training.ranks import Ranks, Several, Sums, check_parts
 from seqloom.training.schedule import ScheduleConfig, rate_factor
+from seqloom.training.shard import Sharded, Weights, check_shards
+from seqloom.training.share import Share, share_of
 from seqloom.weights import fill, unique
 
+StateDict = dict[str, Tensor]
 MAX_SKIPS = 10  # steps in a row without a finite gradient before the run is given up
 DIVERGED = 2.0  # nats above the first loss
 
@@ -54,6 +57,11 @@ class TrainConfig(Config):
     optim: OptimConfig = Field(OptimConfig(), description="Settings of the optimizer.")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="Settings of the learning-rate schedule.")
     accumulate: int = Field(1, ge=1, description="Batches whose gradients are added up for one step.")
+    shard: bool = Field(
+        False,
+        description="Give each of several processes a share of the weights, gradients and optimizer (FSDP2), for models that do "
+        "not fit one device.",
+    )
     parts: int = Field(
         1,
         ge=1,
@@ -160,11 +168,12 @@ class TrainState:
         )
 
 
-Validate = Callable[[Callable[[], None]], dict[str, Any]]  # given what raises Interrupted where it is to stop
+Validate = Callable[[Learner, Share], dict[str, Any]]  # of a learner, by all who share the work
 
 
 class Fit:
-    """One run of the loop in a folder. `validate` evaluates, `keep_best` stores the weights of the best evaluation."""
+    """One run of the loop in a folder. `validate` evaluates, `keep_best` stores the weights of the best evaluation. With
+    `train.shard` and several ranks the learner must be on the CPU: they move it to their devices."""
 
     def __init__(
         self,
@@ -176,9 +185,9 @@ class Fit:
         device: torch.device,
         seed: int,
         validate: Validate | None = None,
-        keep_best: Callable[[TrainState], None] | None = None,
+        keep_best: Callable[[StateDict], None] | None = None,
         milestones: Sequence[Milestone] = (),
-        keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
+        keep_milestone: Callable[[StateDict, Milestone, TrainState], None] | None = None,
         keep_start: Callable[[int], None] | None = None,
         on_log: OnLog | None = None,
         ranks: Ranks | None = None,
@@ -189,15 +198,21 @@ class Fit:
         self.validate, self.keep_best = validate, keep_best
         self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
         self.on_log, self.ranks = on_log, ranks or Ranks()
-        self.parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
         parts = len(loader.own)
         check_parts(self.ranks, parts, bool(loader.batches.rows))
         loader.own = self.ranks.own(parts)
+        self.weights = Weights(learner)
+        if is_sharded(config, self.ranks):
+            check_shards(learner, self.ranks, parts, config.compile is True)
+            self.weights = Sharded(learner, self.ranks, device)
+        self.parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
         self.precision = choose_precision(config.precision, device)
         helps = worth_compiling(learner, device) and budget.pays_for_compiling(learner.size())
-        compiled = config.compile is True or (config.compile == "auto" and helps)
-        # replayed gradients replace each other: several parts a step would have to be added up
-        single = len(loader.own) * (config.accumulate if loader.batches.rows else 1) == 1
+        compiled = config.compile is True or (config.compile == "auto" and helps and not self.weights.is_sharded)
+        # replayed gradients replace each other: several parts a step would have to be added up; shards come and go
+        single = (
+            len(loader.own) * (config.accumulate if loader.batches.rows else 1) == 1 and not self.weights.is_sharded
+        )
         recorded = config.record and single and self.precision != "fp16" and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
@@ -333,14 +348,15 @@ class Fit:
         if ranks.world == 1:
             state.tokens, state.flops = state.tokens + tokens, state.flops + flops
             return total, count
-        used = [float(parameter.grad is not None) for parameter in self.parameters]
+        summed = self.weights.is_sharded  # gradients are
+        used = [] if summed else [float(parameter.grad is not None) for parameter in self.parameters]
         clock = seconds if ranks.first else 0.0
         tokens_of_all, flops_of_all, stopping, state.seconds, *used = ranks.sum_numbers(
             tokens, flops, float(self.asked.asked), clock, *used
         )
         state.tokens, state.flops = state.tokens + int(tokens_of_all), state.flops + int(flops_of_all)
         self.is_stopping = stopping > 0
-        there = [parameter for parameter, many in zip(self.parameters, used, strict=True) if many]
+        there = [parameter for parameter, many in zip(self.parameters, used, strict=not summed) if many]
         for parameter in there:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         ranks.sum_tensors([parameter.grad for parameter in there])  # type: ignore[misc]
@@ -351,9 +367,11 @@ class Fit:
     def pass_milestones(self, before: int) -> None:
         """before: tokens at the last step."""
         for mark in self.milestones:
-            if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None and self.ranks.first:
+            if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None:
                 with self.with_averages():
-                    self.keep_milestone(mark, self.state)
+                    weights = self.weights.gather(unique(self.learner))
+                    if self.ranks.first:
+                        self.keep_milestone(weights, mark, self.state)
 
     def is_unfrozen(self, depth: int, epoch: int) -> bool:
         """Whether a layer is trained yet: with `unfreeze` from the top down, one after the other (Howard & Ruder, 2018)."""
@@ -464,22 +482,14 @@ class Fit:
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
 
     def run_validation(self, asked: Interruption) -> dict[str, Any]:
-        """The evaluation of the current weights, by the first rank; the others are told."""
+        """The evaluation of the current weights, by all ranks."""
         assert self.validate is not None
-        result: dict[str, Any] | None = None
-        if self.ranks.first:
-            self.learner.eval()
+        with self.weights.measured() as learner, torch.no_grad():
+            learner.eval()
             try:
-                with torch.no_grad():
-                    result = self.validate(asked.check)
-            except Interrupted:  # all are told, and all stop
-                result = None
-            self.learner.train()
-        if self.ranks.world > 1:
-            result = self.ranks.from_first(result)
-        if result is None:
-            raise Interrupted("stopped")
-        return result
+                return self.validate(learner, share_of(self.ranks, asked.check))
+            finally:
+                learner.train()
 
     def take_if_better(self, result: dict[str, float]) -> bool:
         state, watch = self.state, self.config.watch
@@ -491,8 +501,10 @@ class Fit:
         return True
 
     def keep_best_on_first(self) -> None:
-        if self.keep_best is not None and self.ranks.first:
-            self.keep_best(self.state)
+        if self.keep_best is not None:
+            weights = self.weights.gather(unique(self.learner))
+            if self.ranks.first:
+                self.keep_best(weights)
 
     def average_checkpoints(self, asked: Interruption) -> None:
         """Evaluates the mean of the last checkpoints, and keeps it if it is better."""
@@ -500,7 +512,7 @@ class Fit:
         folder, averages = self.folder / "checkpoints", Averages(self.learner)
         last = checkpoints.steps(folder)[-self.config.average_last :]
         for count, number in enumerate(last, 1):
-            loaded = checkpoints.load(folder / f"step-{number}").tensors["model"]
+            loaded = self.weights.cut(checkpoints.load(folder / f"step-{number}").tensors["model"], averages.means)
             for name, mean in averages.means.items():
                 mean.lerp_(loaded[name].to(mean), 1 / count)
         with averages.in_place():
@@ -513,13 +525,14 @@ class Fit:
         self.flush()
         self.state.log_bytes = self.log.sync()
         self.state.joules, self.state.device_seconds = self.costs()
+        gather = self.weights.gather
         tensors = {
-            "model": unique(self.learner),
-            "optimizer": named_state(self.optimizer, self.learner),
+            "model": gather(unique(self.learner)),
+            "optimizer": gather(named_state(self.optimizer, self.learner)),
             "carry": {str(i): leaf for i, leaf in enumerate(self.whole_carry())},
         }
         if self.averages is not None:
-            tensors["average"] = self.averages.means
+            tensors["average"] = gather(self.averages.means)
         if self.differentiate.scaler is not None:
             tensors["scaler"] = self.differentiate.scaler.state()
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
@@ -537,12 +550,14 @@ class Fit:
             return
         try:
             self.state = train_state_of(found)
-            fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
-            load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
+            cut, remembered = self.weights.cut, found.tensors["optimizer"]
+            fill(self.learner, cut(found.tensors["model"], unique(self.learner)), self.folder / "checkpoints")
+            own = cut(remembered, state_like(self.learner, remembered))
+            load_named_state(self.optimizer, self.learner, own)
             self.carry = self.rebuild_carry(found.tensors["carry"])
             if "average" in found.tensors:
                 self.averages = Averages(self.learner)
-                self.averages.load(found.tensors["average"])
+                self.averages.load(cut(found.tensors["average"], self.averages.means))
             if self.differentiate.scaler is not None and "scaler" in found.tensors:
                 self.differentiate.scaler.load(found.tensors["scaler"])
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
@@ -579,6 +594,11 @@ class Fit:
         """Joules and seconds of devices of all ranks. joules, device_seconds: of the run before this process was started."""
         here = self.ranks.sum_numbers(meter.joules(seconds), meter.device_seconds(seconds))
         return joules + here[0], device_seconds + here[1]
+
+
+def is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
+    """Whether ranks share out the weights: a process alone has nobody to share with."""
+    return config.shard and isinstance(ranks, Several)
 
 
 def restore_carry(after: State, before: State | None, broken: Tensor) -> State:

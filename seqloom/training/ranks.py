@@ -30,6 +30,7 @@ class Ranks:
     """A process alone."""
 
     rank, world = 0, 1
+    shares_device = False  # with another rank
 
     def __init__(self, ordered: bool = False):
         self.ordered = ordered
@@ -60,6 +61,10 @@ class Ranks:
 
     def wait(self) -> None:
         """Until all are here."""
+
+    def gather_values(self, value: Any) -> list[Any]:
+        """What each one has, in their order. Anything that JSON can say."""
+        return [value]
 
     def on_first(self, work: Callable[[], T]) -> T | None:
         """Does something on the first rank alone. If it fails there, all fail; the first says why."""
@@ -97,7 +102,8 @@ class Several(Ranks):
             raise UsageError(f"--deterministic adds up in a tree and needs 2, 4, 8, … ranks, not {self.world}")
         # ranks that share a GPU cannot talk by NCCL
         local = int(env.get("LOCAL_WORLD_SIZE", self.world))
-        self.on_host = device.type != "cuda" or local > torch.cuda.device_count()
+        self.shares_device = device.type == "cuda" and local > torch.cuda.device_count()
+        self.on_host = device.type != "cuda" or self.shares_device
         if not dist.is_initialized():
             shared = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
             with left_alone():
@@ -169,6 +175,15 @@ class Several(Ranks):
             dist.all_gather(parts, padded)
         return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)]).to(tensor.device)
 
+    def gather_values(self, value: Any) -> list[Any]:
+        data = json.dumps(value).encode()
+        sizes = self.sum_numbers(*(float(len(data)) if rank == self.rank else 0.0 for rank in range(self.world)))
+        padded = torch.frombuffer(bytearray(data.ljust(int(max(sizes)))), dtype=torch.uint8)
+        parts = [torch.empty_like(padded) for _ in sizes]
+        with left_alone():
+            dist.all_gather(parts, padded)
+        return [json.loads(part.numpy().tobytes()) for part in parts]
+
     def wait(self) -> None:
         self.sum_numbers(0.0)
 
@@ -186,9 +201,9 @@ def left_alone() -> Iterator[None]:
         ) from error
 
 
-def join(device: torch.device, ordered: bool = False) -> Ranks:
-    """The ranks that this process is one of, by the environment that torchrun sets."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+def join(device: torch.device, ordered: bool = False, shard: bool = False) -> Ranks:
+    """The ranks that this process is one of, by the environment that torchrun sets. shard: whether they share out the weights."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not (shard and "RANK" in os.environ):
         return Ranks(ordered)
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None and int(launcher) == os.getppid():
