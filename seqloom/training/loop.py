@@ -305,7 +305,7 @@ class Fit:
         for i in range(self.config.accumulate):
             item = next(items)
             if item.fresh and rows:
-                self.carry = {part: self.learner.start(len(self.loader.rows(part))) for part in self.loader.own}
+                self.carry = {part: self.weights.start(len(self.loader.rows(part))) for part in self.loader.own}
             last_good = dict(self.carry) if i == 0 else last_good
             for part, example in item.parts.items():
                 # a part has random numbers of its own, whoever computes it, and after which other one
@@ -580,7 +580,7 @@ class Fit:
     def rebuild_carry(self, leaves: dict[str, Tensor]) -> dict[int, State | None]:
         if not leaves:
             return {}
-        shape = pytree.tree_structure(self.learner.start(1))
+        shape = pytree.tree_structure(self.weights.start(1))
         found: dict[int, State | None] = {}
         for part in self.loader.own:
             rows = self.loader.rows(part)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqloom.config import Config
 from seqloom.training.precision import LossScale
-from seqloom.training.shard import own_share, whole
+from seqloom.training.shard import is_shared, own_share, whole
 
 
 class OptimConfig(Config):
@@ -74,6 +74,9 @@ def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = Fa
     ]
     fused = all(parameter.device.type != "mps" for parameter in learner.parameters())  # there it cannot skip a step
     if config.name == "sgd":
+        fused = fused and not any(
+            is_shared(parameter) for parameter in learner.parameters()
+        )  # torch has no such kernel
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     if config.name == "adagrad":
         return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)

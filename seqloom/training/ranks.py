@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from seqloom.errors import OtherRankFailed, SeqloomError, UsageError
+from seqloom.progress import say
 from seqloom.training.interrupt import stop_with
 from seqloom.training.launch import LAUNCHER
 
@@ -100,10 +101,13 @@ class Several(Ranks):
         self.rank, self.world = int(env["RANK"]), int(env["WORLD_SIZE"])
         if ordered and self.world & (self.world - 1):
             raise UsageError(f"--deterministic adds up in a tree and needs 2, 4, 8, … ranks, not {self.world}")
-        # ranks that share a GPU cannot talk by NCCL
         local = int(env.get("LOCAL_WORLD_SIZE", self.world))
         self.shares_device = device.type == "cuda" and local > torch.cuda.device_count()
         self.on_host = device.type != "cuda" or self.shares_device
+        if self.shares_device and self.first:
+            say(
+                f"{local} ranks share {torch.cuda.device_count()} GPU(s), which NCCL refuses: they talk over the host (gloo)"
+            )
         if not dist.is_initialized():
             shared = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
             with left_alone():

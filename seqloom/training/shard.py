@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.batch import Learner
+from seqloom.batch import Learner, State
 from seqloom.blocks.stack import Stack
 from seqloom.errors import UsageError
 from seqloom.training.ranks import Ranks
@@ -35,6 +35,10 @@ class Weights:
     def cut(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Stored tensors as this rank holds them. like: those that it has."""
         return dict(tensors)
+
+    def start(self, n: int) -> State | None:
+        """The state of n streams before their first batch."""
+        return self.learner.start(n)
 
     @contextmanager
     def measured(self) -> Iterator[Learner]:
@@ -91,6 +95,9 @@ class Sharded(Weights):
                 )
         return found
 
+    def start(self, n: int) -> State | None:
+        return self.frame.start(n)  # it has the type and place of its weights, which must not be a share here
+
     @contextmanager
     def measured(self) -> Iterator[Learner]:
         frame = unique(self.frame)
@@ -103,14 +110,19 @@ class Sharded(Weights):
                 parameter.data = parameter.new_empty(0)
 
 
+def is_shared(tensor: Tensor) -> bool:
+    """Whether ranks share a tensor. Torch's own class is asked for by what it can do: to import it takes long."""
+    return hasattr(tensor, "full_tensor")
+
+
 def whole(tensor: Any) -> Tensor:
     """A tensor that ranks share as one of which each has all; any other as it is. All of them call it."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return tensor.full_tensor() if is_shared(tensor) else tensor
 
 
 def own_share(tensor: Any) -> Tensor:
     """What this rank has of a tensor."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return tensor.to_local() if is_shared(tensor) else tensor
 
 
 def check_shards(learner: Learner, ranks: Ranks, parts: int, compiled: bool) -> None:
