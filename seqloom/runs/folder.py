@@ -161,9 +161,10 @@ def export(state: StateDict, folder: Path) -> None:
     """Writes the weights of a learner: the backbone, and the output layers apart."""
     backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
     head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
-    for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
-        save_tensors(folder / name, tensors)
-    write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
+    written = {name: save_tensors(folder / name, part) for name, part in zip(WEIGHTS, (backbone, head), strict=True)}
+    write_json(
+        folder / "weights.json", written | {name: sha256(folder / name) for name in BOUND if name not in WEIGHTS}
+    )
 
 
 def keep_milestone(weights: StateDict, folder: Path, mark: Milestone, state: TrainState) -> None:

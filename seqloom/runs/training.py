@@ -1,6 +1,7 @@
 """Training: from a dataset to a finished run, and the functions pretrain, train and finetune."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -16,7 +17,7 @@ from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
 from seqloom.config import named_object, override, unknown_name
 from seqloom.errors import DataError, UsageError
-from seqloom.files import digest_of, sole_owner
+from seqloom.files import digest_of, sha256, sole_owner
 from seqloom.objectives import objective_class
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
@@ -51,6 +52,7 @@ from seqloom.training.share import Share, share_of
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
+SETTLED = 10.0  # seconds after which a file system that machines share shows all of them the same
 SAMPLE = 32_000_000  # characters of the training text that a tokenizer is trained on
 
 Files = str | Path | Sequence[str | Path]
@@ -244,9 +246,7 @@ def train_run(
         config |= {"plugin": record(plugin)} if plugin is not None else {}
         check_ranks(ranks, config)
         ranks.on_first(lambda: begin_folder(folder, config, tokenizer, options.resume, options.overwrite))
-        ranks.check_all(
-            (folder / "config.json").exists(), f"{folder} is another folder there: choose one that all machines share"
-        )
+        check_shared(ranks, folder)
         learner: Any = build_learner(dataset, options.seed, plugin)
         if start is not None:
             start.fill(learner)
@@ -320,6 +320,22 @@ def check_ranks(ranks: Ranks, config: dict[str, Any]) -> None:
     mine = digest_of({"known": known, "text": config["data"]["fingerprint"]})
     problem = "it has another recipe, text, seed or version than rank 0: call all ranks in the same way"
     ranks.check_all(mine == ranks.from_first(mine), problem)
+
+
+def check_shared(ranks: Ranks, folder: Path) -> None:
+    """All must see what the first has written, not a folder of their own with the same name."""
+    written = ranks.from_first(sha256(folder / "config.json") if ranks.first else None)
+    until = time.monotonic() + SETTLED
+    while not (seen := sees(folder / "config.json", written)) and time.monotonic() < until:
+        time.sleep(0.2)
+    ranks.check_all(seen, f"{folder} is another folder there: choose one that all machines share")
+
+
+def sees(path: Path, digest: str) -> bool:
+    try:
+        return sha256(path) == digest
+    except OSError:
+        return False
 
 
 def repeated_shapes(learner: Learner, device: torch.device) -> str:

@@ -201,7 +201,7 @@ class Fit:
         parts = len(loader.own)
         check_parts(self.ranks, parts, bool(loader.batches.rows))
         loader.own = self.ranks.own(parts)
-        self.weights = Weights(learner)
+        self.weights = Weights(learner, self.ranks)
         if is_sharded(config, self.ranks):
             check_shards(learner, self.ranks, parts, config.compile is True)
             self.weights = Sharded(learner, self.ranks, device)
@@ -221,6 +221,7 @@ class Fit:
         self.state = TrainState(average_from=0 if config.optim.average == "start" else None)
         self.averages: Averages | None = None  # made when they begin: they are as large as the weights
         self.carry: dict[int, State | None] = {}  # of each part that is computed here
+        self.writer = checkpoints.Writer()
         self.is_stopping = False  # a rank was asked to stop, and all know it
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
 
@@ -242,6 +243,7 @@ class Fit:
         first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, before)
         with (
             Interruption() as self.asked,
+            self.writer,
             Progress("train", total=1.0, done=first) as self.bar,
             closing(self.log),
             closing(self.loader.items(Cursor(self.state.epoch, self.state.batch))) as items,
@@ -251,6 +253,7 @@ class Fit:
                 self.steps(items, self.asked)
             except Interrupted as error:
                 self.save()
+                self.wait_for_save()
                 message = f"stopped at step {self.state.step}, state saved in {self.folder}: continue it with --resume"
                 raise Interrupted(message) from error
             except RuntimeError as error:
@@ -278,8 +281,10 @@ class Fit:
             falls = spent < 1 - config.schedule.fall <= state.spent(self.budget)
             if state.step % config.save_every == 0 or (falls and self.keep_start is not None):
                 self.save()
-            if falls and self.keep_start is not None and self.ranks.first:
-                self.keep_start(state.step)
+            if falls and self.keep_start is not None:
+                self.wait_for_save()
+                if self.ranks.first:
+                    self.keep_start(state.step)
         if self.validate is not None and state.step % config.eval_every:
             state.eval_due = True
             self.evaluate(asked)
@@ -287,12 +292,14 @@ class Fit:
         self.show()
         if self.validate is not None and config.average_last > 1:
             self.save()  # the last weights are among those that are averaged
+            self.wait_for_save()
             self.average_checkpoints(asked)
         if self.validate is None and self.keep_best is not None:
             with self.with_averages():
                 self.keep_best_on_first()
         state.finished = True
         self.save()
+        self.wait_for_save()
 
     def one_step(self, items: Iterator[Item]) -> None:
         state, rows = self.state, self.loader.batches.rows
@@ -522,21 +529,27 @@ class Fit:
         say(f"the mean of the checkpoints {', '.join(map(str, last))}: valid loss {result['loss']:.4f}")
 
     def save(self) -> None:
+        """Copies everything that changes; it is written while the training goes on."""
         self.flush()
         self.state.log_bytes = self.log.sync()
         self.state.joules, self.state.device_seconds = self.costs()
-        gather = self.weights.gather
-        tensors = {
-            "model": gather(unique(self.learner)),
-            "optimizer": gather(named_state(self.optimizer, self.learner)),
+        parts = {
+            "model": unique(self.learner),
+            "optimizer": named_state(self.optimizer, self.learner),
             "carry": {str(i): leaf for i, leaf in enumerate(self.whole_carry())},
         }
         if self.averages is not None:
-            tensors["average"] = gather(self.averages.means)
+            parts["average"] = self.averages.means
         if self.differentiate.scaler is not None:
-            tensors["scaler"] = self.differentiate.scaler.state()
+            parts["scaler"] = self.differentiate.scaler.state()
+        self.wait_for_save()  # there is never more than one copy
+        tensors = {name: self.weights.copy(part) for name, part in parts.items()}
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
-        self.ranks.on_first(lambda: checkpoints.save(self.folder / "checkpoints", checkpoint, self.kept))
+        self.ranks.on_first(lambda: self.writer.save(self.folder / "checkpoints", checkpoint, self.kept))
+
+    def wait_for_save(self) -> None:
+        """Until the last checkpoint is complete. If it could not be written, all ranks fail."""
+        self.ranks.on_first(self.writer.wait)
 
     @property
     def kept(self) -> int:

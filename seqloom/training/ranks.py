@@ -2,7 +2,7 @@
 
 What is computed does not depend on how many there are: a step is a fixed number of parts, each with its own text, random numbers
 and carried state; ranks share the parts out and add up what they found. With `ordered` all sums are taken in one fixed tree, so
-that any power of two gives the same bits as one process.
+that any number of ranks gives the same bits as one process.
 """
 
 import json
@@ -42,8 +42,15 @@ class Ranks:
         return self.rank == 0
 
     def own(self, parts: int) -> range:
-        """The parts of a step that this process computes: neighbours, so that a tree of sums remains one."""
-        return range(parts * self.rank // self.world, parts * (self.rank + 1) // self.world)
+        """The parts of a step that this process computes. With a tree of sums they are one branch of it: half of the ranks have
+        half of the parts, and so on."""
+        if not self.ordered:
+            return range(parts * self.rank // self.world, parts * (self.rank + 1) // self.world)
+        begin, low, high = 0, 0, self.world
+        while high - low > 1:
+            middle, parts = halfway(low, high), parts // 2
+            low, high, begin = (low, middle, begin) if self.rank < middle else (middle, high, begin + parts)
+        return range(begin, begin + parts)
 
     def sum_numbers(self, *numbers: float) -> list[float]:
         """Of all ranks."""
@@ -99,8 +106,6 @@ class Several(Ranks):
         super().__init__(ordered)
         env = os.environ
         self.rank, self.world = int(env["RANK"]), int(env["WORLD_SIZE"])
-        if ordered and self.world & (self.world - 1):
-            raise UsageError(f"--deterministic adds up in a tree and needs 2, 4, 8, … ranks, not {self.world}")
         local = int(env.get("LOCAL_WORLD_SIZE", self.world))
         self.shares_device = device.type == "cuda" and local > torch.cuda.device_count()
         self.on_host = device.type != "cuda" or self.shares_device
@@ -151,23 +156,26 @@ class Several(Ranks):
         there = flat.cpu() if self.on_host else flat
         with left_alone():
             if self.ordered:
-                self._sum_in_a_tree(there)
+                self._sum_branch(there, 0, self.world)
+                dist.broadcast(there, 0)
             else:
                 dist.all_reduce(there)
         sizes = [tensor.numel() for tensor in tensors]
         for tensor, new in zip(tensors, there.split(sizes), strict=True):
             tensor.copy_(new.view_as(tensor))
 
-    def _sum_in_a_tree(self, flat: Tensor) -> None:
-        """After round i each block of 2^i ranks has the sum of its own. a + b has the bits of b + a."""
-        other, far = torch.empty_like(flat), 1
-        while far < self.world:
-            peer = self.rank ^ far
-            sent = [dist.P2POp(dist.isend, flat, peer), dist.P2POp(dist.irecv, other, peer)]
-            for work in dist.batch_isend_irecv(sent):
-                work.wait()
+    def _sum_branch(self, flat: Tensor, low: int, high: int) -> None:
+        """Gives the first of these ranks, low … high − 1, the sum of them all: that of one half plus that of the other."""
+        if high - low == 1:
+            return
+        middle = halfway(low, high)
+        self._sum_branch(flat, *((low, middle) if self.rank < middle else (middle, high)))
+        if self.rank == middle:
+            dist.send(flat, low)
+        elif self.rank == low:
+            other = torch.empty_like(flat)
+            dist.recv(other, middle)
             flat += other
-            far *= 2
 
     def gather_rows(self, tensor: Tensor) -> Tensor:
         mine = tensor.cpu().contiguous() if self.on_host else tensor.contiguous()
@@ -190,6 +198,11 @@ class Several(Ranks):
 
     def wait(self) -> None:
         self.sum_numbers(0.0)
+
+
+def halfway(low: int, high: int) -> int:
+    """Where the second half of some ranks begins."""
+    return (low + high + 1) // 2
 
 
 @contextmanager

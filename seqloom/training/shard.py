@@ -25,12 +25,21 @@ class Weights:
 
     is_sharded = False
 
-    def __init__(self, learner: Learner):
-        self.learner = learner
+    def __init__(self, learner: Learner, ranks: Ranks):
+        self.learner, self.first = learner, ranks.first
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors as they are stored. All ranks call it; the first one uses it."""
+        """Tensors whole. All ranks call it; the first one uses it."""
         return dict(tensors)
+
+    def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors whole, in the memory of the host, and as they are now, whatever becomes of them. As `gather`."""
+        found = {}
+        for name, tensor in tensors.items():
+            full = whole(tensor.detach())
+            if self.first:
+                found[name] = full.to("cpu", copy=True)
+        return found
 
     def cut(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Stored tensors as this rank holds them. like: those that it has."""
@@ -57,8 +66,7 @@ class Sharded(Weights):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        super().__init__(learner)
-        self.first, self.device = ranks.first, device
+        super().__init__(learner, ranks)
         self.frame = copy.deepcopy(learner)  # of what is measured; it has weights only meanwhile
         for parameter in self.frame.parameters():
             parameter.data = parameter.new_empty(0)
@@ -75,12 +83,7 @@ class Sharded(Weights):
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """One after the other, and into the memory of the host: a device never has more than one of them."""
-        found = {}
-        for name, tensor in tensors.items():
-            full = whole(tensor.detach())
-            if self.first:
-                found[name] = full.cpu()
-        return found
+        return self.copy(tensors)
 
     def cut(self, tensors: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         from torch.distributed.tensor import DTensor, distribute_tensor

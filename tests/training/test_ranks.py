@@ -91,8 +91,8 @@ def test_the_same_bits_on_one_and_two(name, data, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
-def test_the_same_bits_on_one_two_and_four(name, data, tmp_path):
-    worlds_agree(name, data, tmp_path, (1, 2, 4))
+def test_the_same_bits_on_one_two_three_and_four(name, data, tmp_path):
+    worlds_agree(name, data, tmp_path, (1, 2, 3, 4))
 
 
 @pytest.mark.long
@@ -114,7 +114,7 @@ def test_nearly_the_same_without_a_tree(name, world, data, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["lstm-tiny", "bert-tiny"])
 def test_any_number_of_ranks_goes_on_with_a_checkpoint(name, data, tmp_path):
-    """2, 1, 3 (without a tree: not of the chain), 4 ranks, stopped by SIGTERM and by kill -9 of one of them."""
+    """2, 1, 3, 4 ranks, stopped by SIGTERM and by kill -9 of all or one of them."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(*call(name, data, whole, "--deterministic", steps=400))
     arguments = call(name, data, broken, "--deterministic", steps=400)
@@ -127,13 +127,13 @@ def test_any_number_of_ranks_goes_on_with_a_checkpoint(name, data, tmp_path):
     wait_for_step(broken, 80)
     process.kill()
     process.communicate(timeout=60)
-    process = start(*arguments, "--resume", "--ranks", "4")
+    process = start(*arguments, "--resume", "--ranks", "3")
     wait_for_step(broken, 160)
     victim = children(process.pid)[2]
     os.kill(victim, signal.SIGKILL)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 137, said
-    run(*arguments, "--resume", "--ranks", "2")
+    run(*arguments, "--resume", "--ranks", "4")
     assert fingerprint(whole) == fingerprint(broken)
 
 
@@ -183,16 +183,53 @@ def test_a_folder_that_is_taken_is_said_once(data, tmp_path):
     assert said.count("error") == 1 and "not empty" in said
 
 
+OTHER_VERSION = "import platform\nplatform.python_version = lambda: '2.7.18'\n"
+
+
 @pytest.mark.long
-def test_ranks_that_were_called_differently_are_refused(data, tmp_path):
+@pytest.mark.parametrize("other", ["seed", "recipe", "text", "version", "folder"])
+def test_ranks_that_were_called_differently_are_refused(other, data, tmp_path):
     port = free_port()
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     arguments = call("gpt2-tiny", data, tmp_path / "out")
+    changed, more = list(arguments), {}
+    if other == "text":
+        changed[changed.index(str(data))] = str(prepared(tmp_path / "other", 300))
+    elif other == "version":
+        (tmp_path / "sitecustomize.py").write_text(OTHER_VERSION)
+        more["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    elif other == "folder":  # of the same name on another machine, where a run was started as well
+        changed[changed.index(str(tmp_path / "out"))] = str(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "config.json").write_text("{}")
+    else:
+        changed += ["--seed", "1"] if other == "seed" else ["--set", "train.optim.lr=0.5"]
     first = start(*arguments, RANK="0", LOCAL_RANK="0", **shared)
-    second = start(*arguments, "--seed", "1", RANK="1", LOCAL_RANK="1", **shared)
+    second = start(*changed, RANK="1", LOCAL_RANK="1", **shared | more)
     said = [process.communicate(timeout=120)[0] for process in (first, second)]
-    assert first.returncode == second.returncode == 2
-    assert "rank 1: it has another recipe, text, seed or version than rank 0" in said[0] and "error" not in said[1]
+    assert first.returncode == second.returncode == 2, said
+    problem = (
+        "is another folder there" if other == "folder" else "it has another recipe, text, seed or version than rank 0"
+    )
+    (line,) = [line for line in said[0].splitlines() if "error" in line]
+    assert "rank 1: " in line and problem in line and "error" not in said[1]
+
+
+@pytest.mark.long
+def test_a_failure_of_the_first_rank_alone_ends_all(data, tmp_path):
+    """Its disk, on which no other rank writes: all end, with its exit code and one sentence."""
+    out = tmp_path / "out"
+    process = start(*call("gpt2-tiny", data, out, "--ranks", "3", steps=100_000))
+    wait_for_step(out, 8)
+    ranks = children(process.pid)
+    (out / "checkpoints").rename(tmp_path / "taken")
+    (out / "checkpoints").write_text("no folder")
+    began = time.monotonic()
+    said, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < 60 and process.returncode == 5, said
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+    (line,) = [line for line in said.splitlines() if "error" in line]
+    assert "checkpoints" in line
 
 
 @pytest.mark.long
@@ -240,12 +277,16 @@ def test_a_parameter_that_no_part_uses_has_no_gradient():
     assert (total, count) == (2.0, 6) and used.grad.tolist() == [3.0, 3.0] and unused.grad is None
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_every_part_belongs_to_one_rank(world):
-    ranks = [Ranks() for _ in range(world)]
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 5, 8])
+def test_every_part_belongs_to_one_rank(world, ordered):
+    ranks = [Ranks(ordered) for _ in range(world)]
     for number, each in enumerate(ranks):
         each.rank, each.world = number, world
-    assert [part for each in ranks for part in each.own(7)] == list(range(7))
+    owned = [each.own(8) for each in ranks]
+    assert [part for own in owned for part in own] == list(range(8)) and all(owned)
+    if ordered:  # each is a branch of the tree over all parts
+        assert all(len(own) & (len(own) - 1) == 0 and own.start % len(own) == 0 for own in owned)
 
 
 def test_numbers_that_do_not_fit():
