@@ -30,7 +30,7 @@ from seqloom.recipes.schema import Recipe, fill_defaults
 from seqloom.runs.card import Card, write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
-from seqloom.training.loop import Milestone, StateDict, TrainState
+from seqloom.training.state import Milestone, StateDict, TrainState
 from seqloom.weights import save_tensors
 
 RATE_PAGE = "find-lr.html"  # may be there before a run starts

@@ -45,10 +45,11 @@ from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.count import Count, check_order, select_documents
 from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
-from seqloom.training.loop import Fit, Milestone, is_sharded
+from seqloom.training.loop import Fit, is_sharded
 from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.training.ranks import Ranks, is_first, join
 from seqloom.training.share import Share, share_of
+from seqloom.training.state import Milestone
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")

@@ -22,8 +22,9 @@ from seqloom.objectives.counted import FALLBACK, Counted
 from seqloom.progress import Progress, say
 from seqloom.training.interrupt import Interruption
 from seqloom.training.log import MetricsLog, OnLog
-from seqloom.training.loop import TrainState, Validate
+from seqloom.training.loop import Validate
 from seqloom.training.share import Share
+from seqloom.training.state import TrainState
 from seqloom.weights import unique
 
 Counts = npt.NDArray[np.int32]

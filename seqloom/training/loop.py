@@ -4,17 +4,16 @@ Everything random in step s is drawn from a generator seeded with (seed, s), eve
 a run that was killed and resumed ends with the same bits as one that was not.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -37,9 +36,9 @@ from seqloom.training.ranks import Ranks, Several, Sums, check_parts
 from seqloom.training.schedule import ScheduleConfig, rate_factor
 from seqloom.training.shard import Sharded, Weights, check_shards
 from seqloom.training.share import Share, share_of
+from seqloom.training.state import Budget, Milestone, StateDict, TrainState, train_state_of
 from seqloom.weights import fill, unique
 
-StateDict = dict[str, Tensor]
 MAX_SKIPS = 10  # steps in a row without a finite gradient before the run is given up
 DIVERGED = 2.0  # nats above the first loss
 
@@ -48,9 +47,6 @@ SMALLER = (
     "out of memory: take smaller batches and more of them a step (--set batches.budget=… or batches.streams=…, "
     "--set train.accumulate=…), a shorter context, or a smaller model"
 )
-
-
-COMPILING_PAYS = 2e15
 
 
 class TrainConfig(Config):
@@ -104,68 +100,6 @@ class TrainConfig(Config):
         False,
         description="Keep the weights after 1, 2, … 10, 20, … million words; in smaller steps in runs below ten million.",
     )
-
-
-class Milestone(NamedTuple):
-    """A number of words, and of tokens that have about so many."""
-
-    words: int
-    tokens: float
-
-
-class Budget(NamedTuple):
-    """What ends a run: whichever comes first."""
-
-    tokens: float = float("inf")
-    minutes: float = float("inf")
-    steps: float = float("inf")
-    flops: float = float("inf")
-
-    def pays_for_compiling(self, size: int) -> bool:
-        """Whether a model of so many parameters will learn long enough to make up for what compiling takes: half a minute and
-        more, in which a large GPU does COMPILING_PAYS operations uncompiled."""
-        return min(self.flops, 6 * size * self.tokens) >= COMPILING_PAYS and self.minutes >= 3 and self.steps >= 500
-
-
-@dataclass
-class TrainState:
-    """Everything that changes in a run and is no tensor. It is saved as it is."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    tokens: int = 0
-    flops: int = 0  # of training, filler apart
-    seconds: float = 0.0
-    joules: float = 0.0
-    energy_method: str = ""  # how they were measured
-    device_seconds: float = 0.0  # fewer than seconds where other jobs had the device at the same time
-    best: float | None = None  # the best measurement of what is watched, and when
-    best_step: int = 0
-    best_loss: float | None = None  # the validation loss at that step
-    averaged: dict[str, Any] = field(default_factory=dict)  # the measurement of the mean of the last checkpoints
-    stale: int = 0  # evaluations since
-    drops: int = 0  # of the rate, on a plateau
-    since_drop: int = 0
-    losses: list[float] = field(default_factory=list)  # of all evaluations, while they decide when averaging begins
-    average_from: int | None = None  # the step from which weights are averaged
-    skipped: int = 0
-    skips: int = 0  # in a row
-    first: float | None = None  # the loss at the start
-    smooth: float | None = None
-    evaluation: dict[str, Any] = field(default_factory=dict)  # the last one
-    eval_due: bool = False
-    finished: bool = False
-    log_bytes: int = 0
-    window: list[list[float]] = field(default_factory=list)  # steps not yet logged: total, count, norm, skipped
-
-    def spent(self, budget: Budget) -> float:
-        return max(
-            self.tokens / budget.tokens,
-            self.seconds / 60 / budget.minutes,
-            self.step / budget.steps,
-            self.flops / budget.flops,
-        )
 
 
 Validate = Callable[[Learner, Share], dict[str, Any]]  # of a learner, by all who share the work
@@ -616,18 +550,3 @@ def is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
 
 def restore_carry(after: State, before: State | None, broken: Tensor) -> State:
     return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)
-
-
-def train_state_of(found: Checkpoint) -> TrainState:
-    """What a checkpoint says of a run, checked: a hash that fits does not make it one of ours."""
-    # checkpoints of earlier versions know of no other jobs on the device
-    state = TrainState(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
-    TypeAdapter(TrainState).validate_json(json.dumps(found.state), strict=True)
-    counters = (state.step, state.epoch, state.batch, state.tokens, state.flops, state.seconds, state.log_bytes)
-    if state.step != found.step or not all(0 <= number < 1 << 62 for number in counters):
-        raise ValueError("its counters are impossible")
-    if any(len(row) != 4 for row in state.window) or (
-        state.evaluation and not isinstance(state.evaluation["loss"], float)
-    ):
-        raise ValueError("its measurements are impossible")
-    return state

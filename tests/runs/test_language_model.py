@@ -52,9 +52,9 @@ class Made:
         for name in SETTINGS:
             out = folder / name
 
-            def kept(learner: Any, where: Path, name: str = name) -> None:
-                self.best[name] = {key: value.clone() for key, value in learner.state_dict().items()}
-                export(learner, where)
+            def kept(weights: dict[str, torch.Tensor], folder: Path, name: str = name) -> None:
+                self.best[name] = {key: value.detach().clone() for key, value in weights.items()}
+                export(weights, folder)
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(runs, "export", kept)

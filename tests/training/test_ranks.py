@@ -15,7 +15,8 @@ import torch
 from seqloom.errors import OtherRankFailed, UsageError
 from seqloom.training.launch import free_port, without_option
 from seqloom.training.ranks import Ranks, Several, Sums, TreeSum, check_parts
-from tests.training.material import prepared
+from tests.tasks.labelled import examples, write
+from tests.training.material import prepared, write_pairs
 
 ENCODER = [
     "model.dim=16", "model.num_heads=2", "model.num_layers=1", "batches.budget=256", "batches.length=64",
@@ -32,6 +33,7 @@ SMALL = {
     "awd-lstm-tiny": ["model.dim=16", "model.embedding_dim=16", "batches.streams=8", "batches.length=16", "train.parts=4"],
 }  # fmt: skip
 OFTEN = ["train.eval_every=5", "train.save_every=4", "train.log_every=2", "train.schedule.warmup=2"]
+SPLITS = {"train": 300, "valid": 60, "test": 50}
 NO_TIMES = ("seconds", "joules", "tokens_per_second", "device_seconds")
 
 
@@ -149,6 +151,40 @@ def wait_for_step(out, step):
 
 def children(pid):
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["translate", "classify", "tag"])
+def test_tasks_are_trained_and_scored_by_ranks(kind, tmp_path):
+    """Validation, the choice of the best weights and the scores at the end are shared: the same bits as of one process."""
+    if kind == "translate":
+        files = [write_pairs(tmp_path, many, seed, name) for seed, (name, many) in enumerate(SPLITS.items())]
+        recipe, settings = (
+            "transformer-tiny",
+            ["train.watch=bleu", "batches.budget=128", "model.dim=16", "model.num_heads=2"],
+        )
+    else:
+        files = [[tmp_path / f"{name}.{kind}"] for name in SPLITS]
+        for seed, (path, many) in enumerate(zip(files, SPLITS.values(), strict=True)):
+            write(path[0], kind, examples(kind, many, seed))
+        recipe, settings = "bert-tiny", ["model.dim=16", "model.num_heads=2", "batches.examples=4"]
+        settings += ["task.calibrate=true"] if kind == "classify" else []
+    given = ["train.accumulate=4", "train.eval_every=5", "train.save_every=4", "budget={steps=12}", *settings]
+    arguments = ["train", recipe, "--task", kind, "--tokenizer", "word", "--deterministic", "--device", "cpu"]
+    for name, paths in zip(SPLITS, files, strict=True):
+        arguments += [f"--{name}", *map(str, paths)]
+    arguments += [part for setting in given for part in ("--set", setting)]
+    found = []
+    for world in (1, 2, 3):
+        out = tmp_path / f"out-{world}"
+        run(*arguments, "--out", str(out), "--ranks", str(world))
+        metrics = json.loads((out / "metrics.json").read_text())
+        scores = [
+            {key: value for key, value in metrics[f"{split}_scores"].items() if key != "seconds"}
+            for split in ("valid", "test")
+        ]
+        found.append((*fingerprint(out), metrics["valid"], *scores))
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.long
