@@ -32,7 +32,7 @@ from seqloom.training.interrupt import Interruption
 from seqloom.training.log import MetricsLog, NoLog, OnLog
 from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, state_like, step
 from seqloom.training.precision import choose_precision
-from seqloom.training.ranks import Ranks, Several, Sums, check_parts
+from seqloom.training.ranks import Ranks, Several, Sums, check_parts, is_of_network, other_rank_left
 from seqloom.training.schedule import ScheduleConfig, rate_factor
 from seqloom.training.shard import Sharded, Weights, check_shards
 from seqloom.training.share import Share, share_of
@@ -193,6 +193,8 @@ class Fit:
             except RuntimeError as error:
                 if is_out_of_memory(error):
                     raise OutOfMemory(SMALLER) from error
+                if self.weights.is_sharded and is_of_network(error):
+                    raise other_rank_left(error) from error
                 raise
         return self.state
 
@@ -491,7 +493,7 @@ class Fit:
         return max(self.config.keep, self.config.average_last)
 
     def restore(self) -> None:
-        found = checkpoints.load_latest(self.folder / "checkpoints")
+        found = self.load_latest()
         if found is None:
             say(f"{self.folder} has no checkpoint yet: starting from the beginning")
             return
@@ -515,9 +517,18 @@ class Fit:
                 f"({' '.join(str(error).split())[:200] or type(error).__name__}): remove it to go on from the "
                 f"checkpoint before it, or start anew with --overwrite"
             ) from error
-        if self.state.finished:  # it may have been killed before it could do so, and nothing else will be saved
+        if (
+            self.state.finished and self.ranks.first
+        ):  # it may have been killed before it could, and nothing else will be saved
             checkpoints.collect(self.folder / "checkpoints", self.kept)
         say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
+
+    def load_latest(self) -> Checkpoint | None:
+        """The checkpoint that the first rank chooses, which mends what a killed save has left; the others read the same one."""
+        folder = self.folder / "checkpoints"
+        found = self.ranks.on_first(lambda: checkpoints.load_latest(folder))
+        step = self.ranks.from_first(None if found is None else found.step)
+        return found if self.ranks.first or step is None else checkpoints.load(folder / f"step-{step}")
 
     def whole_carry(self) -> list[Tensor]:
         """The state of all streams in their order, whoever computes which: any number of ranks can go on with it."""

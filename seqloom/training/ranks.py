@@ -211,11 +211,18 @@ def left_alone() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise OtherRankFailed(
-            f"rank {os.environ.get('RANK', 0)}: another rank has left, or cannot be reached: see its message "
-            f"({' '.join(str(error).split())[:100]})",
-            1,
-        ) from error
+        raise other_rank_left(error) from error
+
+
+def other_rank_left(error: Exception) -> OtherRankFailed:
+    said = " ".join(str(error).split())[:100]
+    rank = os.environ.get("RANK", 0)
+    return OtherRankFailed(f"rank {rank}: another rank has left, or cannot be reached: see its message ({said})", 1)
+
+
+def is_of_network(error: Exception) -> bool:
+    """Whether torch raised it because another rank did not answer: gloo has no class of its own for that."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def join(device: torch.device, ordered: bool = False, shard: bool = False) -> Ranks:

@@ -35,8 +35,8 @@ class Weights:
     def copy(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Tensors whole, in the memory of the host, and as they are now, whatever becomes of them. As `gather`."""
         found = {}
-        for name, tensor in tensors.items():
-            full = whole(tensor.detach())
+        for name in sorted(tensors):  # in one order: what was read from a file has another one on every rank
+            full = whole(tensors[name].detach())
             if self.first:
                 found[name] = full.to("cpu", copy=True)
         return found
@@ -105,7 +105,7 @@ class Sharded(Weights):
     def measured(self) -> Iterator[Learner]:
         frame = unique(self.frame)
         try:
-            for name, tensor in unique(self.learner).items():
+            for name, tensor in sorted(unique(self.learner).items()):
                 frame[name].data = whole(tensor.detach())
             yield self.frame
         finally:

@@ -19,7 +19,7 @@ from seqloom.runs.load import load, load_predictor
 from seqloom.runs.training import find_lr, finetune, pretrain
 from seqloom.training.interrupt import Interruption
 from seqloom.training.loop import Fit
-from seqloom.training.share import ALONE
+from seqloom.training.share import ALONE, Share
 from tests.training.material import pairs
 from tests.training.test_resume import fingerprint
 
@@ -221,7 +221,7 @@ def test_measured_alone_and_in_training_alike(folder, made):
     asked = Interruption()
     asked.asked = True
     with pytest.raises(Interrupted):
-        text.evaluate(loaded.learner, torch.device("cpu"), asked.check)
+        text.evaluate(loaded.learner, torch.device("cpu"), Share(asked.check))
 
 
 def test_a_language_without_held_out_text(folder, tmp_path, capsys):
