@@ -430,9 +430,10 @@ class Fit:
         with self.weights.measured() as learner, torch.no_grad():
             learner.eval()
             try:
-                return self.validate(learner, share_of(self.ranks, asked.check))
+                found = self.validate(learner, share_of(self.ranks, asked.check))
             finally:
                 learner.train()
+        return self.ranks.from_first(found)  # what they decide by must not differ in any bit, whatever their machines
 
     def take_if_better(self, result: dict[str, float]) -> bool:
         state, watch = self.state, self.config.watch
