@@ -161,10 +161,10 @@ def test_tasks_are_trained_and_scored_by_ranks(kind, tmp_path):
         files = [write_pairs(tmp_path, many, seed, name) for seed, (name, many) in enumerate(SPLITS.items())]
         recipe, settings = (
             "transformer-tiny",
-            ["train.watch=bleu", "batches.budget=128", "model.dim=16", "model.num_heads=2"],
+            ["train.watch=bleu", "batches.budget=256", "batches.length=64", "model.dim=16", "model.num_heads=2"],
         )
     else:
-        files = [[tmp_path / f"{name}.{kind}"] for name in SPLITS]
+        files = [[tmp_path / f"{name}.{'conll' if kind == 'tag' else 'jsonl'}"] for name in SPLITS]
         for seed, (path, many) in enumerate(zip(files, SPLITS.values(), strict=True)):
             write(path[0], kind, examples(kind, many, seed))
         recipe, settings = "bert-tiny", ["model.dim=16", "model.num_heads=2", "batches.examples=4"]
