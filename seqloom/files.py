@@ -71,17 +71,20 @@ def replace(temporary: Path, path: Path) -> None:
     os.replace(temporary, path)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes) -> str:
+    """Returns the SHA-256 of what was written."""
+
     def write(temporary: Path) -> None:
         with open(temporary, "wb") as file:
             file.write(data)
 
     replace_file(path, write)
+    return hashlib.sha256(data).hexdigest()
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Strict JSON: a NaN in a record is a bug that must not reach a reader."""
-    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: Any) -> str:
+    """Strict JSON: a NaN in a record is a bug that must not reach a reader. Returns the SHA-256 of what was written."""
+    return write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:

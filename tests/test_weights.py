@@ -9,11 +9,24 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from seqloom import weights
 from seqloom.errors import ModelError
+from seqloom.files import sha256
 from seqloom.recipes.library import find_recipe
-from seqloom.weights import MAX_HEADER, MAX_TENSORS, check_fit, fill, load_tensors, save_tensors, shapes_only, unique
+from seqloom.weights import (
+    MAX_HEADER,
+    MAX_TENSORS,
+    TYPES,
+    check_fit,
+    fill,
+    load_tensors,
+    save_tensors,
+    shapes_only,
+    unique,
+)
 
 
 def example() -> dict[str, Tensor]:
@@ -39,6 +52,20 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert (tmp_path / "a.safetensors").stat().st_mode & 0o777 == 0o644
     save_tensors(tmp_path / "none.safetensors", {})
     assert load_tensors(tmp_path / "none.safetensors") == {}
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
+def test_its_bytes_are_those_of_the_library_and_are_hashed_on_the_way(
+    tmp_path: Path, metadata: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = {f"{'ab'[i % 2]}{i}é": (10 * torch.randn(3, i)).to(kind) for i, kind in enumerate(TYPES)}
+    tensors |= {"scalar": torch.tensor(2.0), "long": torch.randn(5000), "turned": torch.randn(4, 3).T}
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, tmp_path / "theirs", metadata)
+    for at_once in (7, 8 << 20):
+        monkeypatch.setattr(weights, "AT_ONCE", at_once)
+        digest = save_tensors(tmp_path / "ours", tensors, metadata)
+        assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+        assert digest == sha256(tmp_path / "theirs")
 
 
 def test_a_file_that_changes_later_changes_nothing(tmp_path: Path) -> None:

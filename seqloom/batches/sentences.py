@@ -1,7 +1,7 @@
 """Where the whole sentences of a text begin and end.
 
 Finding them takes about half a second for every million words, and every run on pairs of sentences needs them. So they are kept
-beside a prepared split, once they were found, in a file that is a shortcut and nothing more: where it is missing or damaged, or
+beside a large prepared split, once they were found, in a file that is a shortcut and nothing more: where it is missing or damaged, or
 was made by other rules or of other text, they are found again.
 """
 
@@ -22,6 +22,8 @@ from seqloom.errors import SeqloomError
 from seqloom.files import write_bytes
 from seqloom.text import sentences as in_text
 from seqloom.tokens import words as in_tokens
+
+LARGE = 1 << 20  # tokens: in a smaller split they are found in a second, and a folder that is only read stays as it is
 
 Find = Callable[[np.ndarray], np.ndarray]  # (T,) a document → (S, 2) where its whole sentences begin and end
 
@@ -54,7 +56,9 @@ def find_borders(split: Any, find: Find) -> Borders:
 
 
 def keep_borders(split: Split, find: Find) -> Borders:
-    """The same, read from the file of an earlier call if there is one, and else written to it if that is allowed."""
+    """The same; of a large split read from the file of an earlier call if there is one, and else written to it if that is allowed."""
+    if split.num_tokens < LARGE:
+        return find_borders(split, find)
     path, key = split.sentences_file, content_key(split)
     kept = read_borders(path, key, split)
     if kept is not None:

@@ -194,6 +194,10 @@ class RecurrentStack(Stack):
     """Where nothing stands between the layers, nothing of theirs is asked for and no sequence ends before the others, they
     run in one call."""
 
+    @property
+    def units(self) -> list[nn.Module]:
+        return []
+
     def forward(
         self,
         x: Tensor,

@@ -26,6 +26,11 @@ class Stack(nn.Module):
         """The layers in the order in which they run."""
         return list(self.layers) * self.repeat
 
+    @property
+    def units(self) -> list[nn.Module]:
+        """Layers whose weights are needed only while they are called, once in a pass: others can be elsewhere meanwhile."""
+        return list(self.layers) if self.repeat == 1 else []
+
     def forward(
         self,
         x: Tensor,

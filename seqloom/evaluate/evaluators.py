@@ -18,9 +18,10 @@ from seqloom.batches.store import Split
 from seqloom.config import named_object, unknown_name
 from seqloom.errors import UsageError
 from seqloom.evaluate.masked import HeldOut, masked_loss
-from seqloom.evaluate.perplexity import Stop, half_context, never, perplexity
+from seqloom.evaluate.perplexity import half_context, perplexity
 from seqloom.evaluate.pseudo import VARIANTS, pseudo, unreplaced_scores
 from seqloom.evaluate.score import Scored, score
+from seqloom.training.share import ALONE, Share
 
 
 class HeldOutText(NamedTuple):
@@ -57,8 +58,9 @@ class Evaluator:
         """Prepares what several evaluations on one text share."""
         return text
 
-    def measure(self, prepared: Any, limit: int | None, stop: Stop, title: str) -> dict[str, Any]:
-        """Evaluates during training, on about `limit` tokens: "loss" in nats, and more. prepared: the result of `prepare`."""
+    def measure(self, prepared: Any, limit: int | None, share: Share, title: str) -> dict[str, Any]:
+        """Evaluates during training, on about `limit` tokens: "loss" in nats, and more. prepared: the result of `prepare`;
+        share: of the work that is done here."""
         raise NotImplementedError
 
     def evaluate(self, text: HeldOutText, **options: Any) -> dict[str, Any]:
@@ -100,7 +102,7 @@ class LeftToRightEvaluator(Evaluator):
         "backward": "Σ log p(token | the text after it) over the whole sentence with the word",
     }
 
-    def measure(self, prepared: HeldOutText, limit: int | None, stop: Stop, title: str) -> dict[str, Any]:
+    def measure(self, prepared: HeldOutText, limit: int | None, share: Share, title: str) -> dict[str, Any]:
         return perplexity(
             self.learner,
             prepared.split,
@@ -109,7 +111,7 @@ class LeftToRightEvaluator(Evaluator):
             max_len=None if self.learner.backbone.carries else prepared.length,
             warmup=prepared.warmup,
             limit=limit,
-            stop=stop,
+            share=share,
             title=title,
         )
 
@@ -148,9 +150,9 @@ class MaskedEvaluator(Evaluator):
         return {form: text.passages(form) for form in dict.fromkeys((self.learner.form, "single", *forms))}
 
     def measure(
-        self, prepared: HeldOut, limit: int | None = None, stop: Stop = never, title: str = "evaluate"
+        self, prepared: HeldOut, limit: int | None = None, share: Share = ALONE, title: str = "evaluate"
     ) -> dict[str, Any]:
-        return masked_loss(self.learner, prepared, self.device, limit=limit, stop=stop, title=title)
+        return masked_loss(self.learner, prepared, self.device, limit=limit, share=share, title=title)
 
     def evaluate(self, text: HeldOutText, **options: Any) -> dict[str, Any]:
         if options.get("carry"):

@@ -1,6 +1,6 @@
 """Predictions of a task for labelled texts, with their loss and scores."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,9 +10,9 @@ import torch
 from seqloom.batch import Labelled, exact, to_device
 from seqloom.batches.labelled import Examples, batch_of
 from seqloom.batches.plan import portions
-from seqloom.evaluate.perplexity import Stop, never
 from seqloom.progress import Progress
 from seqloom.tasks.transfer import Rows, Transfer
+from seqloom.training.share import ALONE, Share
 
 
 @torch.inference_mode()
@@ -21,7 +21,7 @@ def predict_examples(
     examples: Examples,
     asked: Sequence[Any],
     device: torch.device,
-    stop: Stop = never,
+    share: Share = ALONE,
     title: str | Progress = "predict",
     batch_tokens: int = 16384,
 ) -> tuple[list[dict[str, Any]], float]:
@@ -29,37 +29,47 @@ def predict_examples(
     or one of several calls, which is advanced."""
     predictions: list[dict[str, Any]] = [{}] * len(asked)
     total = count = 0.0
-    for index, rows, example, logits in batch_logits(learner, examples, device, stop, title, batch_tokens):
+    batches = batches_of(examples, batch_tokens)
+
+    def predict(number: int) -> tuple[float, float, list[dict[str, Any]]]:
+        rows, example, logits = logits_of(learner, examples, batches[number], device)
         loss = learner.loss(logits, example)
-        total, count = total + float(loss.total), count + float(loss.count)
-        found = learner.predictions(logits, example, [asked[i] for i in index], rows)
-        for i, prediction in zip(index, found, strict=True):
-            predictions[i] = prediction
+        found = learner.predictions(logits, example, [asked[i] for i in batches[number]], rows)
+        return float(loss.total), float(loss.count), found
+
+    own = nullcontext(title) if isinstance(title, Progress) else Progress(title, total=len(asked), unit="examples")
+    with own as bar:
+        found = share.each(len(batches), predict)
+        for index, (own_total, own_count, some) in zip(batches, found, strict=True):
+            total, count = total + own_total, count + own_count
+            for i, prediction in zip(index, some, strict=True):
+                predictions[i] = prediction
+            bar.advance(len(index))
     return predictions, total / count if count else float("nan")
 
 
-def batch_logits(
-    learner: Transfer, examples: Examples, device: torch.device, stop: Stop, title: str | Progress, batch_tokens: int
-) -> Iterator[tuple[np.ndarray, Rows, Labelled, torch.Tensor]]:
-    """Batches of examples: their numbers, their rows, the batch and its logits."""
+def batches_of(examples: Examples, batch_tokens: int = 16384) -> list[np.ndarray]:
+    """The numbers of the examples in each batch: similar lengths together."""
     sizes = np.array([sum(len(row.ids) for row in rows) for rows in examples.rows])
-    order = np.argsort(sizes, kind="stable")  # similar lengths together
-    own = nullcontext(title) if isinstance(title, Progress) else Progress(title, total=len(order), unit="examples")
-    with own as bar:
-        for part in portions([sizes[order]], [batch_tokens]) if len(order) else ():
-            stop()
-            index = order[part]
-            rows = [examples.rows[i] for i in index]
-            example = to_device(batch_of(rows), device)
-            yield index, rows, example, learner.logits(learner.features(example.batch)[0], example)
-            bar.advance(len(index))
+    order = np.argsort(sizes, kind="stable")
+    return [order[part] for part in portions([sizes[order]], [batch_tokens])] if len(order) else []
+
+
+def logits_of(
+    learner: Transfer, examples: Examples, index: np.ndarray, device: torch.device
+) -> tuple[Rows, Labelled, torch.Tensor]:
+    """The rows of some examples, the batch and its logits."""
+    rows = [examples.rows[i] for i in index]
+    example = to_device(batch_of(rows), device)
+    return rows, example, learner.logits(learner.features(example.batch)[0], example)
 
 
 @torch.inference_mode()
 def class_logits(learner: Any, examples: Examples, device: torch.device) -> np.ndarray:
     """(examples, classes) logits of a task with classes, in the order of the examples."""
     found = np.zeros((len(examples), len(learner.labels)))
-    for index, rows, _, logits in batch_logits(learner, examples, device, never, "calibrate", 16384):
+    for index in batches_of(examples):
+        rows, _, logits = logits_of(learner, examples, index, device)
         found[index] = exact(learner.example_logits(logits, rows)).cpu().numpy()
     return found
 
@@ -69,10 +79,10 @@ def evaluate_examples(
     examples: Examples,
     asked: Sequence[Any],
     device: torch.device,
-    stop: Stop = never,
+    share: Share = ALONE,
     title: str = "validate",
 ) -> dict[str, Any]:
     """Loss and scores; `score` is the task's main metric."""
-    predictions, loss = predict_examples(learner, examples, asked, device, stop, title)
+    predictions, loss = predict_examples(learner, examples, asked, device, share, title)
     scores = learner.scores(asked, predictions)
     return {"loss": loss, "score": scores[learner.main_metric], **scores}

@@ -17,10 +17,10 @@ import torch
 from seqloom.batch import IGNORE, Passage, exact, to_device
 from seqloom.batches.languages import WithLanguage
 from seqloom.batches.passages import Passages
-from seqloom.evaluate.perplexity import Stop, never
 from seqloom.objectives.masked import MaskedLM
 from seqloom.progress import Progress
 from seqloom.randomness import derive_seed
+from seqloom.training.share import ALONE, Share
 
 SEED = 0
 
@@ -47,12 +47,12 @@ def masked_loss(
     device: torch.device,
     *,
     limit: int | None = None,
-    stop: Stop = never,
+    share: Share = ALONE,
     title: str = "evaluate",
     by_form: bool = False,
 ) -> dict[str, Any]:
     """The metrics of one split, or of about `limit` tokens of it. by_form: the masked perplexity of each form, too."""
-    sums = {form: sum_losses(learner, part, device, limit, stop, title) for form, part in held_out.items()}
+    sums = {form: sum_losses(learner, part, device, limit, share, title) for form, part in held_out.items()}
     own, single = sums[learner.form], sums["single"]
     more, masked = own.more, int(single.more["hidden"])
     loss = single.masked_loss
@@ -86,7 +86,7 @@ def sum_losses(
     passages: Passages | WithLanguage,
     device: torch.device,
     limit: int | None,
-    stop: Stop,
+    share: Share,
     title: str,
 ) -> Sums:
     plan = passages.plan(SEED, 0)
@@ -94,22 +94,24 @@ def sum_losses(
     nats, targets, tokens = 0.0, 0, 0
     was_training = learner.training
     learner.eval()
+
+    def add_up(i: int) -> tuple[float, int, int, dict[str, float]]:
+        rng = torch.Generator().manual_seed(derive_seed(SEED, i))
+        example = learner.corrupt(readable(learner, plan.batch(i)), rng)  # type: ignore[arg-type]
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(derive_seed(SEED, i, 1))  # a generator draws its words
+            losses, more = learner.losses(to_device(example, device))
+        chosen = int((example.targets != IGNORE).sum())
+        further = {name: float(value) for name, value in more.items()}
+        return float(exact(losses).sum()), chosen, example.sizes().tokens, further
+
     try:
         with Progress(title, total=float(limit or passages.split.num_tokens), unit="tokens") as bar, torch.no_grad():
-            for i in range(len(plan)):
-                stop()
-                rng = torch.Generator().manual_seed(derive_seed(SEED, i))
-                example = learner.corrupt(readable(learner, plan.batch(i)), rng)  # type: ignore[arg-type]
-                sizes = example.sizes()
-                with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                    torch.manual_seed(derive_seed(SEED, i, 1))  # a generator draws its words
-                    losses, more = learner.losses(to_device(example, device))
-                nats += float(exact(losses).sum())
-                targets += int((example.targets != IGNORE).sum())
-                tokens += sizes.tokens
+            for own_nats, own_targets, own_tokens, more in share.each(len(plan), add_up):
+                nats, targets, tokens = nats + own_nats, targets + own_targets, tokens + own_tokens
                 for name, value in more.items():
-                    sums[name] = sums.get(name, 0.0) + float(value)
-                bar.advance(sizes.tokens)
+                    sums[name] = sums.get(name, 0.0) + value
+                bar.advance(own_tokens)
                 if limit is not None and tokens >= limit:
                     break
     finally:

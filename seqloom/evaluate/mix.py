@@ -62,13 +62,14 @@ def split_losses(
     check_split(split)
     stride = half_context(part.learner, max_len) if stride is None else stride
     found = np.zeros(split.num_tokens)
-    losses, context = token_losses(
+    batches, context = token_losses(
         part.learner, split, split.offsets, part.device, stride, max_len, batch_tokens=batch_tokens
     )
     with Progress(f"{part.name} on {split.name}", total=float(split.num_tokens), unit="tokens") as bar:
-        for where, values in losses:
-            found[where] = exact(values).cpu().numpy()
-            bar.advance(len(where))
+        for batch in batches:
+            for where, values in batch():
+                found[where] = exact(values).cpu().numpy()
+                bar.advance(len(where))
     return found, context
 
 

@@ -17,6 +17,7 @@ them (the data's manifest has both); where that is unknown there are no bits per
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,10 @@ from seqloom.batches.store import Split
 from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import LeftToRight
 from seqloom.progress import Progress
+from seqloom.training.share import ALONE, Share
 
 CHUNK = 256  # the fewest tokens of a document that a recurrent model reads at once
 PART = 8  # the length of a part of a long document, as a multiple of its warm-up
-
-
-Stop = Callable[[], None]  # called now and then: raises Interrupted where a signal has asked the run to stop
-
-
-def never() -> None:
-    """The Stop that never stops."""
 
 
 def perplexity(
@@ -52,7 +47,7 @@ def perplexity(
     warmup: int | None = None,
     limit: int | None = None,
     items: bool = False,
-    stop: Stop = never,
+    share: Share = ALONE,
     title: str = "",
 ) -> dict[str, Any]:
     """Evaluates on one split, or on its first `limit` tokens.
@@ -67,24 +62,34 @@ def perplexity(
         if not learner.backbone.carries:
             raise UsageError("--carry is for recurrent models: leave it out for this model, which carries no state")
         borders = borders[[0, -1]]
-    losses, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens, warmup)
+    batches, context = token_losses(learner, split, borders, device, stride, max_len, batch_tokens, warmup)
     nats, tokens = 0.0, 0
     documents = np.zeros(split.num_documents)
     was_training = learner.training
     learner.eval()
+
+    def add_up(number: int) -> list[tuple[float, int, list[int], list[float]]]:
+        """Of each part of a batch: nats, tokens, and the nats of documents."""
+        found = []
+        for where, part in batches[number]():
+            owner = np.searchsorted(split.offsets, where, side="right") - 1 if items else np.zeros(0, np.int64)
+            own = np.unique(owner)
+            each = np.bincount(owner, exact(part).cpu().numpy())[own].tolist() if items else []
+            found.append((float(exact(part).sum()), part.shape[0], own.tolist(), each))
+            bar.advance(part.shape[0])
+            share.stop()
+        return found
+
     try:
-        with Progress(title or "evaluate", total=float(borders[-1]), unit="tokens") as bar, torch.no_grad():
-            for where, part in losses:
-                nats += float(exact(part).sum())
-                if items:
-                    owner = np.searchsorted(split.offsets, where, side="right") - 1
-                    documents += np.bincount(owner, exact(part).cpu().numpy(), split.num_documents)
-                tokens += part.shape[0]
-                bar.advance(part.shape[0])
-                stop()
+        total = float(borders[-1]) / share.world
+        with Progress(title or "evaluate", total=total, unit="tokens") as bar, torch.no_grad():
+            for parts in share.each(len(batches), add_up):
+                for nats_of_part, tokens_of_part, own, each in parts:
+                    nats, tokens = nats + nats_of_part, tokens + tokens_of_part
+                    documents[own] += each
     finally:
         learner.train(was_training)
-    assert tokens == int(borders[-1])
+    assert tokens == int(borders[-1]), "every token is counted once"
     result = loss_metrics(nats, tokens, split, limit is None, f"{context} over documents" if carry else context)
     if items and "bits_per_byte" in result:
         more = split.documents["unknown_bits"].astype(float) + split.documents["surface_bits"]
@@ -112,8 +117,8 @@ def token_losses(
     max_len: int | None = None,
     batch_tokens: int = 16384,
     warmup: int | None = None,
-) -> tuple["Losses", str]:
-    """−log p of every token within the borders, in batches, and a description of their context."""
+) -> tuple[list["Batch"], str]:
+    """−log p of every token within the borders, in batches that any process can compute, and a description of their context."""
     backbone = learner.backbone
     if backbone.carries and max_len is None:
         how = "carried" if warmup is None else f"carried, long documents in parts after {warmup} tokens"
@@ -171,6 +176,7 @@ def windows(borders: np.ndarray, max_len: int, stride: int) -> tuple[Pieces, np.
 
 
 Losses = Iterator[tuple[np.ndarray, torch.Tensor]]  # where tokens stand in the corpus, and −log p of each
+Batch = Callable[[], Losses]  # computed when it is called
 
 
 def sliding_losses(
@@ -181,15 +187,18 @@ def sliding_losses(
     batch_tokens: int,
     max_len: int,
     stride: int,
-) -> Losses:
+) -> list[Batch]:
     pieces, counted = windows(borders, max_len, stride)
     per_batch = max(1, batch_tokens // max_len)
-    for i in range(0, len(counted), per_batch):
+
+    def read(i: int) -> Losses:
         part = Pieces(*(array[i : i + per_batch] for array in pieces))
         losses, _ = learner.losses(to_device(excerpt(split, part, int(part.lengths.max())), device))
         from_end = np.arange(int(part.lengths.sum())) - np.repeat(np.cumsum(part.lengths), part.lengths)
         chosen = from_end >= -np.repeat(counted[i : i + per_batch], part.lengths)
         yield places(part)[chosen], losses[torch.from_numpy(chosen).to(device)]
+
+    return [partial(read, i) for i in range(0, len(counted), per_batch)]
 
 
 def carried_losses(
@@ -199,12 +208,12 @@ def carried_losses(
     device: torch.device,
     batch_tokens: int,
     warmup: int | None = None,
-) -> Losses:
+) -> list[Batch]:
     starts, sizes, skipped = stretches(borders, warmup)
     longest_first = np.argsort(-sizes, kind="stable")
     rows = max(1, batch_tokens // min(CHUNK, int(sizes.max(initial=1))))
-    for i in range(0, len(longest_first), rows):
-        documents = longest_first[i : i + rows]
+
+    def read(documents: np.ndarray) -> Losses:
         state: State | None = None
         begin, longest = 0, int(sizes[documents[0]])
         while begin < longest:
@@ -220,6 +229,8 @@ def carried_losses(
             counted = at >= first
             yield at[counted], losses if counted.all() else losses[torch.from_numpy(counted).to(device)]
             begin += chunk
+
+    return [partial(read, longest_first[i : i + rows]) for i in range(0, len(longest_first), rows)]
 
 
 def stretches(borders: np.ndarray, warmup: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -58,8 +58,9 @@ def score(
     if longest is not None:  # windows no longer than the texts: more of them at once
         longest = min(longest, int(np.diff(texts.offsets).max()))
     stride = None if longest is None else max(1, longest // 2)
-    losses, _ = token_losses(learner, texts, texts.offsets, device, stride, longest, batch_tokens)
-    for where, part in losses:
-        found[where] = -exact(part).cpu().numpy()
+    batches, _ = token_losses(learner, texts, texts.offsets, device, stride, longest, batch_tokens)
+    for batch in batches:
+        for where, part in batch():
+            found[where] = -exact(part).cpu().numpy()
     rows = [found[a:b].tolist() for a, b in zip(texts.offsets[:-1].tolist(), texts.offsets[1:].tolist(), strict=True)]
     return [Scored(row[:-1], row[-1]) for row in rows]

@@ -7,9 +7,9 @@ import torch
 
 from seqloom.batch import IGNORE, exact, to_device
 from seqloom.batches.pairs import EncodedPairs, pair_batch
-from seqloom.evaluate.perplexity import Stop, never
 from seqloom.progress import Progress
 from seqloom.tasks.translate import Translate
+from seqloom.training.share import ALONE, Share
 
 
 @torch.inference_mode()
@@ -18,23 +18,28 @@ def pair_loss(
     pairs: EncodedPairs,
     device: torch.device,
     budget: int = 8192,
-    stop: Stop = never,
+    share: Share = ALONE,
 ) -> dict[str, float]:
     """The loss of the true translations, in nats per token, with the end of each."""
     order = np.lexsort((pairs.source.lengths, pairs.target.lengths))  # similar lengths together
-    total, count, done = 0.0, 0, 0
+    total, count = 0.0, 0
     widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + 1
+    batches, done = [], 0
+    while done < len(order):
+        # as many as fit into the grid
+        room = np.maximum.accumulate(widest[done:]) * np.arange(1, len(order) - done + 1)
+        many = max(int(np.searchsorted(room, budget, side="right")), 1)
+        batches.append(order[done : done + many])
+        done += many
+
+    def add_up(number: int) -> tuple[float, int, int]:
+        batch = to_device(pair_batch(pairs, batches[number]), device)
+        losses = learner.losses(batch)
+        return exact(losses).sum().item(), int((batch.targets != IGNORE).sum()), len(batches[number])
+
     with Progress("validate", total=len(order), unit="pairs") as bar:
-        while done < len(order):
-            stop()
-            # as many as fit into the grid
-            room = np.maximum.accumulate(widest[done:]) * np.arange(1, len(order) - done + 1)
-            many = max(int(np.searchsorted(room, budget, side="right")), 1)
-            batch = to_device(pair_batch(pairs, order[done : done + many]), device)
-            losses = learner.losses(batch)
-            total += exact(losses).sum().item()
-            count += int((batch.targets != IGNORE).sum())
-            done += many
+        for nats, targets, many in share.each(len(batches), add_up):
+            total, count = total + nats, count + targets
             bar.advance(many)
     loss = total / count
     return {"loss": loss, "perplexity": math.exp(min(loss, 700.0)), "tokens": count}

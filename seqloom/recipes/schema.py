@@ -18,7 +18,8 @@ from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
 from seqloom.tasks import TASKS, fitting_tasks, task_class
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.training.loop import Budget, TrainConfig
+from seqloom.training.loop import TrainConfig
+from seqloom.training.state import Budget
 
 LARGEST = 1 << 24  # of a model's numbers: no product of two overflows
 

@@ -17,7 +17,6 @@ from seqloom.batches.store import Split, Store
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.errors import DataError, ModelError, SeqloomError, UsageError
 from seqloom.evaluate.evaluators import HeldOutText, evaluator_of
-from seqloom.evaluate.perplexity import Stop
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.plugins import Plugin
@@ -26,6 +25,7 @@ from seqloom.recipes.schema import Recipe
 from seqloom.runs.folder import read_config
 from seqloom.text.survey import SPLITS
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.share import Share
 from seqloom.weights import shapes_only
 
 
@@ -209,7 +209,7 @@ class Corpus:
         """By language, what all evaluations on its held-out text share; filled by the first one."""
         return {}
 
-    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
+    def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
         """Evaluates on the held-out text; for several languages the loss of each, and their mean."""
         evaluator, valid = evaluator_of(learner, device), self.recipe.valid
         limit = max(valid.limit // len(self.held_out), 1) if valid.limit else None
@@ -218,7 +218,7 @@ class Corpus:
             if name not in self.prepared:
                 language = self.names.index(name) if self.marks_languages else None
                 self.prepared[name] = evaluator.prepare(held_out_text(self.recipe, split, self.tokenizer, language))
-            found[name] = evaluator.measure(self.prepared[name], limit, stop, f"validate {name}".rstrip())
+            found[name] = evaluator.measure(self.prepared[name], limit, share, f"validate {name}".rstrip())
         if not self.names:
             return found[""]
         losses = {name: result["loss"] for name, result in found.items()}
@@ -227,7 +227,7 @@ class Corpus:
     def calibrate(self, run: Any) -> None:
         """There are no probabilities of classes."""
 
-    def score(self, run: Any, split: str) -> dict[str, Any]:
+    def score(self, run: Any, split: str, share: Share) -> dict[str, Any]:
         raise NotImplementedError  # nothing is `scored`
 
     def source(self) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import torch
 
 from seqloom.batch import Learner, Vocabulary
 from seqloom.batches.plan import Batches
-from seqloom.evaluate.perplexity import Stop
 from seqloom.randomness import derive_seed
 from seqloom.recipes.schema import Recipe
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.share import Share
 
 
 class Dataset(Protocol):
@@ -44,13 +44,13 @@ class Dataset(Protocol):
     def batches(self, epochs: float, shapes: str) -> Batches:
         """The training batches. epochs: how many the run has; shapes: "free", or on a GPU "row" and "grid", which repeat."""
 
-    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        """Evaluates during training, on the valid split: "loss", and more."""
+    def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
+        """Evaluates during training, on the valid split: "loss", and more. share: of the work that is done here."""
 
     def calibrate(self, run: Any) -> None:
         """Fits what a task's settings ask for to the valid split, before a finished run is scored."""
 
-    def score(self, run: Any, split: str) -> dict[str, Any]:
+    def score(self, run: Any, split: str, share: Share) -> dict[str, Any]:
         """The scores of a finished run on a split."""
 
     def source(self) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from seqloom.config import named_object
 from seqloom.errors import UsageError
 from seqloom.evaluate.labelled import class_logits, evaluate_examples
 from seqloom.evaluate.masked import masked_loss
-from seqloom.evaluate.perplexity import Stop
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.calibration import fit_calibration, load_calibration, write_calibration
@@ -29,6 +28,7 @@ from seqloom.text.pairs import read_pairs, repeated_sources
 from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.share import Share
 from seqloom.weights import shapes_only
 
 Splits = dict[str, list[Path]]  # train, and what is held out; empty lists are left out
@@ -138,18 +138,18 @@ class PairFiles(ExampleFiles):
     def batches(self, epochs: float, shapes: str) -> Batches:
         return self.recipe.batches.build_pairs(self.splits["train"], shapes)
 
-    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        result = named_object(learner.pair_evaluator)(learner, self.splits["valid"], device, stop=stop)
+    def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
+        result = named_object(learner.pair_evaluator)(learner, self.splits["valid"], device, share=share)
         if self.recipe.train.watch == "bleu":
             config = {"recipe": self.recipe.model_dump()}
             now = Translator(Path("the run in training"), config, learner, self.tokenizer, device)
-            result["bleu"] = self.score(now, "valid")["bleu"]
+            result["bleu"] = self.score(now, "valid", share)["bleu"]
         return result
 
-    def score(self, run: Any, split: str) -> dict[str, Any]:
+    def score(self, run: Any, split: str, share: Share) -> dict[str, Any]:
         if isinstance(run, Translator):
-            return run.evaluate(list(read_pairs(self.files[split])))
-        return named_object(run.learner.pair_evaluator)(run.learner, self.splits[split], run.device)
+            return run.evaluate(list(read_pairs(self.files[split])), share=share)
+        return named_object(run.learner.pair_evaluator)(run.learner, self.splits[split], run.device, share=share)
 
 
 class TaggedFiles(ExampleFiles):
@@ -175,11 +175,11 @@ class TaggedFiles(ExampleFiles):
     def batches(self, epochs: float, shapes: str) -> Batches:
         return self.passages("train")
 
-    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        return masked_loss(learner, {"single": self.passages("valid")}, device, stop=stop, title="validate")
+    def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
+        return masked_loss(learner, {"single": self.passages("valid")}, device, share=share, title="validate")
 
-    def score(self, run: Any, split: str) -> dict[str, Any]:
-        return masked_loss(run.learner, {"single": self.passages(split)}, run.device)
+    def score(self, run: Any, split: str, share: Share) -> dict[str, Any]:
+        return masked_loss(run.learner, {"single": self.passages(split)}, run.device, share=share)
 
 
 def watched_metric(recipe: Recipe, validated: bool) -> str:
@@ -272,12 +272,12 @@ class LabelledFiles(ExampleFiles):
         write_calibration(run.folder, learner, record)
         load_calibration(run.folder, learner)
 
-    def evaluate(self, learner: Any, device: torch.device, stop: Stop) -> dict[str, Any]:
-        return evaluate_examples(learner, self.splits["valid"], self.examples["valid"], device, stop)
+    def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
+        return evaluate_examples(learner, self.splits["valid"], self.examples["valid"], device, share)
 
-    def score(self, run: Any, split: str) -> dict[str, Any]:
+    def score(self, run: Any, split: str, share: Share) -> dict[str, Any]:
         return evaluate_examples(
-            run.learner, self.splits[split], self.examples[split], run.device, title=f"score {split}"
+            run.learner, self.splits[split], self.examples[split], run.device, share, f"score {split}"
         )
 
 

@@ -30,8 +30,8 @@ from seqloom.recipes.schema import Recipe, fill_defaults
 from seqloom.runs.card import Card, write_card
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training import checkpoint as checkpoints
-from seqloom.training.loop import Milestone, TrainState
-from seqloom.weights import save_tensors, unique
+from seqloom.training.state import Milestone, StateDict, TrainState
+from seqloom.weights import save_tensors
 
 RATE_PAGE = "find-lr.html"  # may be there before a run starts
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
@@ -115,7 +115,7 @@ def data_name(data: dict[str, Any]) -> str:
 def numeric_settings(value: Any) -> Any:
     """A recipe without the settings that change no number: they may differ when a run is resumed."""
     if isinstance(value, dict) and isinstance(value.get("train"), dict):
-        harmless = ("workers", "save_every", "keep", "milestones")
+        harmless = ("workers", "shard", "save_every", "keep", "milestones")
         return value | {"train": {key: part for key, part in value["train"].items() if key not in harmless}}
     return value
 
@@ -157,23 +157,23 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def export(learner: Learner, folder: Path) -> None:
-    """Writes the current weights, under uncompiled names: the backbone, and the output layers apart."""
-    state = unique(learner)
+def export(state: StateDict, folder: Path) -> None:
+    """Writes the weights of a learner: the backbone, and the output layers apart."""
     backbone = {name.removeprefix("backbone."): t for name, t in state.items() if name.startswith("backbone.")}
     head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
-    for name, tensors in zip(WEIGHTS, (backbone, head), strict=True):
-        save_tensors(folder / name, tensors)
-    write_json(folder / "weights.json", {name: sha256(folder / name) for name in BOUND})
+    written = {name: save_tensors(folder / name, part) for name, part in zip(WEIGHTS, (backbone, head), strict=True)}
+    write_json(
+        folder / "weights.json", written | {name: sha256(folder / name) for name in BOUND if name not in WEIGHTS}
+    )
 
 
-def keep_milestone(learner: Learner, folder: Path, mark: Milestone, state: TrainState) -> None:
+def keep_milestone(weights: StateDict, folder: Path, mark: Milestone, state: TrainState) -> None:
     """Writes a folder that can be loaded like the run itself; milestone.json comes last."""
     place = folder / "milestones" / str(mark.words)
     place.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "tokenizer.json"):
         write_bytes(place / name, (folder / name).read_bytes())
-    export(learner, place)
+    export(weights, place)
     write_json(
         place / "milestone.json",
         {

@@ -17,7 +17,7 @@ from seqloom.files import digest_of, explained, sync
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.folder import plain
 from seqloom.training import checkpoint as checkpoints
-from seqloom.training.loop import Budget, train_state_of
+from seqloom.training.state import Budget, train_state_of
 
 OWN = ("config.json", "tokenizer.json", "lock")  # of each run
 

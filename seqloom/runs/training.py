@@ -1,7 +1,8 @@
 """Training: from a dataset to a finished run, and the functions pretrain, train and finetune."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -16,7 +17,7 @@ from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
 from seqloom.config import named_object, override, unknown_name
 from seqloom.errors import DataError, UsageError
-from seqloom.files import digest_of, sole_owner
+from seqloom.files import digest_of, sha256, sole_owner
 from seqloom.objectives import objective_class
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
@@ -44,12 +45,15 @@ from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.count import Count, check_order, select_documents
 from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
-from seqloom.training.loop import Fit, Milestone
+from seqloom.training.loop import Fit, is_sharded
 from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.training.ranks import Ranks, is_first, join
+from seqloom.training.share import Share, share_of
+from seqloom.training.state import Milestone
 from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
+SETTLED = 10.0  # seconds after which a file system that machines share shows all of them the same
 SAMPLE = 32_000_000  # characters of the training text that a tokenizer is trained on
 
 Files = str | Path | Sequence[str | Path]
@@ -231,7 +235,7 @@ def train_run(
         text = dataset.train[0]
         counted = select_documents(text, budget.tokens, options.seed)
         check_order(recipe.model_config_of(1).order, counted)
-    ranks = join(device, options.deterministic)
+    ranks = join(device, options.deterministic, recipe.train.shard)
     if counted is not None and ranks.world > 1:
         raise UsageError(f"{recipe.name} learns by counting, in one process: call it without ranks")
     with alone(folder, ranks), deterministic_algorithms(options.deterministic):
@@ -243,20 +247,23 @@ def train_run(
         config |= {"plugin": record(plugin)} if plugin is not None else {}
         check_ranks(ranks, config)
         ranks.on_first(lambda: begin_folder(folder, config, tokenizer, options.resume, options.overwrite))
-        ranks.check_all(
-            (folder / "config.json").exists(), f"{folder} is another folder there: choose one that all machines share"
-        )
+        check_shared(ranks, folder)
         learner: Any = build_learner(dataset, options.seed, plugin)
         if start is not None:
             start.fill(learner)
-        learner = learner.to(device)
-        validate = partial(dataset.evaluate, learner, device) if dataset.validates else None
+        if not is_sharded(recipe.train, ranks):  # shards are moved one by one
+            learner = learner.to(device)
+
+        def validate(learner: Learner, share: Share) -> dict[str, Any]:
+            return dataset.evaluate(learner, device, share)
+
+        measure = validate if dataset.validates else None
         fit: Fit | Count
         taken: bool | None = False
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
-            fit = Count(learner, text, counted, folder, validate, lambda state: export(learner, folder), options.on_log)
+            fit = Count(learner, text, counted, folder, measure, partial(export, folder=folder), options.on_log)
         else:
             train = recipe.train
             loader = Loader(batches, learner, options.seed, train.workers, train.accumulate, train.parts)
@@ -266,36 +273,32 @@ def train_run(
                 fall = train.schedule.fall
                 taken = ranks.from_first(ranks.on_first(lambda: take_start(folder, shared, config, budget, fall)))
             fit = Fit(
-                learner, loader, train, budget, folder, device, options.seed, validate,
-                lambda state: export(learner, folder), marks,
-                lambda mark, state: keep_milestone(learner, folder, mark, state),
+                learner, loader, train, budget, folder, device, options.seed, measure, partial(export, folder=folder), marks,
+                lambda weights, mark, state: keep_milestone(weights, folder, mark, state),
                 None if shared is None else partial(keep_start, folder, shared, config), options.on_log, ranks,
             )  # fmt: skip
             among = "" if ranks.world == 1 else f", {ranks.world} ranks"
+            among += ", sharded" if fit.weights.is_sharded else ""
             say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}{among}")
         state = fit.run(options.resume or bool(taken))
-
-        def write() -> None:
-            if (folder / "card.md").exists():  # written last; a run that was finished before keeps its figures
-                return
-            scores: dict[str, Any] = {}
-            if dataset.scored:
-                best = load(folder, str(device), plugin)  # the weights that were kept
-                dataset.calibrate(best)
-                scores = {f"{split}_scores": dataset.score(best, split) for split in dataset.scored}
+        # written last; a run that was finished before keeps its figures
+        if not ranks.from_first((folder / "card.md").exists()):
+            scores = score_splits(dataset, ranks, lambda: load(folder, str(device), plugin))
             scores |= {"averaged": state.averaged} if state.averaged else {}
-            finish(
-                folder,
-                config,
-                state,
-                learner,
-                dataset.describe() | {"fingerprint": data["fingerprint"]},
-                training_costs(state, options.country, device),
-                **scores,
-            )
-
-        ranks.on_first(write)
+            known = dataset.describe() | {"fingerprint": data["fingerprint"]}
+            costs = training_costs(state, options.country, device)
+            ranks.on_first(lambda: finish(folder, config, state, learner, known, costs, **scores))
     return load(folder, str(device), plugin)
+
+
+def score_splits(dataset: Dataset, ranks: Ranks, open_run: Callable[[], Trained]) -> dict[str, Any]:
+    """The scores of a finished run on all splits that are scored, by all ranks. open_run: loads it, with the weights that were
+    kept."""
+    if not dataset.scored:
+        return {}
+    ranks.on_first(lambda: dataset.calibrate(open_run()))
+    best, share = open_run(), share_of(ranks)
+    return {f"{split}_scores": dataset.score(best, split, share) for split in dataset.scored}
 
 
 @contextmanager
@@ -318,6 +321,22 @@ def check_ranks(ranks: Ranks, config: dict[str, Any]) -> None:
     mine = digest_of({"known": known, "text": config["data"]["fingerprint"]})
     problem = "it has another recipe, text, seed or version than rank 0: call all ranks in the same way"
     ranks.check_all(mine == ranks.from_first(mine), problem)
+
+
+def check_shared(ranks: Ranks, folder: Path) -> None:
+    """All must see what the first has written, not a folder of their own with the same name."""
+    written = ranks.from_first(sha256(folder / "config.json") if ranks.first else None)
+    until = time.monotonic() + SETTLED
+    while not (seen := sees(folder / "config.json", written)) and time.monotonic() < until:
+        time.sleep(0.2)
+    ranks.check_all(seen, f"{folder} is another folder there: choose one that all machines share")
+
+
+def sees(path: Path, digest: str) -> bool:
+    try:
+        return sha256(path) == digest
+    except OSError:
+        return False
 
 
 def repeated_shapes(learner: Learner, device: torch.device) -> str:

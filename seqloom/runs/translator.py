@@ -25,6 +25,7 @@ from seqloom.runs.results import Report, Results, Table
 from seqloom.tasks.translate import Translate
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.share import ALONE, Share
 
 CELLS = {"cpu": 4096, "cuda": 65536}  # hypotheses × source places in a batch
 # unless another limit is given, a translation has at most so many tokens for each of its source's, and so many more
@@ -103,6 +104,7 @@ class Translator(LoadedRun):
         prefixes: Sequence[str] | None = None,
         max_new: int | None = None,
         show: bool = True,
+        share: Share = ALONE,
         **options: Any,
     ) -> list[list[Translation]]:
         """The n best translations of each text, in the order of the texts; an empty text has an empty one.
@@ -115,6 +117,7 @@ class Translator(LoadedRun):
             prefixes: what each translation must begin with.
             max_new: the most tokens of a translation; by default twice those of its source, and some.
             show: whether progress is shown.
+            share: of the batches that are translated here, where several processes share them.
             options: those of BeamConfig: beam, length_penalty, n_best, …
         """
         texts = [texts] if isinstance(texts, str) else texts
@@ -128,13 +131,22 @@ class Translator(LoadedRun):
         begun = self.encode_prefixes(prefixes, len(texts))
         self.check_lengths(encoded, texts)
         found: list[list[Translation]] = [[] for _ in texts]
+        batches = list(self.batches(encoded, config.beam))
+
+        def translate_batch(number: int) -> list[list[Translation]]:
+            index = batches[number]
+            rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
+            prompts = [[self.start_id, *begun[i]] for i in index]
+            hypotheses = search.run(prompts, self.contexts(models, [encoded[i] for i in index]), rooms)
+            return [
+                [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
+                for i, best in zip(index, hypotheses, strict=True)
+            ]
+
         with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
-            for index in self.batches(encoded, config.beam):
-                rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
-                prompts = [[self.start_id, *begun[i]] for i in index]
-                hypotheses = search.run(prompts, self.contexts(models, [encoded[i] for i in index]), rooms)
-                for i, best in zip(index, hypotheses, strict=True):
-                    found[i] = [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
+            for index, rows in zip(batches, share.each(len(batches), translate_batch), strict=True):
+                for i, best in zip(index, rows, strict=True):
+                    found[i] = [Translation(*each) for each in best]
                 if bar is not None:
                     bar.advance(len(index))
         empty = Translation("", [], 0.0, 0.0, True, np.zeros((0, 1), np.float32) if align else None)

@@ -1,8 +1,8 @@
 """Checkpoints that survive anything: a kill at any instruction, a full disk, a flipped bit.
 
-A save is a new folder `checkpoints/step-N`; each file in it is written durably; the manifest with every file's SHA-256 is
-written last, and a folder without one does not exist for the reader. `latest` names the newest; resume verifies what it
-reads and falls back to the one before, saying so. Nothing is pickled, nothing in a file is executed.
+A save is a new folder `checkpoints/step-N`; each file in it is written durably, and hashed meanwhile; the manifest with every
+file's SHA-256 is written last, and a folder without one does not exist for the reader. `latest` names the newest; resume verifies
+what it reads and falls back to the one before, saying so. Nothing is pickled, nothing in a file is executed.
 
 A step that is saved again (stopped where it was saved already, or finished there) is put aside as `step-N.old` until the new one
 is complete: a kill in between leaves one of the two. A folder that is deleted loses its manifest first, so that half of it does
@@ -11,7 +11,9 @@ not count.
 
 import re
 import shutil
+import threading
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -44,15 +46,58 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         remove(target)
         target.mkdir()
         sync(folder)
-    for name, tensors in checkpoint.tensors.items():
-        save_tensors(target / f"{name}.safetensors", tensors)
-    write_json(target / "state.json", CHECKPOINT.stamp() | checkpoint.state)
-    files = [*(f"{name}.safetensors" for name in checkpoint.tensors), "state.json"]
-    manifest = {"format": FORMAT, "step": checkpoint.step, "sha256": {name: sha256(target / name) for name in files}}
-    write_json(target / "manifest.json", manifest)
+    files = {f"{name}.safetensors": tensors for name, tensors in checkpoint.tensors.items()}
+    digests = {name: save_tensors(target / name, tensors) for name, tensors in files.items()}
+    digests["state.json"] = write_json(target / "state.json", CHECKPOINT.stamp() | checkpoint.state)
+    write_json(target / "manifest.json", {"format": FORMAT, "step": checkpoint.step, "sha256": digests})
     name_latest(folder, target.name)
     collect(folder, keep)
     return target
+
+
+class Writer:
+    """Saves in a thread, while the training goes on: one checkpoint at a time. What it is given must not change meanwhile.
+
+    Within it nothing is lost: the next save and the end wait for the one before, and raise what it has raised. Until its manifest
+    is written, a checkpoint does not exist, as ever."""
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    def save(self, folder: Path, checkpoint: Checkpoint, keep: int) -> None:
+        self.wait()
+
+        def write() -> None:
+            try:
+                save(folder, checkpoint, keep)
+            except BaseException as error:
+                self.failure = error
+
+        self.thread = threading.Thread(target=write, name="seqloom-save")
+        self.thread.start()
+
+    def wait(self) -> None:
+        """Until what was given is on the disk; raises where it could not be written."""
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.wait()
+        except Exception as error:
+            if kind is None:
+                raise
+            say(f"warning: the last checkpoint was not written: {error}")
 
 
 def name_latest(folder: Path, name: str) -> None:

@@ -22,7 +22,10 @@ from seqloom.objectives.counted import FALLBACK, Counted
 from seqloom.progress import Progress, say
 from seqloom.training.interrupt import Interruption
 from seqloom.training.log import MetricsLog, OnLog
-from seqloom.training.loop import TrainState, Validate
+from seqloom.training.loop import Validate
+from seqloom.training.share import Share
+from seqloom.training.state import TrainState
+from seqloom.weights import unique
 
 Counts = npt.NDArray[np.int32]
 
@@ -139,7 +142,7 @@ class Count:
         chosen: Selection,
         folder: Path,
         validate: Validate | None,
-        keep: Callable[[TrainState], None],
+        keep: Callable[[dict[str, torch.Tensor]], None],
         on_log: OnLog | None = None,
     ):
         self.learner, self.split, self.chosen, self.folder = learner, split, chosen, folder
@@ -159,9 +162,9 @@ class Count:
             state = TrainState(tokens=tokens, seconds=time.monotonic() - started, energy_method=self.meter.method)
             state.joules = self.meter.joules(state.seconds)
             state.device_seconds = self.meter.device_seconds(state.seconds)
-            self.keep(state)
+            self.keep(unique(self.learner))
             if self.validate is not None:
-                state.evaluation = self.validate(asked.check)
+                state.evaluation = self.validate(self.learner, Share(asked.check))
                 state.best = state.best_loss = state.evaluation["loss"]
         log = MetricsLog(self.folder / "metrics.jsonl", 0, self.on_log)
         log.write({"step": 0, "tokens": tokens, "valid": state.best, "seconds": state.seconds})

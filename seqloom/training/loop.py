@@ -4,17 +4,16 @@ Everything random in step s is drawn from a generator seeded with (seed, s), eve
 a run that was killed and resumed ends with the same bits as one that was not.
 """
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -31,10 +30,13 @@ from seqloom.training.checkpoint import Checkpoint
 from seqloom.training.gradient import Gradient, worth_compiling, worth_recording
 from seqloom.training.interrupt import Interruption
 from seqloom.training.log import MetricsLog, NoLog, OnLog
-from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, step
+from seqloom.training.optim import OptimConfig, build_optimizer, load_named_state, named_state, state_like, step
 from seqloom.training.precision import choose_precision
-from seqloom.training.ranks import Ranks, Sums, check_parts
+from seqloom.training.ranks import Ranks, Several, Sums, check_parts, is_of_network, other_rank_left
 from seqloom.training.schedule import ScheduleConfig, rate_factor
+from seqloom.training.shard import Sharded, Weights, check_shards
+from seqloom.training.share import Share, share_of
+from seqloom.training.state import Budget, Milestone, StateDict, TrainState, train_state_of
 from seqloom.weights import fill, unique
 
 MAX_SKIPS = 10  # steps in a row without a finite gradient before the run is given up
@@ -47,13 +49,15 @@ SMALLER = (
 )
 
 
-COMPILING_PAYS = 2e15
-
-
 class TrainConfig(Config):
     optim: OptimConfig = Field(OptimConfig(), description="Settings of the optimizer.")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="Settings of the learning-rate schedule.")
     accumulate: int = Field(1, ge=1, description="Batches whose gradients are added up for one step.")
+    shard: bool = Field(
+        False,
+        description="Give each of several processes a share of the weights, gradients and optimizer (FSDP2), for models that do "
+        "not fit one device.",
+    )
     parts: int = Field(
         1,
         ge=1,
@@ -98,73 +102,12 @@ class TrainConfig(Config):
     )
 
 
-class Milestone(NamedTuple):
-    """A number of words, and of tokens that have about so many."""
-
-    words: int
-    tokens: float
-
-
-class Budget(NamedTuple):
-    """What ends a run: whichever comes first."""
-
-    tokens: float = float("inf")
-    minutes: float = float("inf")
-    steps: float = float("inf")
-    flops: float = float("inf")
-
-    def pays_for_compiling(self, size: int) -> bool:
-        """Whether a model of so many parameters will learn long enough to make up for what compiling takes: half a minute and
-        more, in which a large GPU does COMPILING_PAYS operations uncompiled."""
-        return min(self.flops, 6 * size * self.tokens) >= COMPILING_PAYS and self.minutes >= 3 and self.steps >= 500
-
-
-@dataclass
-class TrainState:
-    """Everything that changes in a run and is no tensor. It is saved as it is."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    tokens: int = 0
-    flops: int = 0  # of training, filler apart
-    seconds: float = 0.0
-    joules: float = 0.0
-    energy_method: str = ""  # how they were measured
-    device_seconds: float = 0.0  # fewer than seconds where other jobs had the device at the same time
-    best: float | None = None  # the best measurement of what is watched, and when
-    best_step: int = 0
-    best_loss: float | None = None  # the validation loss at that step
-    averaged: dict[str, Any] = field(default_factory=dict)  # the measurement of the mean of the last checkpoints
-    stale: int = 0  # evaluations since
-    drops: int = 0  # of the rate, on a plateau
-    since_drop: int = 0
-    losses: list[float] = field(default_factory=list)  # of all evaluations, while they decide when averaging begins
-    average_from: int | None = None  # the step from which weights are averaged
-    skipped: int = 0
-    skips: int = 0  # in a row
-    first: float | None = None  # the loss at the start
-    smooth: float | None = None
-    evaluation: dict[str, Any] = field(default_factory=dict)  # the last one
-    eval_due: bool = False
-    finished: bool = False
-    log_bytes: int = 0
-    window: list[list[float]] = field(default_factory=list)  # steps not yet logged: total, count, norm, skipped
-
-    def spent(self, budget: Budget) -> float:
-        return max(
-            self.tokens / budget.tokens,
-            self.seconds / 60 / budget.minutes,
-            self.step / budget.steps,
-            self.flops / budget.flops,
-        )
-
-
-Validate = Callable[[Callable[[], None]], dict[str, Any]]  # given what raises Interrupted where it is to stop
+Validate = Callable[[Learner, Share], dict[str, Any]]  # of a learner, by all who share the work
 
 
 class Fit:
-    """One run of the loop in a folder. `validate` evaluates, `keep_best` stores the weights of the best evaluation."""
+    """One run of the loop in a folder. `validate` evaluates, `keep_best` stores the weights of the best evaluation. With
+    `train.shard` and several ranks the learner must be on the CPU: they move it to their devices."""
 
     def __init__(
         self,
@@ -176,9 +119,9 @@ class Fit:
         device: torch.device,
         seed: int,
         validate: Validate | None = None,
-        keep_best: Callable[[TrainState], None] | None = None,
+        keep_best: Callable[[StateDict], None] | None = None,
         milestones: Sequence[Milestone] = (),
-        keep_milestone: Callable[[Milestone, TrainState], None] | None = None,
+        keep_milestone: Callable[[StateDict, Milestone, TrainState], None] | None = None,
         keep_start: Callable[[int], None] | None = None,
         on_log: OnLog | None = None,
         ranks: Ranks | None = None,
@@ -189,15 +132,21 @@ class Fit:
         self.validate, self.keep_best = validate, keep_best
         self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
         self.on_log, self.ranks = on_log, ranks or Ranks()
-        self.parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
         parts = len(loader.own)
         check_parts(self.ranks, parts, bool(loader.batches.rows))
         loader.own = self.ranks.own(parts)
+        self.weights = Weights(learner, self.ranks)
+        if is_sharded(config, self.ranks):
+            check_shards(learner, self.ranks, parts, config.compile is True)
+            self.weights = Sharded(learner, self.ranks, device)
+        self.parameters = [parameter for parameter in learner.parameters() if parameter.requires_grad]
         self.precision = choose_precision(config.precision, device)
         helps = worth_compiling(learner, device) and budget.pays_for_compiling(learner.size())
-        compiled = config.compile is True or (config.compile == "auto" and helps)
-        # replayed gradients replace each other: several parts a step would have to be added up
-        single = len(loader.own) * (config.accumulate if loader.batches.rows else 1) == 1
+        compiled = config.compile is True or (config.compile == "auto" and helps and not self.weights.is_sharded)
+        # replayed gradients replace each other: several parts a step would have to be added up; shards come and go
+        single = (
+            len(loader.own) * (config.accumulate if loader.batches.rows else 1) == 1 and not self.weights.is_sharded
+        )
         recorded = config.record and single and self.precision != "fp16" and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
@@ -206,6 +155,7 @@ class Fit:
         self.state = TrainState(average_from=0 if config.optim.average == "start" else None)
         self.averages: Averages | None = None  # made when they begin: they are as large as the weights
         self.carry: dict[int, State | None] = {}  # of each part that is computed here
+        self.writer = checkpoints.Writer()
         self.is_stopping = False  # a rank was asked to stop, and all know it
         self.window: list[tuple[Tensor, ...]] = []  # on the device, until it is logged or saved
 
@@ -227,6 +177,7 @@ class Fit:
         first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, before)
         with (
             Interruption() as self.asked,
+            self.writer,
             Progress("train", total=1.0, done=first) as self.bar,
             closing(self.log),
             closing(self.loader.items(Cursor(self.state.epoch, self.state.batch))) as items,
@@ -236,11 +187,14 @@ class Fit:
                 self.steps(items, self.asked)
             except Interrupted as error:
                 self.save()
+                self.wait_for_save()
                 message = f"stopped at step {self.state.step}, state saved in {self.folder}: continue it with --resume"
                 raise Interrupted(message) from error
             except RuntimeError as error:
                 if is_out_of_memory(error):
                     raise OutOfMemory(SMALLER) from error
+                if self.weights.is_sharded and is_of_network(error):
+                    raise other_rank_left(error) from error
                 raise
         return self.state
 
@@ -263,8 +217,10 @@ class Fit:
             falls = spent < 1 - config.schedule.fall <= state.spent(self.budget)
             if state.step % config.save_every == 0 or (falls and self.keep_start is not None):
                 self.save()
-            if falls and self.keep_start is not None and self.ranks.first:
-                self.keep_start(state.step)
+            if falls and self.keep_start is not None:
+                self.wait_for_save()
+                if self.ranks.first:
+                    self.keep_start(state.step)
         if self.validate is not None and state.step % config.eval_every:
             state.eval_due = True
             self.evaluate(asked)
@@ -272,12 +228,14 @@ class Fit:
         self.show()
         if self.validate is not None and config.average_last > 1:
             self.save()  # the last weights are among those that are averaged
+            self.wait_for_save()
             self.average_checkpoints(asked)
         if self.validate is None and self.keep_best is not None:
             with self.with_averages():
                 self.keep_best_on_first()
         state.finished = True
         self.save()
+        self.wait_for_save()
 
     def one_step(self, items: Iterator[Item]) -> None:
         state, rows = self.state, self.loader.batches.rows
@@ -290,7 +248,7 @@ class Fit:
         for i in range(self.config.accumulate):
             item = next(items)
             if item.fresh and rows:
-                self.carry = {part: self.learner.start(len(self.loader.rows(part))) for part in self.loader.own}
+                self.carry = {part: self.weights.start(len(self.loader.rows(part))) for part in self.loader.own}
             last_good = dict(self.carry) if i == 0 else last_good
             for part, example in item.parts.items():
                 # a part has random numbers of its own, whoever computes it, and after which other one
@@ -333,14 +291,15 @@ class Fit:
         if ranks.world == 1:
             state.tokens, state.flops = state.tokens + tokens, state.flops + flops
             return total, count
-        used = [float(parameter.grad is not None) for parameter in self.parameters]
+        summed = self.weights.is_sharded  # gradients are
+        used = [] if summed else [float(parameter.grad is not None) for parameter in self.parameters]
         clock = seconds if ranks.first else 0.0
         tokens_of_all, flops_of_all, stopping, state.seconds, *used = ranks.sum_numbers(
             tokens, flops, float(self.asked.asked), clock, *used
         )
         state.tokens, state.flops = state.tokens + int(tokens_of_all), state.flops + int(flops_of_all)
         self.is_stopping = stopping > 0
-        there = [parameter for parameter, many in zip(self.parameters, used, strict=True) if many]
+        there = [parameter for parameter, many in zip(self.parameters, used, strict=not summed) if many]
         for parameter in there:
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         ranks.sum_tensors([parameter.grad for parameter in there])  # type: ignore[misc]
@@ -351,9 +310,11 @@ class Fit:
     def pass_milestones(self, before: int) -> None:
         """before: tokens at the last step."""
         for mark in self.milestones:
-            if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None and self.ranks.first:
+            if before < mark.tokens <= self.state.tokens and self.keep_milestone is not None:
                 with self.with_averages():
-                    self.keep_milestone(mark, self.state)
+                    weights = self.weights.gather(unique(self.learner))
+                    if self.ranks.first:
+                        self.keep_milestone(weights, mark, self.state)
 
     def is_unfrozen(self, depth: int, epoch: int) -> bool:
         """Whether a layer is trained yet: with `unfreeze` from the top down, one after the other (Howard & Ruder, 2018)."""
@@ -464,22 +425,15 @@ class Fit:
                 say(f"step {state.step:,}: the validation loss has stopped falling; averaging the weights from here on")
 
     def run_validation(self, asked: Interruption) -> dict[str, Any]:
-        """The evaluation of the current weights, by the first rank; the others are told."""
+        """The evaluation of the current weights, by all ranks."""
         assert self.validate is not None
-        result: dict[str, Any] | None = None
-        if self.ranks.first:
-            self.learner.eval()
+        with self.weights.measured() as learner, torch.no_grad():
+            learner.eval()
             try:
-                with torch.no_grad():
-                    result = self.validate(asked.check)
-            except Interrupted:  # all are told, and all stop
-                result = None
-            self.learner.train()
-        if self.ranks.world > 1:
-            result = self.ranks.from_first(result)
-        if result is None:
-            raise Interrupted("stopped")
-        return result
+                found = self.validate(learner, share_of(self.ranks, asked.check))
+            finally:
+                learner.train()
+        return self.ranks.from_first(found)  # what they decide by must not differ in any bit, whatever their machines
 
     def take_if_better(self, result: dict[str, float]) -> bool:
         state, watch = self.state, self.config.watch
@@ -491,8 +445,10 @@ class Fit:
         return True
 
     def keep_best_on_first(self) -> None:
-        if self.keep_best is not None and self.ranks.first:
-            self.keep_best(self.state)
+        if self.keep_best is not None:
+            weights = self.weights.gather(unique(self.learner))
+            if self.ranks.first:
+                self.keep_best(weights)
 
     def average_checkpoints(self, asked: Interruption) -> None:
         """Evaluates the mean of the last checkpoints, and keeps it if it is better."""
@@ -500,7 +456,7 @@ class Fit:
         folder, averages = self.folder / "checkpoints", Averages(self.learner)
         last = checkpoints.steps(folder)[-self.config.average_last :]
         for count, number in enumerate(last, 1):
-            loaded = checkpoints.load(folder / f"step-{number}").tensors["model"]
+            loaded = self.weights.cut(checkpoints.load(folder / f"step-{number}").tensors["model"], averages.means)
             for name, mean in averages.means.items():
                 mean.lerp_(loaded[name].to(mean), 1 / count)
         with averages.in_place():
@@ -510,20 +466,27 @@ class Fit:
         say(f"the mean of the checkpoints {', '.join(map(str, last))}: valid loss {result['loss']:.4f}")
 
     def save(self) -> None:
+        """Copies everything that changes; it is written while the training goes on."""
         self.flush()
         self.state.log_bytes = self.log.sync()
         self.state.joules, self.state.device_seconds = self.costs()
-        tensors = {
+        parts = {
             "model": unique(self.learner),
             "optimizer": named_state(self.optimizer, self.learner),
             "carry": {str(i): leaf for i, leaf in enumerate(self.whole_carry())},
         }
         if self.averages is not None:
-            tensors["average"] = self.averages.means
+            parts["average"] = self.averages.means
         if self.differentiate.scaler is not None:
-            tensors["scaler"] = self.differentiate.scaler.state()
+            parts["scaler"] = self.differentiate.scaler.state()
+        self.wait_for_save()  # there is never more than one copy
+        tensors = {name: self.weights.copy(part) for name, part in parts.items()}
         checkpoint = Checkpoint(self.state.step, asdict(self.state), tensors)
-        self.ranks.on_first(lambda: checkpoints.save(self.folder / "checkpoints", checkpoint, self.kept))
+        self.ranks.on_first(lambda: self.writer.save(self.folder / "checkpoints", checkpoint, self.kept))
+
+    def wait_for_save(self) -> None:
+        """Until the last checkpoint is complete. If it could not be written, all ranks fail."""
+        self.ranks.on_first(self.writer.wait)
 
     @property
     def kept(self) -> int:
@@ -531,18 +494,20 @@ class Fit:
         return max(self.config.keep, self.config.average_last)
 
     def restore(self) -> None:
-        found = checkpoints.load_latest(self.folder / "checkpoints")
+        found = self.load_latest()
         if found is None:
             say(f"{self.folder} has no checkpoint yet: starting from the beginning")
             return
         try:
             self.state = train_state_of(found)
-            fill(self.learner, found.tensors["model"], self.folder / "checkpoints")
-            load_named_state(self.optimizer, self.learner, found.tensors["optimizer"])
+            cut, remembered = self.weights.cut, found.tensors["optimizer"]
+            fill(self.learner, cut(found.tensors["model"], unique(self.learner)), self.folder / "checkpoints")
+            own = cut(remembered, state_like(self.learner, remembered))
+            load_named_state(self.optimizer, self.learner, own)
             self.carry = self.rebuild_carry(found.tensors["carry"])
             if "average" in found.tensors:
                 self.averages = Averages(self.learner)
-                self.averages.load(found.tensors["average"])
+                self.averages.load(cut(found.tensors["average"], self.averages.means))
             if self.differentiate.scaler is not None and "scaler" in found.tensors:
                 self.differentiate.scaler.load(found.tensors["scaler"])
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError) as error:
@@ -553,9 +518,18 @@ class Fit:
                 f"({' '.join(str(error).split())[:200] or type(error).__name__}): remove it to go on from the "
                 f"checkpoint before it, or start anew with --overwrite"
             ) from error
-        if self.state.finished:  # it may have been killed before it could do so, and nothing else will be saved
+        if (
+            self.state.finished and self.ranks.first
+        ):  # it may have been killed before it could, and nothing else will be saved
             checkpoints.collect(self.folder / "checkpoints", self.kept)
         say(f"resuming at step {self.state.step:,}, {self.state.tokens:,} tokens")
+
+    def load_latest(self) -> Checkpoint | None:
+        """The checkpoint that the first rank chooses, which mends what a killed save has left; the others read the same one."""
+        folder = self.folder / "checkpoints"
+        found = self.ranks.on_first(lambda: checkpoints.load_latest(folder))
+        step = self.ranks.from_first(None if found is None else found.step)
+        return found if self.ranks.first or step is None else checkpoints.load(folder / f"step-{step}")
 
     def whole_carry(self) -> list[Tensor]:
         """The state of all streams in their order, whoever computes which: any number of ranks can go on with it."""
@@ -565,7 +539,7 @@ class Fit:
     def rebuild_carry(self, leaves: dict[str, Tensor]) -> dict[int, State | None]:
         if not leaves:
             return {}
-        shape = pytree.tree_structure(self.learner.start(1))
+        shape = pytree.tree_structure(self.weights.start(1))
         found: dict[int, State | None] = {}
         for part in self.loader.own:
             rows = self.loader.rows(part)
@@ -581,20 +555,10 @@ class Fit:
         return joules + here[0], device_seconds + here[1]
 
 
+def is_sharded(config: TrainConfig, ranks: Ranks) -> bool:
+    """Whether ranks share out the weights: a process alone has nobody to share with."""
+    return config.shard and isinstance(ranks, Several)
+
+
 def restore_carry(after: State, before: State | None, broken: Tensor) -> State:
     return pytree.tree_map(lambda a, b: torch.where(broken.bool(), b, a.to(b.dtype)), after, before)
-
-
-def train_state_of(found: Checkpoint) -> TrainState:
-    """What a checkpoint says of a run, checked: a hash that fits does not make it one of ours."""
-    # checkpoints of earlier versions know of no other jobs on the device
-    state = TrainState(**{"device_seconds": found.state.get("seconds", 0.0)} | found.state)
-    TypeAdapter(TrainState).validate_json(json.dumps(found.state), strict=True)
-    counters = (state.step, state.epoch, state.batch, state.tokens, state.flops, state.seconds, state.log_bytes)
-    if state.step != found.step or not all(0 <= number < 1 << 62 for number in counters):
-        raise ValueError("its counters are impossible")
-    if any(len(row) != 4 for row in state.window) or (
-        state.evaluation and not isinstance(state.evaluation["loss"], float)
-    ):
-        raise ValueError("its measurements are impossible")
-    return state

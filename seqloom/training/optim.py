@@ -1,6 +1,7 @@
 """The optimizer, and one step of it that no broken number survives."""
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from seqloom.config import Config
 from seqloom.training.precision import LossScale
+from seqloom.training.shard import is_shared, own_share, whole
 
 
 class OptimConfig(Config):
@@ -72,6 +74,9 @@ def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = Fa
     ]
     fused = all(parameter.device.type != "mps" for parameter in learner.parameters())  # there it cannot skip a step
     if config.name == "sgd":
+        fused = fused and not any(
+            is_shared(parameter) for parameter in learner.parameters()
+        )  # torch has no such kernel
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     if config.name == "adagrad":
         return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
@@ -92,7 +97,7 @@ def step(
     many = count.clamp(min=1).to(torch.float32)
     if scaler is not None:
         many = many * scaler.scale
-    norm = torch.nn.utils.get_total_norm(gradients).to(torch.float32) / many
+    norm = whole(torch.nn.utils.get_total_norm(gradients)).to(torch.float32) / many
     broken = (~torch.isfinite(norm) | (count == 0)).to(torch.float32)
     if scaler is not None:
         scaler.update((~torch.isfinite(norm)).to(torch.float32))
@@ -102,7 +107,7 @@ def step(
         optimizer.found_inf = broken  # type: ignore[attr-defined]
         optimizer.step()
     elif not broken:
-        torch._foreach_div_(gradients, many * shrink)
+        torch._foreach_div_([own_share(gradient) for gradient in gradients], many * shrink)
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm, broken
@@ -125,3 +130,10 @@ def load_named_state(optimizer: torch.optim.Optimizer, learner: nn.Module, tenso
         name, _, key = full_name.rpartition(":")
         parameter = parameters[name]
         optimizer.state[parameter][key] = value.to(parameter.device)
+
+
+def state_like(learner: nn.Module, tensors: Iterable[str]) -> dict[str, Tensor]:
+    """The parameters that stored tensors of an optimizer belong to, under the names of those."""
+    parameters: dict[str, Tensor] = dict(learner.named_parameters())
+    names = {full_name: full_name.rpartition(":")[0] for full_name in tensors}
+    return {full_name: parameters[name] for full_name, name in names.items() if name in parameters}

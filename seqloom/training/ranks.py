@@ -2,7 +2,7 @@
 
 What is computed does not depend on how many there are: a step is a fixed number of parts, each with its own text, random numbers
 and carried state; ranks share the parts out and add up what they found. With `ordered` all sums are taken in one fixed tree, so
-that any power of two gives the same bits as one process.
+that any number of ranks gives the same bits as one process.
 """
 
 import json
@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from seqloom.errors import OtherRankFailed, SeqloomError, UsageError
+from seqloom.progress import say
 from seqloom.training.interrupt import stop_with
 from seqloom.training.launch import LAUNCHER
 
@@ -30,6 +31,7 @@ class Ranks:
     """A process alone."""
 
     rank, world = 0, 1
+    shares_device = False  # with another rank
 
     def __init__(self, ordered: bool = False):
         self.ordered = ordered
@@ -40,8 +42,15 @@ class Ranks:
         return self.rank == 0
 
     def own(self, parts: int) -> range:
-        """The parts of a step that this process computes: neighbours, so that a tree of sums remains one."""
-        return range(parts * self.rank // self.world, parts * (self.rank + 1) // self.world)
+        """The parts of a step that this process computes. With a tree of sums they are one branch of it: half of the ranks have
+        half of the parts, and so on."""
+        if not self.ordered:
+            return range(parts * self.rank // self.world, parts * (self.rank + 1) // self.world)
+        begin, low, high = 0, 0, self.world
+        while high - low > 1:
+            middle, parts = halfway(low, high), parts // 2
+            low, high, begin = (low, middle, begin) if self.rank < middle else (middle, high, begin + parts)
+        return range(begin, begin + parts)
 
     def sum_numbers(self, *numbers: float) -> list[float]:
         """Of all ranks."""
@@ -60,6 +69,10 @@ class Ranks:
 
     def wait(self) -> None:
         """Until all are here."""
+
+    def gather_values(self, value: Any) -> list[Any]:
+        """What each one has, in their order. Anything that JSON can say."""
+        return [value]
 
     def on_first(self, work: Callable[[], T]) -> T | None:
         """Does something on the first rank alone. If it fails there, all fail; the first says why."""
@@ -93,11 +106,13 @@ class Several(Ranks):
         super().__init__(ordered)
         env = os.environ
         self.rank, self.world = int(env["RANK"]), int(env["WORLD_SIZE"])
-        if ordered and self.world & (self.world - 1):
-            raise UsageError(f"--deterministic adds up in a tree and needs 2, 4, 8, … ranks, not {self.world}")
-        # ranks that share a GPU cannot talk by NCCL
         local = int(env.get("LOCAL_WORLD_SIZE", self.world))
-        self.on_host = device.type != "cuda" or local > torch.cuda.device_count()
+        self.shares_device = device.type == "cuda" and local > torch.cuda.device_count()
+        self.on_host = device.type != "cuda" or self.shares_device
+        if self.shares_device and self.first:
+            say(
+                f"{local} ranks share {torch.cuda.device_count()} GPU(s), which NCCL refuses: they talk over the host (gloo)"
+            )
         if not dist.is_initialized():
             shared = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
             with left_alone():
@@ -141,23 +156,26 @@ class Several(Ranks):
         there = flat.cpu() if self.on_host else flat
         with left_alone():
             if self.ordered:
-                self._sum_in_a_tree(there)
+                self._sum_branch(there, 0, self.world)
+                dist.broadcast(there, 0)
             else:
                 dist.all_reduce(there)
         sizes = [tensor.numel() for tensor in tensors]
         for tensor, new in zip(tensors, there.split(sizes), strict=True):
             tensor.copy_(new.view_as(tensor))
 
-    def _sum_in_a_tree(self, flat: Tensor) -> None:
-        """After round i each block of 2^i ranks has the sum of its own. a + b has the bits of b + a."""
-        other, far = torch.empty_like(flat), 1
-        while far < self.world:
-            peer = self.rank ^ far
-            sent = [dist.P2POp(dist.isend, flat, peer), dist.P2POp(dist.irecv, other, peer)]
-            for work in dist.batch_isend_irecv(sent):
-                work.wait()
+    def _sum_branch(self, flat: Tensor, low: int, high: int) -> None:
+        """Gives the first of these ranks, low … high − 1, the sum of them all: that of one half plus that of the other."""
+        if high - low == 1:
+            return
+        middle = halfway(low, high)
+        self._sum_branch(flat, *((low, middle) if self.rank < middle else (middle, high)))
+        if self.rank == middle:
+            dist.send(flat, low)
+        elif self.rank == low:
+            other = torch.empty_like(flat)
+            dist.recv(other, middle)
             flat += other
-            far *= 2
 
     def gather_rows(self, tensor: Tensor) -> Tensor:
         mine = tensor.cpu().contiguous() if self.on_host else tensor.contiguous()
@@ -169,8 +187,22 @@ class Several(Ranks):
             dist.all_gather(parts, padded)
         return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)]).to(tensor.device)
 
+    def gather_values(self, value: Any) -> list[Any]:
+        data = json.dumps(value).encode()
+        sizes = self.sum_numbers(*(float(len(data)) if rank == self.rank else 0.0 for rank in range(self.world)))
+        padded = torch.frombuffer(bytearray(data.ljust(int(max(sizes)))), dtype=torch.uint8)
+        parts = [torch.empty_like(padded) for _ in sizes]
+        with left_alone():
+            dist.all_gather(parts, padded)
+        return [json.loads(part.numpy().tobytes()) for part in parts]
+
     def wait(self) -> None:
         self.sum_numbers(0.0)
+
+
+def halfway(low: int, high: int) -> int:
+    """Where the second half of some ranks begins."""
+    return (low + high + 1) // 2
 
 
 @contextmanager
@@ -179,16 +211,23 @@ def left_alone() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise OtherRankFailed(
-            f"rank {os.environ.get('RANK', 0)}: another rank has left, or cannot be reached: see its message "
-            f"({' '.join(str(error).split())[:100]})",
-            1,
-        ) from error
+        raise other_rank_left(error) from error
 
 
-def join(device: torch.device, ordered: bool = False) -> Ranks:
-    """The ranks that this process is one of, by the environment that torchrun sets."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+def other_rank_left(error: Exception) -> OtherRankFailed:
+    said = " ".join(str(error).split())[:100]
+    rank = os.environ.get("RANK", 0)
+    return OtherRankFailed(f"rank {rank}: another rank has left, or cannot be reached: see its message ({said})", 1)
+
+
+def is_of_network(error: Exception) -> bool:
+    """Whether torch raised it because another rank did not answer: gloo has no class of its own for that."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
+
+
+def join(device: torch.device, ordered: bool = False, shard: bool = False) -> Ranks:
+    """The ranks that this process is one of, by the environment that torchrun sets. shard: whether they share out the weights."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not (shard and "RANK" in os.environ):
         return Ranks(ordered)
     launcher = os.environ.get(LAUNCHER)
     if launcher is not None and int(launcher) == os.getppid():

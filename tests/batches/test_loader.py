@@ -1,5 +1,6 @@
 """The loader: the same batches with any number of workers, from any cursor, shared out to any number of ranks."""
 
+from collections import Counter
 from itertools import islice
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ class Noisy(NamedTuple):
 class Named(NamedTuple):
     rank: int
     world: int
+    ordered: bool = False
 
 
 class Same:
@@ -92,6 +94,41 @@ def test_ranks_share_the_batches_of_a_step(world):
             and all(share[i].next == item.next for share in shares)
         )
         assert key(readers[0])[:4] == key(item)[:4]
+
+
+def read_in_an_epoch(make, world, **options):
+    """How often each token is read in the first epoch, by all ranks together. Tokens have numbers of their own."""
+    found = Counter()
+    for rank in range(world):
+        items = make(own=Ranks.own(Named(rank, world), 4), **options).items(Cursor())
+        for item in items:
+            if item.next.epoch > 0:
+                break
+            for example in item.parts.values():
+                found.update(example.excerpt.batch.ids.tolist())
+        items.close()
+    return found
+
+
+@pytest.mark.parametrize(("make", "options"), [(loader, {"accumulate": 4}), (streams, {"parts": 4})])
+def test_an_epoch_has_the_same_text_on_any_number_of_ranks(make, options):
+    alone = read_in_an_epoch(make, 1, **options)
+    assert sum(alone.values()) > 500
+    assert read_in_an_epoch(make, 2, **options) == read_in_an_epoch(make, 3, **options) == alone
+
+
+def test_planted_loss_of_the_end_of_an_epoch_is_noticed(monkeypatch):
+    """What was so once: batches that could not be shared equally were left out."""
+
+    def short(found, cursor):
+        for this, after in cursors(found, cursor):
+            if this.batch < len(found.plan(this.epoch)) // len(found.own) * len(found.own):
+                yield this, after
+
+    cursors = Loader.cursors
+    monkeypatch.setattr(Loader, "cursors", short)
+    with pytest.raises(AssertionError):
+        test_an_epoch_has_the_same_text_on_any_number_of_ranks(loader, {"accumulate": 4})
 
 
 @pytest.mark.parametrize("reset", [False, True])

@@ -13,7 +13,8 @@ DOCUMENTS = ["One sentence here. Another one follows! A third?", "", "Nothing en
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 0)
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(each or " " for each in DOCUMENTS * 4), encoding="utf-8")
     prepare([text], tmp_path / "data", tokenizer="byte", valid=0.25)
@@ -68,6 +69,14 @@ def test_a_file_that_does_not_fit_is_made_again(folder, case, monkeypatch):
         keep_borders(split, refuse)
     assert is_equal(keep_borders(split, find), whole)
     assert is_equal(keep_borders(split, refuse), whole)
+
+
+def test_beside_a_small_split_nothing_is_written(folder, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", 1 << 20)
+    store = Store.open(folder)
+    split, find = store.split("train"), Sentences(store.tokenizer)
+    assert is_equal(keep_borders(split, find), find_borders(split, find))
+    assert not split.sentences_file.exists()
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(folder, monkeypatch):

@@ -467,7 +467,7 @@ def test_a_signal_saves_the_state(
     assert kept is not None and kept.step > 0
     assert f"stopped at step {kept.step}, state saved in {tmp_path / 'run'}" in line and "--resume" in line
     # five minutes are more than a test has: it goes on as if they were nearly over
-    from seqloom.training.loop import TrainState
+    from seqloom.training.state import TrainState
 
     spent = TrainState.spent
     monkeypatch.setattr(

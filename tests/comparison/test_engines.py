@@ -172,6 +172,19 @@ def test_what_cannot_be(monkeypatch, tmp_path):
         SlurmEngine(1, 1, 0.0, ()).prepare(tmp_path)
 
 
+def test_what_slurm_refuses_is_said(tmp_path, cluster):
+    """A job that needs more than any node has, for example: in Slurm's own words."""
+    program = tmp_path / "bin" / "sbatch"
+    program.write_text(
+        '#!/bin/bash\n[ "$1" = --version ] && exit\necho "Requested node configuration is not available" >&2\nexit 1\n'
+    )
+    engine, task = engine_of(tmp_path / "out")
+    with pytest.raises(
+        UsageError, match="sbatch failed with exit code 1: Requested node configuration is not available"
+    ):
+        engine.start(task)
+
+
 def test_the_plan_does_not_say_where(local):
     assert not {"where", "engine", "jobs", "on"} & set(json.loads((local[1] / "plan.json").read_text()))
 
@@ -203,6 +216,11 @@ def test_on_ray_a_lost_node_costs_nothing(local, text, tmp_path, monkeypatch):
         ray.init(address=cluster.address, log_to_driver=False)
         with pytest.raises(UsageError, match="no node has more than 1"):
             compare(small(text), tmp_path / "big", device="cpu", where=Where("ray", cpus=99))
+        (tmp_path / "apart" / "logs").mkdir(parents=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_text", lambda path, text: 0)  # what is written here is not seen there
+            with pytest.raises(UsageError, match="is not the same folder on"):
+                Where("ray").engine().prepare(tmp_path / "apart")
         threading.Thread(target=disturb, daemon=True).start()
         compare(small(text), tmp_path / "out", device="cpu", where=Where("ray"))
     finally:

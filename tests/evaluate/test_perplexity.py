@@ -11,6 +11,7 @@ from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.evaluate import perplexity as module
 from seqloom.evaluate.perplexity import perplexity, stretches, windows
 from seqloom.training.interrupt import Interruption
+from seqloom.training.share import Share
 from tests.contract.properties import build, learner_of
 from tests.corpus import END, MemorySplit, random_corpus
 
@@ -147,7 +148,7 @@ def test_it_can_be_stopped_and_leaves_the_mode_alone():
     asked = Interruption()
     asked.asked = True
     with pytest.raises(Interrupted):
-        perplexity(learner, random_corpus(4, 5, 30), CPU, stop=asked.check)
+        perplexity(learner, random_corpus(4, 5, 30), CPU, share=Share(asked.check))
     assert learner.training
 
 

@@ -16,7 +16,7 @@ from seqloom.models.index import recipe_names as names
 from seqloom.objectives import OBJECTIVES
 from seqloom.recipes.library import built_in, find_recipe
 from seqloom.recipes.schema import BudgetConfig, Recipe, build_recipe
-from seqloom.training.loop import Budget
+from seqloom.training.state import Budget
 
 assert lineage  # registers `recipes`
 

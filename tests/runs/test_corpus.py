@@ -19,6 +19,7 @@ from seqloom.runs.load import load, load_predictor
 from seqloom.runs.training import find_lr, finetune, pretrain
 from seqloom.training.interrupt import Interruption
 from seqloom.training.loop import Fit
+from seqloom.training.share import ALONE, Share
 from tests.training.material import pairs
 from tests.training.test_resume import fingerprint
 
@@ -214,13 +215,13 @@ def test_a_task_is_learnt_and_told_about_in_a_language(made, tmp_path, capsys):
 def test_measured_alone_and_in_training_alike(folder, made):
     loaded = load(made, "cpu")
     text = Corpus.open(find_recipe("xlm-tiny", [*ENCODER, "valid.limit=0"]), [folder / "en", folder / "xx"])
-    together = text.evaluate(loaded.learner, torch.device("cpu"), lambda: None)
+    together = text.evaluate(loaded.learner, torch.device("cpu"), ALONE)
     for name in ("en", "xx"):
         assert loaded.evaluate(folder / name, "valid")["loss"] == together["languages"][name]
     asked = Interruption()
     asked.asked = True
     with pytest.raises(Interrupted):
-        text.evaluate(loaded.learner, torch.device("cpu"), asked.check)
+        text.evaluate(loaded.learner, torch.device("cpu"), Share(asked.check))
 
 
 def test_a_language_without_held_out_text(folder, tmp_path, capsys):

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -219,6 +220,64 @@ def test_a_failing_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch, na
         assert found is not None and same(found, example(found.step))
     else:
         pytest.fail("the call never got through")
+
+
+def held_back(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Saves wait, after their files and before their manifest, until this is set."""
+    free, write_json = threading.Event(), checkpoints.write_json
+
+    def wait_and_write(path: Path, value: object) -> str:
+        if path.name == "manifest.json":
+            assert free.wait(20)
+        return write_json(path, value)
+
+    monkeypatch.setattr(checkpoints, "write_json", wait_and_write)
+    return free
+
+
+def test_a_save_in_a_thread_holds_nobody_up_and_does_not_exist_until_it_is_whole(tmp_path, monkeypatch):
+    checkpoints.save(tmp_path, example(10), keep=1)
+    free = held_back(monkeypatch)
+    with checkpoints.Writer() as writer:
+        writer.save(tmp_path, example(20), keep=1)
+        assert checkpoints.steps(tmp_path) == [10]
+        assert same(checkpoints.load_latest(tmp_path), example(10)), "what a kill would leave"
+        free.set()
+        writer.save(tmp_path, example(30), keep=1)  # waits for the one before
+        assert 20 in checkpoints.steps(tmp_path) or 30 in checkpoints.steps(tmp_path)
+    assert checkpoints.steps(tmp_path) == [30] and same(checkpoints.load_latest(tmp_path), example(30))
+
+
+@pytest.mark.parametrize("moment", ["the next save", "the end", "another failure"])
+def test_what_a_writer_could_not_write_is_said(tmp_path, monkeypatch, capsys, moment):
+    def full(path, tensors):
+        raise FileError(f"{path}: the disk is full")
+
+    def work():
+        with checkpoints.Writer() as writer:
+            writer.save(tmp_path, example(20), keep=1)
+            if moment == "the next save":
+                writer.save(tmp_path, example(30), keep=1)
+                pytest.fail("it says nothing")
+            if moment == "another failure":
+                raise ValueError("of the training")
+
+    checkpoints.save(tmp_path, example(10), keep=1)
+    monkeypatch.setattr(checkpoints, "save_tensors", full)
+    with pytest.raises(ValueError if moment == "another failure" else FileError) as raised:
+        work()
+    monkeypatch.undo()
+    if moment == "another failure":
+        assert "the last checkpoint was not written" in capsys.readouterr().err
+    else:
+        assert "step-20" in str(raised.value) and "the disk is full" in str(raised.value)
+    assert same(checkpoints.load_latest(tmp_path), example(10))
+
+
+def test_the_hashes_are_those_of_the_files(tmp_path):
+    folder = checkpoints.save(tmp_path, example(10), keep=1)
+    listed = json.loads((folder / "manifest.json").read_text())["sha256"]
+    assert listed == {name: files.sha256(folder / name) for name in listed} and len(listed) == 4
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from seqloom.errors import NumbersError, OutOfMemory
 from seqloom.objectives.next_token import NextToken
 from seqloom.runs.training import pretrain
 from seqloom.training import loop
-from seqloom.training.loop import Budget, Fit
+from seqloom.training.loop import Fit
+from seqloom.training.state import Budget
 from tests.contract.properties import digest
 from tests.training.material import prepared
 

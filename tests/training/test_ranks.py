@@ -15,7 +15,8 @@ import torch
 from seqloom.errors import OtherRankFailed, UsageError
 from seqloom.training.launch import free_port, without_option
 from seqloom.training.ranks import Ranks, Several, Sums, TreeSum, check_parts
-from tests.training.material import prepared
+from tests.tasks.labelled import examples, write
+from tests.training.material import prepared, write_pairs
 
 ENCODER = [
     "model.dim=16", "model.num_heads=2", "model.num_layers=1", "batches.budget=256", "batches.length=64",
@@ -32,6 +33,7 @@ SMALL = {
     "awd-lstm-tiny": ["model.dim=16", "model.embedding_dim=16", "batches.streams=8", "batches.length=16", "train.parts=4"],
 }  # fmt: skip
 OFTEN = ["train.eval_every=5", "train.save_every=4", "train.log_every=2", "train.schedule.warmup=2"]
+SPLITS = {"train": 300, "valid": 60, "test": 50}
 NO_TIMES = ("seconds", "joules", "tokens_per_second", "device_seconds")
 
 
@@ -91,8 +93,8 @@ def test_the_same_bits_on_one_and_two(name, data, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
-def test_the_same_bits_on_one_two_and_four(name, data, tmp_path):
-    worlds_agree(name, data, tmp_path, (1, 2, 4))
+def test_the_same_bits_on_one_two_three_and_four(name, data, tmp_path):
+    worlds_agree(name, data, tmp_path, (1, 2, 3, 4))
 
 
 @pytest.mark.long
@@ -114,7 +116,7 @@ def test_nearly_the_same_without_a_tree(name, world, data, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["lstm-tiny", "bert-tiny"])
 def test_any_number_of_ranks_goes_on_with_a_checkpoint(name, data, tmp_path):
-    """2, 1, 3 (without a tree: not of the chain), 4 ranks, stopped by SIGTERM and by kill -9 of one of them."""
+    """2, 1, 3, 4 ranks, stopped by SIGTERM and by kill -9 of all or one of them."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run(*call(name, data, whole, "--deterministic", steps=400))
     arguments = call(name, data, broken, "--deterministic", steps=400)
@@ -127,13 +129,13 @@ def test_any_number_of_ranks_goes_on_with_a_checkpoint(name, data, tmp_path):
     wait_for_step(broken, 80)
     process.kill()
     process.communicate(timeout=60)
-    process = start(*arguments, "--resume", "--ranks", "4")
+    process = start(*arguments, "--resume", "--ranks", "3")
     wait_for_step(broken, 160)
     victim = children(process.pid)[2]
     os.kill(victim, signal.SIGKILL)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 137, said
-    run(*arguments, "--resume", "--ranks", "2")
+    run(*arguments, "--resume", "--ranks", "4")
     assert fingerprint(whole) == fingerprint(broken)
 
 
@@ -149,6 +151,40 @@ def wait_for_step(out, step):
 
 def children(pid):
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["translate", "classify", "tag"])
+def test_tasks_are_trained_and_scored_by_ranks(kind, tmp_path):
+    """Validation, the choice of the best weights and the scores at the end are shared: the same bits as of one process."""
+    if kind == "translate":
+        files = [write_pairs(tmp_path, many, seed, name) for seed, (name, many) in enumerate(SPLITS.items())]
+        recipe, settings = (
+            "transformer-tiny",
+            ["train.watch=bleu", "batches.budget=256", "batches.length=64", "model.dim=16", "model.num_heads=2"],
+        )
+    else:
+        files = [[tmp_path / f"{name}.{'conll' if kind == 'tag' else 'jsonl'}"] for name in SPLITS]
+        for seed, (path, many) in enumerate(zip(files, SPLITS.values(), strict=True)):
+            write(path[0], kind, examples(kind, many, seed))
+        recipe, settings = "bert-tiny", ["model.dim=16", "model.num_heads=2", "batches.examples=4"]
+        settings += ["task.calibrate=true"] if kind == "classify" else []
+    given = ["train.accumulate=4", "train.eval_every=5", "train.save_every=4", "budget={steps=12}", *settings]
+    arguments = ["train", recipe, "--task", kind, "--tokenizer", "word", "--deterministic", "--device", "cpu"]
+    for name, paths in zip(SPLITS, files, strict=True):
+        arguments += [f"--{name}", *map(str, paths)]
+    arguments += [part for setting in given for part in ("--set", setting)]
+    found = []
+    for world in (1, 2, 3):
+        out = tmp_path / f"out-{world}"
+        run(*arguments, "--out", str(out), "--ranks", str(world))
+        metrics = json.loads((out / "metrics.json").read_text())
+        scores = [
+            {key: value for key, value in metrics[f"{split}_scores"].items() if key != "seconds"}
+            for split in ("valid", "test")
+        ]
+        found.append((*fingerprint(out), metrics["valid"], *scores))
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.long
@@ -183,16 +219,53 @@ def test_a_folder_that_is_taken_is_said_once(data, tmp_path):
     assert said.count("error") == 1 and "not empty" in said
 
 
+OTHER_VERSION = "import platform\nplatform.python_version = lambda: '2.7.18'\n"
+
+
 @pytest.mark.long
-def test_ranks_that_were_called_differently_are_refused(data, tmp_path):
+@pytest.mark.parametrize("other", ["seed", "recipe", "text", "version", "folder"])
+def test_ranks_that_were_called_differently_are_refused(other, data, tmp_path):
     port = free_port()
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     arguments = call("gpt2-tiny", data, tmp_path / "out")
+    changed, more = list(arguments), {}
+    if other == "text":
+        changed[changed.index(str(data))] = str(prepared(tmp_path / "other", 300))
+    elif other == "version":
+        (tmp_path / "sitecustomize.py").write_text(OTHER_VERSION)
+        more["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{Path(__file__).parents[2]}"
+    elif other == "folder":  # of the same name on another machine, where a run was started as well
+        changed[changed.index(str(tmp_path / "out"))] = str(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "config.json").write_text("{}")
+    else:
+        changed += ["--seed", "1"] if other == "seed" else ["--set", "train.optim.lr=0.5"]
     first = start(*arguments, RANK="0", LOCAL_RANK="0", **shared)
-    second = start(*arguments, "--seed", "1", RANK="1", LOCAL_RANK="1", **shared)
+    second = start(*changed, RANK="1", LOCAL_RANK="1", **shared | more)
     said = [process.communicate(timeout=120)[0] for process in (first, second)]
-    assert first.returncode == second.returncode == 2
-    assert "rank 1: it has another recipe, text, seed or version than rank 0" in said[0] and "error" not in said[1]
+    assert first.returncode == second.returncode == 2, said
+    problem = (
+        "is another folder there" if other == "folder" else "it has another recipe, text, seed or version than rank 0"
+    )
+    (line,) = [line for line in said[0].splitlines() if "error" in line]
+    assert "rank 1: " in line and problem in line and "error" not in said[1]
+
+
+@pytest.mark.long
+def test_a_failure_of_the_first_rank_alone_ends_all(data, tmp_path):
+    """Its disk, on which no other rank writes: all end, with its exit code and one sentence."""
+    out = tmp_path / "out"
+    process = start(*call("gpt2-tiny", data, out, "--ranks", "3", steps=100_000))
+    wait_for_step(out, 8)
+    ranks = children(process.pid)
+    (out / "checkpoints").rename(tmp_path / "taken")
+    (out / "checkpoints").write_text("no folder")
+    began = time.monotonic()
+    said, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < 60 and process.returncode == 5, said
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+    (line,) = [line for line in said.splitlines() if "error" in line]
+    assert "checkpoints" in line
 
 
 @pytest.mark.long
@@ -240,12 +313,16 @@ def test_a_parameter_that_no_part_uses_has_no_gradient():
     assert (total, count) == (2.0, 6) and used.grad.tolist() == [3.0, 3.0] and unused.grad is None
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_every_part_belongs_to_one_rank(world):
-    ranks = [Ranks() for _ in range(world)]
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 5, 8])
+def test_every_part_belongs_to_one_rank(world, ordered):
+    ranks = [Ranks(ordered) for _ in range(world)]
     for number, each in enumerate(ranks):
         each.rank, each.world = number, world
-    assert [part for each in ranks for part in each.own(7)] == list(range(7))
+    owned = [each.own(8) for each in ranks]
+    assert [part for own in owned for part in own] == list(range(8)) and all(owned)
+    if ordered:  # each is a branch of the tree over all parts
+        assert all(len(own) & (len(own) - 1) == 0 and own.start % len(own) == 0 for own in owned)
 
 
 def test_numbers_that_do_not_fit():
