@@ -1,7 +1,7 @@
 """Where the whole sentences of a text begin and end.
 
-Finding them takes about half a second for every million words, and every run on pairs of sentences needs them. So they are kept
-beside a large prepared split, once they were found, in a file that is a shortcut and nothing more: where it is missing or damaged, or
+Finding them takes about a second for every million words, and every run on pairs of sentences needs them. So they are kept beside
+a large prepared split, once they were found, in a file that is a shortcut and nothing more: where it is missing or damaged, or
 was made by other rules or of other text, they are found again.
 """
 
@@ -56,7 +56,7 @@ def find_borders(split: Any, find: Find) -> Borders:
 
 
 def keep_borders(split: Split, find: Find) -> Borders:
-    """The same; of a large split read from the file of an earlier call if there is one, and else written to it if that is allowed."""
+    """The same; of a large split read from the file of an earlier call if there is one, else written to it where possible."""
     if split.num_tokens < LARGE:
         return find_borders(split, find)
     path, key = split.sentences_file, content_key(split)
