@@ -1,6 +1,7 @@
 """Predictions of a task for labelled texts, with their loss and scores."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ def predict_examples(
     asked: Sequence[Any],
     device: torch.device,
     share: Share = ALONE,
-    title: str = "predict",
+    title: str | Progress = "predict",
     batch_tokens: int = 16384,
 ) -> tuple[list[dict[str, Any]], float]:
-    """The prediction for each example, in their order, and the mean loss (NaN where no label is known)."""
+    """The prediction for each example, in their order, and the mean loss (NaN where no label is known). title: of the progress,
+    or one of several calls, which is advanced."""
     predictions: list[dict[str, Any]] = [{}] * len(asked)
     total = count = 0.0
     batches = batches_of(examples, batch_tokens)
@@ -35,7 +37,8 @@ def predict_examples(
         found = learner.predictions(logits, example, [asked[i] for i in batches[number]], rows)
         return float(loss.total), float(loss.count), found
 
-    with Progress(title, total=len(asked), unit="examples") as bar:
+    own = nullcontext(title) if isinstance(title, Progress) else Progress(title, total=len(asked), unit="examples")
+    with own as bar:
         found = share.each(len(batches), predict)
         for index, (own_total, own_count, some) in zip(batches, found, strict=True):
             total, count = total + own_total, count + own_count
