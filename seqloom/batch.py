@@ -318,8 +318,9 @@ class Backbone(nn.Module):
     causal: bool = True
     carries: bool = False  # True: a state of constant size goes from batch to batch
     recurrent: bool = False  # True: it computes step by step, and its state is a hidden state
-    # counts: of n-grams, without gradients; labels: it is not pre-trained
-    learns_from: Literal["text", "counts", "labels"] = "text"
+    # counts: of n-grams, without gradients; windows: it reads no context, and what stands around a word is learnt from; labels:
+    # it is not pre-trained
+    learns_from: Literal["text", "counts", "windows", "labels"] = "text"
     # what segment ids stand for: the two texts of a pair, or languages
     segment_kind: Literal["", "texts", "languages"] = ""
     head_style: HeadStyle = HeadStyle()
