@@ -501,6 +501,11 @@ class Objective(Learner):
         """Whether models of this class can be trained with it."""
         return issubclass(model, Backbone) and model.learns_from == "text"
 
+    def vectors(self, table: str) -> Tensor | None:
+        """(V, D) of the words: "in", those that are read; "out", those that are predicted, where they are vectors of words, too;
+        "mean" of both. None where it has none."""
+        return self.backbone.table.weight if table == "in" and self.backbone.table is not None else None
+
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.carries else None
 

@@ -10,15 +10,15 @@ from seqloom.batches.plan import Pieces, cut_documents, excerpt, portions
 from seqloom.errors import UsageError
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, HeldOutText
 from seqloom.evaluate.perplexity import Stop, never
-from seqloom.evaluate.score import Scored
 from seqloom.progress import Progress
 
 AT_ONCE = 16384  # tokens
 
 
 class WindowEvaluator(Evaluator):
-    definitions = {}  # noqa: RUF012
-    word_definitions = {}  # noqa: RUF012
+    no_scores = "has vectors of words and no probability of a text"
+    definitions = {"none": f"it {no_scores}"}  # noqa: RUF012
+    word_definitions = definitions
 
     @torch.no_grad()
     def measure(
@@ -48,12 +48,13 @@ class WindowEvaluator(Evaluator):
             raise UsageError("--carry is for models that carry a state: leave it out for this model, which has none")
         return self.measure(text)
 
-    def definition(self, variant: str | None, backward: bool) -> NoReturn:
-        raise UsageError(
-            "this model has vectors of words and no probability of a text: ask it for neighbours, or --suite analogies or similarity"
-        )
+    def definition(self, variant: str | None, backward: bool) -> str:
+        self.reject_variant(variant, "none")
+        return "none"
 
     def score(
         self, texts: EncodedTexts, definition: str, batch_tokens: int, asked: np.ndarray | None = None
-    ) -> list[Scored]:
-        self.definition(None, texts.backward)
+    ) -> NoReturn:
+        raise UsageError(
+            f"this model {self.no_scores}: ask for its neighbours, or evaluate it with --suite analogies or similarity"
+        )

@@ -130,6 +130,9 @@ class Windows(Objective):
         self.specials[vocabulary.specials()] = True
         if not (self.counts[~self.specials] > 0).any():
             raise DataError("the training text has no word of the vocabulary: prepare it from more text")
+        assert self.backbone.table is not None
+        with torch.no_grad():  # nothing is learnt about what is no word: it has no vector
+            self.backbone.table.weight[self.specials] = 0.0
         self.draws = None
 
     def validate_loaded(self) -> None:
@@ -152,9 +155,8 @@ class Windows(Objective):
         return Windowed(batch, near, seen, negatives, len(ids), int(seen.sum()))
 
     def vectors(self, table: str) -> Tensor:
-        """(V, D) of W ("in"), W′ ("out") or the mean of both."""
-        assert self.backbone.table is not None
-        inside, outside = self.backbone.table.weight, self.context.weight
+        inside, outside = super().vectors("in"), self.context.weight
+        assert inside is not None
         return {"in": inside, "out": outside, "mean": (inside + outside) / 2}[table]
 
 
