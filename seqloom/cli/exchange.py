@@ -71,7 +71,9 @@ def export_file(run: Path, out: Path, vectors: str | None, overwrite: bool, of_f
     from seqloom.progress import say
 
     if of_folders:
-        raise UsageError(f"--milestones, --license and --language are for folders, and --out {out} is a file: leave them out")
+        raise UsageError(
+            f"--milestones, --license and --language are for folders, and --out {out} is a file: leave them out"
+        )
     found = export_vectors(run, out, vectors or "in", overwrite)
     say(f"{out}: {len(found.words):,} words of {found.vectors.shape[1]} numbers from {run}")
 
@@ -124,7 +126,9 @@ def export(
         export_file(run, out, vectors, overwrite, milestones or bool(license_ or language))
         return
     if vectors is not None:
-        raise UsageError(f"--vectors {vectors} is for files of word vectors: name an --out that ends in .bin, .vec or .txt")
+        raise UsageError(
+            f"--vectors {vectors} is for files of word vectors: name an --out that ends in .bin, .vec or .txt"
+        )
     from seqloom.convert.huggingface import export_folder, export_milestones
     from seqloom.convert.model_card import CardOptions
     from seqloom.progress import say

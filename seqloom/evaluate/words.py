@@ -53,9 +53,7 @@ def parse_expression(parts: list[str]) -> list[tuple[float, str]]:
         if part in ("-", "−", "+") and found and sign is None:
             sign = 1.0 if part == "+" else -1.0
         elif part in ("-", "−", "+") or sign is None:
-            raise UsageError(
-                f"{' '.join(parts)!r}: write words with + or − between them, as in: king - man + woman"
-            )
+            raise UsageError(f"{' '.join(parts)!r}: write words with + or − between them, as in: king - man + woman")
         else:
             found.append((sign, part))
             sign = None

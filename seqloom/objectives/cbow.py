@@ -3,19 +3,22 @@
 import torch
 import torch.nn.functional as F
 
-from seqloom.batch import Loss, State
-from seqloom.objectives.windows import Windowed, Windows, against, in_blocks
+from seqloom.batch import Backbone, Loss, State
+from seqloom.blocks.block_product import BlockProduct
+from seqloom.objectives.windows import BLOCK, Windowed, Windows, against, in_blocks
 
 
 class Cbow(Windows):
+    def __init__(self, backbone: Backbone, config: Windows.Config):
+        super().__init__(backbone, config)
+        self.means = BlockProduct(backbone.dim, BLOCK + 2 * config.window, gradients=1)
+
     def forward(self, example: Windowed, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden
         around = F.embedding(example.near, hidden)  # its gradient is added up faster than that of an index
         pairs = example.seen.sum(2)
-        shares = example.seen.to(hidden.dtype) / pairs.clamp(min=1)[:, :, None]
-        means = torch.bmm(shares, around)
+        means = self.means(example.seen.to(hidden.dtype) / pairs.clamp(min=1)[:, :, None], around)
         predicted = pairs > 0  # a word alone in its document has nothing to be predicted from
         scores = (means * in_blocks(self.context(example.batch.ids))).sum(2)
-        wrong = against(torch.bmm(means, self.context(example.negatives).transpose(1, 2)), False).sum(2)
-        each = against(scores, True) + wrong * (self.num_negatives / self.samples)
+        each = against(scores, True) + self.against_negatives(means, example.negatives)
         return Loss(torch.where(predicted, each, 0.0).sum(), predicted.sum())

@@ -15,13 +15,13 @@ negative that is the word to be predicted; here, as in the paper, it is drawn li
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Backbone, Excerpt, Objective, Ragged, Sizes, Vocabulary, ragged
+from seqloom.blocks.block_product import BlockProduct
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import DataError, ModelError
 
@@ -119,6 +119,7 @@ class Windows(Objective):
         self.num_negatives, self.samples = config.negatives, config.samples
         self.context = nn.Embedding(backbone.vocab_size, backbone.dim)
         nn.init.zeros_(self.context.weight)
+        self.negative_scores = BlockProduct(backbone.dim, config.samples)
         self.register_buffer("counts", torch.zeros(backbone.vocab_size, dtype=torch.long))
         self.register_buffer("specials", torch.zeros(backbone.vocab_size, dtype=torch.bool))
         self.draws: Draws | None = None  # made of the two; on the host, where text is cut
@@ -153,6 +154,11 @@ class Windows(Objective):
         batch, near, seen = cut_windows(kept, lengths, reach, self.window)
         negatives = self.draws.negatives((near.shape[0], self.samples), rng)
         return Windowed(batch, near, seen, negatives, len(ids), int(seen.sum()))
+
+    def against_negatives(self, words: Tensor, negatives: Tensor) -> Tensor:
+        """(blocks, BLOCK) what telling each word from its negatives costs: the sum over `negatives` of them in expectation."""
+        scores = self.negative_scores(words, self.context(negatives).transpose(1, 2))
+        return against(scores, False).sum(2) * (self.num_negatives / self.samples)
 
     def vectors(self, table: str) -> Tensor:
         inside, outside = super().vectors("in"), self.context.weight

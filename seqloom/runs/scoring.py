@@ -213,7 +213,9 @@ class TextScorer(LoadedRun):
             return self.continuations(contexts, more, batch_tokens)
 
         if asks != "vectors" and vectors is not None:
-            raise UsageError(f"--vectors {vectors} is for the suites analogies and similarity: leave it out for {suite}")
+            raise UsageError(
+                f"--vectors {vectors} is for the suites analogies and similarity: leave it out for {suite}"
+            )
         vectors = vectors or self.default_vectors
 
         def of_words(words: Sequence[str], with_vocabulary: bool) -> AskedWords:
@@ -227,9 +229,7 @@ class TextScorer(LoadedRun):
             del result["items"]
         seconds = round(time.monotonic() - started, 3)
         return Report(
-            {"suite": suite, "definition": defined}
-            | result
-            | {"parameters": self.learner.size(), "seconds": seconds}
+            {"suite": suite, "definition": defined} | result | {"parameters": self.learner.size(), "seconds": seconds}
         )
 
     def lacks(self, suite: str) -> str | None:

@@ -143,7 +143,9 @@ def read_binary(path: Path) -> Iterator[Row]:
                 if byte != b"\n" or raw:  # the end of the row before
                     raw += byte
                 if len(raw) > MAX_WORD:
-                    raise DataError(f"{place}: longer than {MAX_WORD:,} bytes: the file is damaged, or no word2vec .bin")
+                    raise DataError(
+                        f"{place}: longer than {MAX_WORD:,} bytes: the file is damaged, or no word2vec .bin"
+                    )
             numbers = file.read(4 * width)
             if len(numbers) < 4 * width:
                 raise DataError(f"{place}: the file ends within it: it is cut off, or its header wrong")

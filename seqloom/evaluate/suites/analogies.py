@@ -25,6 +25,7 @@ from seqloom.text.pairs import lines
 
 AT_ONCE = 256  # questions
 EPSILON = 1e-3
+NEVER = -np.inf  # the score of a word of the question
 
 
 class Analogy(NamedTuple):
@@ -79,7 +80,7 @@ def score_analogies(questions: Sequence[Analogy], ask: Ask) -> dict[str, Any]:
             product = moved[1] * moved[2] / (moved[0] + EPSILON)
             for scores, right in ((total, added), (product, multiplied)):
                 for taken in (a, b, c):
-                    scores[given, taken] = -np.inf
+                    scores[given, taken] = NEVER
                 right[some] = scores.argmax(1) == d
             bar.advance(len(some))
     return summarise(questions, known, added, multiplied, len(table.words))

@@ -31,7 +31,9 @@ class RatedPair(NamedTuple):
 
 
 def read_similarity(path: Path) -> list[RatedPair]:
-    files = sorted(each for each in path.iterdir() if each.suffix in (".tsv", ".txt", ".csv")) if path.is_dir() else [path]
+    files = (
+        sorted(each for each in path.iterdir() if each.suffix in (".tsv", ".txt", ".csv")) if path.is_dir() else [path]
+    )
     found = [pair for file in files for pair in read_set(file)]
     if not found:
         raise DataError(f"{path}: no pairs of words in it (two words and a number on each line)")
