@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 
 class BlockProduct(nn.Module):
-    """(blocks, B, K) · (blocks, K, C) → (blocks, B, C). per_token: operations of one row of B, as they are counted in a forward pass;
-    gradients: how many of the two factors have one."""
+    """(blocks, B, K) · (blocks, K, C) → (blocks, B, C). per_token: the operations of a row in a forward pass; gradients: how
+    many of the two factors have one."""
 
     def __init__(self, dim: int, columns: int, gradients: int = 2):
         super().__init__()

@@ -218,8 +218,8 @@ def evaluate(
         typer.Option(
             help="Evaluate a language model on a test suite. blimp: is the grammatical sentence of two more likely? agreement: "
             "is the form of a word that agrees in number more likely? lambada: is the last word of a passage predicted "
-            "(left-to-right models only)? analogies: is Athens to Greece as Oslo to Norway? similarity: are words alike that people "
-            "call so?",
+            "(left-to-right models only)? analogies: is Athens to Greece as Oslo to Norway? similarity: are words alike that "
+            "people call so?",
             rich_help_panel=SUITES,
         ),
     ] = None,
@@ -240,8 +240,8 @@ def evaluate(
     vectors: Annotated[
         str | None,
         typer.Option(
-            help="Vectors of words in analogies and similarity: rows of a table (in, out, mean), or what the model makes of each word "
-            "alone (alone). Default: in for models without a context, alone for others.",
+            help="Vectors of words in analogies and similarity: rows of a table (in, out, mean), or what the model makes of each "
+            "word alone (alone). Default: in for models without a context, alone for others.",
             rich_help_panel=SUITES,
         ),
     ] = None,

@@ -31,8 +31,8 @@ def neighbours(
     vectors: Annotated[
         str,
         typer.Option(
-            help="Vectors of the words: rows of the input table (in), of the output table (out), the mean of both (mean), or what "
-            "the model makes of each word alone (alone)."
+            help="Vectors of the words: rows of the input table (in), of the output table (out), the mean of both (mean), or "
+            "what the model makes of each word alone (alone)."
         ),
     ] = "in",
     device: Device = "auto",

@@ -50,7 +50,7 @@ def export_vectors(run: str | Path, out: str | Path, vectors: str = "in", overwr
     tokenizer = loaded.tokenizer
     if tokenizer.kind != "word":
         raise UsageError(
-            f"--out {out}: files of vectors are of words, and the vocabulary of {run} is of {tokenizer.kind}: export it as a folder"
+            f"--out {out}: files of vectors are of words, and the vocabulary of {run} is of {tokenizer.kind}: name a folder"
         )
     table = loaded.table(vectors)
     special = {tokenizer.unk_id, *tokenizer.special_ids.values()}

@@ -3,14 +3,14 @@
 Mikolov et al., 2013 (arXiv 1310.4546), with the details of their program:
 
     words       special tokens and unknown words are left out, as words below the least count are there
-    subsampling an occurrence of a word of frequency f is kept with probability √(t/f) + t/f, before windows are cut: what is left
-                moves together
+    subsampling an occurrence of a word of frequency f is kept with probability √(t/f) + t/f, before windows are cut: what is
+                left moves together
     windows     reach 1 … window words to either side, drawn for each word alone; none reaches out of its document
     negatives   drawn with the probabilities count^0.75 / Σ count^0.75
 
 Departures: the words of a block of BLOCK tokens share `samples` negatives, each weighted by negatives / samples. That is the sum
-over `negatives` words of each pair in expectation, and a product of two matrices instead of one row at a time. The program skips a
-negative that is the word to be predicted; here, as in the paper, it is drawn like any other.
+over `negatives` words of each pair in expectation, and a product of two matrices instead of one row at a time. The program skips
+a negative that is the word to be predicted; here, as in the paper, it is drawn like any other.
 """
 
 from typing import NamedTuple
@@ -82,7 +82,7 @@ def cut_windows(ids: Tensor, lengths: Tensor, reach: Tensor, window: int) -> tup
     step = max(1 << (blocks.bit_length() - 5), 1) if blocks >= 32 else 1
     blocks = -(-blocks // step) * step
     filler = blocks * BLOCK - kept
-    batch = ragged(F.pad(ids, (0, filler)), F.pad(lengths, (0, 1), value=filler), max_len=int(max(lengths.max(), 1)))
+    batch = ragged(F.pad(ids, (0, filler)), F.pad(lengths, (0, 1), value=filler), max_len=max(int(lengths.max()), 1))
     place = torch.arange(blocks * BLOCK).view(blocks, BLOCK)
     around = torch.arange(-window, BLOCK + window) + place[:, :1]
     near = around.clamp(0, blocks * BLOCK - 1)

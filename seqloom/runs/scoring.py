@@ -13,8 +13,8 @@ import torch
 
 from seqloom.batch import Objective
 from seqloom.batches.special_tokens import SpecialTokenTexts
-from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.config import unknown_name
+from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
 from seqloom.evaluate.continuations import ContinuationScore, count_after_context, score_continuations
 from seqloom.evaluate.encode import Encoder
@@ -318,8 +318,8 @@ class TextScorer(LoadedRun):
 
         Args:
             words: as they would stand in a text; in lower case where the vocabulary has no other form.
-            vectors: "in" and "out", rows of the input and the output table, "mean" of both, or "alone": the last layer of the model
-                that reads the word alone. Unless given "in" for models without a context, and "alone" for others.
+            vectors: "in" and "out", rows of the input and the output table, "mean" of both, or "alone": the last layer of the
+                model that reads the word alone. Unless given "in" for models without a context, and "alone" for others.
         """
         vectors = known_vectors(vectors or self.default_vectors)
         forms = [self.word_vocabulary.form(word) for word in words]
@@ -342,8 +342,8 @@ class TextScorer(LoadedRun):
         return found.detach().float().cpu().numpy()
 
     def ask_words(self, words: Sequence[str], vectors: str, with_vocabulary: bool) -> AskedWords:
-        """What a suite wants to know. words: its words; vectors: as in `word_vectors`; with_vocabulary: all words of the vocabulary
-        may be an answer, too."""
+        """What a suite wants to know. words: its words; vectors: as in `word_vectors`; with_vocabulary: all words of the
+        vocabulary may be an answer, too."""
         found = dict(zip(words, self.word_vectors(words, vectors), strict=True))
         keys = {word: self.word_vocabulary.form(word) for word in words}
         if not with_vocabulary:
@@ -358,8 +358,8 @@ class TextScorer(LoadedRun):
         """The words whose vectors are nearest to that of a word, or to a sum such as "king", "-", "man", "+", "woman".
 
         Args:
-            words: a word, or words with "+" and "-" between them; "king - man + woman" is one string of that. Vectors have length 1
-                before they are added, and the words themselves are no answers.
+            words: a word, or words with "+" and "-" between them; "king - man + woman" is one string of that. Vectors have
+                length 1 before they are added, and the words themselves are no answers.
             top: the number of neighbours.
             vectors: "in", "out", "mean" or "alone", as in `word_vectors`.
         """

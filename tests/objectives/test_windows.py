@@ -106,7 +106,7 @@ def test_order_of_documents_changes_no_gradient():
     gradients = []
     for some in (texts, texts[::-1]):
         reach = torch.full((2 * BLOCK,), WINDOW)
-        cut = cut_windows(torch.tensor(sum(some, [])), torch.tensor([BLOCK, BLOCK]), reach, WINDOW)
+        cut = cut_windows(torch.tensor([*some[0], *some[1]]), torch.tensor([BLOCK, BLOCK]), reach, WINDOW)
         learner(Windowed(*cut, torch.full((2, 1), 7), 2 * BLOCK, 0)).total.backward()
         gradients.append(learner.backbone.table.weight.grad.clone())
         learner.zero_grad()
@@ -177,7 +177,7 @@ def subsampling_comes_before_windows() -> None:
     learner = static.learner_of("word2vec", "skip-gram", window=1, subsample=1e-7)
     learner.counts.fill_(0)
     learner.counts[1], learner.counts[2:] = 10_000_000, 1
-    text = sum(([1] * 20 + [2 + i % 50] for i in range(60)), [])
+    text = [word for i in range(60) for word in [*[1] * 20, 2 + i % 50]]
     example = static.example_of(learner, 0, [text])
     block, row, column = example.seen.nonzero(as_tuple=True)
     ids = example.batch.ids

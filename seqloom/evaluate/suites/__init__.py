@@ -1,8 +1,8 @@
 """Suites: published sets of questions to any language model, each read from its published files.
 
 A suite gives figures and "items", a number for each of its items in the order of the files: 1, ½ or 0, and of similarity a
-product of two ranks. The order is the same for every model, so that two can be compared item by item. The accuracy of every suite,
-or its correlation, is the mean of its items: what is concluded from items is about the number that is shown.
+product of two ranks. The order is the same for every model, so that two can be compared item by item. The accuracy of every
+suite, or its correlation, is the mean of its items: what is concluded from items is about the number that is shown.
 """
 
 import json

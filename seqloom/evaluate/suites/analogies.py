@@ -1,12 +1,12 @@
 """A is to B as C is to which word? Analogies of words: Mikolov et al., 2013 (arXiv 1301.3781), questions-words.txt.
 
-A file has sections, ": NAME", of lines with four words. The answer is the word of the vocabulary, A, B and C apart, that is best by
+A file has sections, ": NAME", of lines with four words. The answer is the best word of the vocabulary, A, B and C apart, by
 
     3CosAdd   cos(x, b − a + c)                                              vectors have length 1
     3CosMul   cos(x, b) · cos(x, c) / (cos(x, a) + 0.001), each moved to 0…1   Levy & Goldberg, 2014
 
-accuracy         right answers among all questions, by 3CosAdd: a question with a word that the model does not know is wrong, so that
-                 no model is ahead by knowing fewer words
+accuracy         right answers among all questions, by 3CosAdd: a question with a word that the model does not know is wrong, so
+                 that no model is ahead by knowing fewer words
 accuracy_known   among those whose words are all known: what papers report
 Sections whose name begins with "gram" are syntactic, the others semantic.
 """

@@ -2,8 +2,9 @@
 
 A file has two words and a number on each line, separated by tabs, blanks or commas; a folder of such files is several sets.
 
-spearman         the mean of the items. An item is the product of its two standardised ranks in its set, 0 where the model does not
-                 know a word; so the mean over the known pairs of a set is Spearman's ρ, and no model is ahead by knowing fewer words
+spearman         the mean of the items. An item is the product of its two standardised ranks in its set, 0 where the model does
+                 not know a word; so the mean over the known pairs of a set is Spearman's ρ, and no model is ahead by knowing
+                 fewer words
 spearman_known   ρ of the known pairs, the mean over the sets: what papers report
 """
 
