@@ -444,6 +444,7 @@ class Learner(nn.Module):
     reads: str = "excerpts"
     parted_by: str = "punctuation"  # what separates words, where a vocabulary of words is built for it
     count_based: bool = False  # True: it learns by counting, without gradients
+    few_rows: bool = False  # True: a step moves few rows of its tables, so that gradients of these alone are cheaper
     languages: tuple[str, ...] = ()  # where it defines the languages of its texts itself
     # what measures it, as "module:name": on held-out text an Evaluator (evaluate/evaluators.py); on held-out pairs a function of
     # the learner, the pairs and the device

@@ -38,9 +38,9 @@ class Word2vec(Backbone):
         tiny = preset == "tiny"
         return {
             "objective": {"name": "skip-gram", "negatives": 5},
-            "batches": {"budget": 4096 if tiny else 16384, "length": 1024},
+            "batches": {"budget": 4096, "length": 1024},
             "train": {
-                "optim": {"name": "adagrad", "lr": 0.1, "clip": 0.0},
+                "optim": {"name": "adagrad", "lr": 0.2, "clip": 0.0},
                 "schedule": {"name": "linear", "warmup": 0, "floor": 1e-4},
                 "eval_every": 200 if tiny else 1000,
                 "save_every": 1000,

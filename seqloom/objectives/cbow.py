@@ -13,12 +13,20 @@ class Cbow(Windows):
         super().__init__(backbone, config)
         self.means = BlockProduct(backbone.dim, BLOCK + 2 * config.window, gradients=1)
 
+    @property
+    def inputs_of_a_word(self) -> int:
+        return 1
+
     def forward(self, example: Windowed, carry: State | None = None) -> Loss:
         hidden = self.backbone(example.batch).hidden
         around = F.embedding(example.near, hidden)  # its gradient is added up faster than that of an index
         pairs = example.seen.sum(2)
         means = self.means(example.seen.to(hidden.dtype) / pairs.clamp(min=1)[:, :, None], around)
         predicted = pairs > 0  # a word alone in its document has nothing to be predicted from
-        scores = (means * in_blocks(self.context(example.batch.ids))).sum(2)
-        each = against(scores, True) + self.against_negatives(means, example.negatives)
+        if self.tree is not None:
+            each = self.tree.losses(example.batch.ids, means.flatten(0, 1)[:, None, :]).view_as(pairs)
+        else:
+            assert self.context is not None
+            scores = (means * in_blocks(self.context(example.batch.ids))).sum(2)
+            each = against(scores, True) + self.against_negatives(means, example.negatives)
         return Loss(torch.where(predicted, each, 0.0).sum(), predicted.sum())

@@ -8,12 +8,14 @@ Mikolov et al., 2013 (arXiv 1310.4546), with the details of their program:
     windows     reach 1 … window words to either side, drawn for each word alone; none reaches out of its document
     negatives   drawn with the probabilities count^0.75 / Σ count^0.75
 
+A hierarchical softmax (blocks/huffman.py) can stand in the place of negatives.
+
 Departures: the words of a block of BLOCK tokens share `samples` negatives, each weighted by negatives / samples. That is the sum
 over `negatives` words of each pair in expectation, and a product of two matrices instead of one row at a time. The program skips
 a negative that is the word to be predicted; here, as in the paper, it is drawn like any other.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Backbone, Excerpt, Objective, Ragged, Sizes, Vocabulary, ragged
 from seqloom.blocks.block_product import BlockProduct
+from seqloom.blocks.huffman import HuffmanTree
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import DataError, ModelError
 
@@ -82,7 +85,9 @@ def cut_windows(ids: Tensor, lengths: Tensor, reach: Tensor, window: int) -> tup
     step = max(1 << (blocks.bit_length() - 5), 1) if blocks >= 32 else 1
     blocks = -(-blocks // step) * step
     filler = blocks * BLOCK - kept
-    batch = ragged(F.pad(ids, (0, filler)), F.pad(lengths, (0, 1), value=filler), max_len=max(int(lengths.max()), 1))
+    batch = ragged(
+        F.pad(ids, (0, filler)), F.pad(lengths, (0, 1), value=filler), max_len=max(int(lengths.max()), filler, 1)
+    )
     place = torch.arange(blocks * BLOCK).view(blocks, BLOCK)
     around = torch.arange(-window, BLOCK + window) + place[:, :1]
     near = around.clamp(0, blocks * BLOCK - 1)
@@ -98,6 +103,7 @@ class Windows(Objective):
     """Learns vectors of words by telling the words around them from others. `context` is the table W′."""
 
     evaluator = "seqloom.evaluate.windows:WindowEvaluator"
+    few_rows = True
     counts: Tensor  # (V,)
     specials: Tensor  # (V,) which tokens are no words
 
@@ -105,6 +111,9 @@ class Windows(Objective):
         window: int = Field(5, ge=1, le=1000, description="The most words to either side that are predicted.")
         negatives: int = Field(5, ge=1, le=1000, description="Words that do not stand there, for each that does.")
         samples: int = Field(32, ge=1, le=4096, description="Negatives that the words of a block share.")
+        output: Literal["negatives", "hierarchical"] = Field(
+            "negatives", description="How words are predicted: told from negatives, or by a hierarchical softmax."
+        )
         subsample: float = Field(
             1e-3, ge=0, le=1, description="Frequency t above which occurrences of a word are left out; 0: none is."
         )
@@ -117,9 +126,14 @@ class Windows(Objective):
         super().__init__()
         self.backbone, self.window, self.subsample = backbone, config.window, config.subsample
         self.num_negatives, self.samples = config.negatives, config.samples
-        self.context = nn.Embedding(backbone.vocab_size, backbone.dim)
-        nn.init.zeros_(self.context.weight)
-        self.negative_scores = BlockProduct(backbone.dim, config.samples)
+        self.context: nn.Embedding | None = None
+        self.tree: HuffmanTree | None = None
+        if config.output == "hierarchical":
+            self.tree = HuffmanTree(backbone.vocab_size, backbone.dim)
+        else:
+            self.context = nn.Embedding(backbone.vocab_size, backbone.dim)
+            nn.init.zeros_(self.context.weight)
+            self.negative_scores = BlockProduct(backbone.dim, config.samples)
         self.register_buffer("counts", torch.zeros(backbone.vocab_size, dtype=torch.long))
         self.register_buffer("specials", torch.zeros(backbone.vocab_size, dtype=torch.bool))
         self.draws: Draws | None = None  # made of the two; on the host, where text is cut
@@ -134,12 +148,18 @@ class Windows(Objective):
         assert self.backbone.table is not None
         with torch.no_grad():  # nothing is learnt about what is no word: it has no vector
             self.backbone.table.weight[self.specials] = 0.0
-        self.draws = None
+        self.prepare()
 
     def validate_loaded(self) -> None:
         if bool((self.counts < 0).any()):
             raise ValueError("a count of a word is below 0")
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Makes what follows from the counts."""
         self.draws = None
+        if self.tree is not None:
+            self.tree.build(self.counts, ~self.specials, self.inputs_of_a_word)
 
     def corrupt(self, cut: Excerpt, rng: torch.Generator) -> Windowed:
         """The words of an excerpt with their windows. What follows each token is the text: each token of it once."""
@@ -155,15 +175,30 @@ class Windows(Objective):
         negatives = self.draws.negatives((near.shape[0], self.samples), rng)
         return Windowed(batch, near, seen, negatives, len(ids), int(seen.sum()))
 
+    @property
+    def inputs_of_a_word(self) -> int:
+        """From how many hidden states the hierarchical softmax predicts each word."""
+        raise NotImplementedError
+
+    def around_each(self, example: Windowed) -> tuple[Tensor, Tensor]:
+        """(T, 2 · window + 1) of each word the places that its window can reach, and whether it does."""
+        blocks = len(example.near)
+        own = torch.arange(BLOCK, device=example.near.device)[:, None]
+        columns = (own + torch.arange(2 * self.window + 1, device=own.device)).expand(blocks, -1, -1)
+        near = example.near[:, None, :].expand(-1, BLOCK, -1).gather(2, columns)
+        return near.flatten(0, 1), example.seen.gather(2, columns).flatten(0, 1)
+
     def against_negatives(self, words: Tensor, negatives: Tensor) -> Tensor:
         """(blocks, BLOCK) what telling each word from its negatives costs: the sum over `negatives` of them in expectation."""
+        assert self.context is not None
         scores = self.negative_scores(words, self.context(negatives).transpose(1, 2))
         return against(scores, False).sum(2) * (self.num_negatives / self.samples)
 
-    def vectors(self, table: str) -> Tensor:
-        inside, outside = super().vectors("in"), self.context.weight
-        assert inside is not None
-        return {"in": inside, "out": outside, "mean": (inside + outside) / 2}[table]
+    def vectors(self, table: str) -> Tensor | None:
+        inside = super().vectors("in")
+        if table == "in" or self.context is None or inside is None:
+            return inside if table == "in" else None
+        return self.context.weight if table == "out" else (inside + self.context.weight) / 2
 
 
 def in_blocks(hidden: Tensor) -> Tensor:

@@ -7,9 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.batch import pack
+from seqloom.blocks.huffman import huffman_paths
 from seqloom.errors import DataError, ModelError
 from seqloom.objectives import windows
 from seqloom.objectives.windows import BLOCK, Draws, Windowed, cut_windows
+from seqloom.training import optim
+from seqloom.training.optim import OptimConfig, build_optimizer, step
 from tests.contract import static
 from tests.contract.properties import VOCAB, sequences
 from tests.contract.test_planted import noticed
@@ -111,6 +114,108 @@ def test_order_of_documents_changes_no_gradient():
         gradients.append(learner.backbone.table.weight.grad.clone())
         learner.zero_grad()
     assert (gradients[0] - gradients[1]).abs().max() < 1e-12
+
+
+def moves_rows_alone(objective: str) -> None:
+    """Gradients of the rows that were read give what gradients of whole tables give."""
+    weights = []
+    for few in (False, True):
+        learner = static.learner_of("word2vec", objective)
+        optimizer = build_optimizer(OptimConfig(name="adagrad", lr=0.1), learner, few_rows=few)
+        assert learner.context.sparse == few
+        for i in range(5):
+            loss = learner(static.example_of(learner, i))
+            loss.total.backward()
+            norm, _ = step(optimizer, loss.count, clip=0.01)
+        weights.append([norm, *(p.detach() for p in learner.parameters())])
+    for one, two in zip(*weights, strict=True):
+        assert (one - two).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("objective", ["skip-gram", "cbow"])
+def test_rows_alone_are_moved_as_whole_tables_are(objective):
+    moves_rows_alone(objective)
+
+
+def test_planted_gradient_that_is_not_divided(monkeypatch):
+    true = optim.values
+    monkeypatch.setattr(optim, "values", lambda p: true(p).clone() if p.grad.is_sparse else true(p))
+    noticed(moves_rows_alone, "skip-gram")
+
+
+# ---- the tree
+
+
+def sums_to_one() -> None:
+    learner = static.learner_of("word2vec", "cbow-tree")
+    with torch.no_grad():
+        learner.tree.nodes.weight.normal_()
+    found = learner.tree.log_probabilities(torch.randn(5, 24, dtype=torch.float64)).exp()
+    assert found.shape == (5, VOCAB) and (found[:, 0] == 0).all() and (found[:, 1:] > 0).all()
+    assert (found.sum(1) - 1).abs().max() < 1e-12
+
+
+def tree_equals_by_hand(objective: str) -> None:
+    """The loss of all pairs, or means, by the probabilities of all words; gradients by that sum."""
+    texts, reach, example = given()
+    learner = static.learner_of("word2vec", f"{objective}-tree", window=WINDOW)
+    with torch.no_grad():
+        learner.tree.nodes.weight.normal_()
+        learner.backbone.table.weight.normal_()
+    learner(example).total.backward()
+    found = [learner(example).total, learner.backbone.table.weight.grad.clone(), learner.tree.nodes.weight.grad.clone()]
+    learner.zero_grad()
+    ids, total = [i for text in texts for i in text], 0.0
+    inside = learner.backbone.table.weight
+    pairs = [(i, o) for i, o in pairs_by_hand(texts, reach) if ids[i]]
+    if objective == "skip-gram":
+        for i, o in pairs:
+            total = total - learner.tree.log_probabilities(inside[ids[o]][None])[0, ids[i]]
+    else:
+        for i in sorted({i for i, _ in pairs}):
+            mean = inside[[ids[o] for place, o in pairs if place == i]].mean(0)
+            total = total - learner.tree.log_probabilities(mean[None])[0, ids[i]]
+    total.backward()
+    wanted = [total, learner.backbone.table.weight.grad, learner.tree.nodes.weight.grad]
+    for one, two in zip(found, wanted, strict=True):
+        assert (one - two).abs().max() < 1e-9 * max(1.0, float(two.abs().max()))
+
+
+def frequent_words_are_near_the_root() -> None:
+    """The mean length of a way is that of a Huffman code: below the entropy plus one, and not below the entropy."""
+    counts = [1000, 500, 250, 100, 50, 20, 10, 5, 1, 1]
+    nodes, turns = huffman_paths(counts)
+    assert len({(tuple(n), tuple(t)) for n, t in zip(nodes, turns, strict=True)}) == len(counts)
+    share = torch.tensor(counts, dtype=torch.float64) / sum(counts)
+    length = float((share * torch.tensor([len(way) for way in nodes])).sum())
+    entropy = float(-(share * share.log2()).sum())
+    assert entropy <= length < entropy + 1 and len(nodes[0]) == 1
+
+
+@pytest.mark.parametrize("holds", [sums_to_one, frequent_words_are_near_the_root], ids=lambda check: check.__name__)
+def test_the_tree(holds):
+    holds()
+
+
+@pytest.mark.parametrize("objective", ["skip-gram", "cbow"])
+def test_the_tree_by_hand(objective):
+    tree_equals_by_hand(objective)
+
+
+def test_planted_bugs_of_the_tree(monkeypatch):
+    true = windows.HuffmanTree.build
+
+    def one_way(self, *given):
+        true(self, *given)
+        self.turns.abs_()
+
+    monkeypatch.setattr(windows.HuffmanTree, "build", one_way)
+    noticed(sums_to_one)
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        windows.Windows, "around_each", lambda self, e: (e.near[:, :7].repeat(BLOCK, 1), e.seen[:, :, :7].flatten(0, 1))
+    )
+    noticed(tree_equals_by_hand, "skip-gram")
 
 
 # ---- what is drawn
