@@ -97,6 +97,13 @@ def test_training_within_one_percent_of_torch(name, objective, monkeypatch):
     assert ratio(name, objective, monkeypatch) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize("objective", ["skip-gram", "cbow"])
+def test_a_tree_within_one_percent_of_torch(objective, monkeypatch):
+    kind = objective_class(objective).Config
+    monkeypatch.setattr(objective_class(objective), "Config", lambda **k: kind(output="hierarchical", **k))
+    assert ratio("word2vec", objective, monkeypatch) == pytest.approx(1, abs=0.01)
+
+
 @pytest.mark.parametrize(("name", "objective"), [pair for pair in PAIRS if not model_class(pair[0]).causal])
 def test_with_a_vocabulary_of_real_size(name, objective, monkeypatch):
     """There the output layer is most of the cost, and what is done over hidden tokens alone."""
