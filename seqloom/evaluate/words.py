@@ -75,8 +75,10 @@ class Vocabulary:
                 self.ids.setdefault(word, number)
 
     def form(self, word: str) -> str:
-        """A word as it would stand in the vocabulary: in lower case, where all of that is."""
-        return word if word in self.ids else self.tokenizer.lowered(word)
+        """A word as it would stand in the vocabulary: in lower case, where all of that is, or it has no other form of it."""
+        lowered = self.tokenizer.lowered(word)
+        forms = (word, lowered, word.lower()) if self.tokenizer.kind == "word" else (word,)
+        return next((form for form in forms if form in self.ids), lowered)
 
     def tokens(self, form: str) -> list[int] | None:
         """Of a word in its form: one, or its pieces; None where it is unknown."""

@@ -113,6 +113,14 @@ def test_a_file_and_back(folder, suffix, tmp_path, capsys):
     )
 
 
+def test_a_word_is_found_in_lower_case(tmp_path, capsys):
+    (tmp_path / "v.txt").write_text("athens 1 2\nrome 2 1\nRome 3 4\noslo 1 3\n")
+    out(capsys, "import", tmp_path / "v.txt", "--out", tmp_path / "run")
+    run = seqloom.load(tmp_path / "run", device="cpu")
+    athens, upper, lower, none = run.word_vectors(["Athens", "Rome", "rome", "Paris"])
+    assert (athens.tolist(), upper.tolist(), lower.tolist(), none) == ([1, 2], [3, 4], [2, 1], None)
+
+
 def test_special_tokens_of_a_file_stay_words(tmp_path, capsys):
     (tmp_path / "v.txt").write_text("<unk> 1 2\nthe 3 4\n<|endoftext|> 5 6\n")
     out(capsys, "import", tmp_path / "v.txt", "--out", tmp_path / "run")
