@@ -318,8 +318,9 @@ class Backbone(nn.Module):
     causal: bool = True
     carries: bool = False  # True: a state of constant size goes from batch to batch
     recurrent: bool = False  # True: it computes step by step, and its state is a hidden state
-    # counts: of n-grams, without gradients; labels: it is not pre-trained
-    learns_from: Literal["text", "counts", "labels"] = "text"
+    # counts: of n-grams, without gradients; windows: it reads no context, and what stands around a word is learnt from; labels:
+    # it is not pre-trained
+    learns_from: Literal["text", "counts", "windows", "labels"] = "text"
     # what segment ids stand for: the two texts of a pair, or languages
     segment_kind: Literal["", "texts", "languages"] = ""
     head_style: HeadStyle = HeadStyle()
@@ -443,6 +444,7 @@ class Learner(nn.Module):
     reads: str = "excerpts"
     parted_by: str = "punctuation"  # what separates words, where a vocabulary of words is built for it
     count_based: bool = False  # True: it learns by counting, without gradients
+    few_rows: bool = False  # True: a step moves few rows of its tables, so that gradients of these alone are cheaper
     languages: tuple[str, ...] = ()  # where it defines the languages of its texts itself
     # what measures it, as "module:name": on held-out text an Evaluator (evaluate/evaluators.py); on held-out pairs a function of
     # the learner, the pairs and the device
@@ -499,6 +501,11 @@ class Objective(Learner):
     def fits(cls, model: type[Backbone]) -> bool:
         """Whether models of this class can be trained with it."""
         return issubclass(model, Backbone) and model.learns_from == "text"
+
+    def vectors(self, table: str) -> Tensor | None:
+        """(V, D) of the words: "in", those that are read; "out", those that are predicted, where they are vectors of words, too;
+        "mean" of both. None where it has none."""
+        return self.backbone.table.weight if table == "in" and self.backbone.table is not None else None
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.carries else None

@@ -26,6 +26,7 @@ from torch import nn
 from seqloom.batch import Learner, Sizes
 from seqloom.blocks.alignment import Alignment
 from seqloom.blocks.attention import CrossAttention, SelfAttention
+from seqloom.blocks.block_product import BlockProduct
 from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.convolution import Convolutions
@@ -109,6 +110,8 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     TorchCell: ("recurrence", _recurrent),
     Convolutions: ("convolutions", lambda m: Flops(token=2 * sum(each.weight.numel() for each in m.filters))),
     CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
+    # backward counts twice the forward: of a product with one gradient that is too much by a third
+    BlockProduct: ("windows", lambda m: Flops(token=m.per_token * (1 + m.gradients) // 3)),
     Softmax: ("softmax", lambda m: Flops(target=2 * m.multiplied)),  # and what is built on it
 }
 

@@ -15,6 +15,7 @@ from seqloom.objectives import fitting_objectives, objective_class
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.tasks.classify import Classify
 from seqloom.tasks.transfer import Transfer
+from tests.contract import static
 from tests.contract.properties import build, following, sequences
 from tests.corpus import MemorySplit, marks_by
 from tests.objectives.test_masked import VOCAB, Words
@@ -60,6 +61,12 @@ def learner_and_example(name, objective, **larger):
     torch.manual_seed(0)
     kind = objective_class(objective)
     model = model_class(name)
+    if model.learns_from == "windows":  # whole blocks of words, nothing filled up or left out
+        learner = kind(static.build(name, dtype=torch.float32), kind.Config(subsample=0.0)).train()
+        learner.set_vocabulary(static.Words())
+        texts = [[1 + i % 50 for i in range(n)] for n in (64, 32, 64)]
+        targets = torch.tensor([i for text in texts for i in text])
+        return learner, learner.corrupt(Excerpt(pack(texts), targets), torch.Generator().manual_seed(0))
     if model.causal:
         config = {"start": 0.5, "end": 0.5} if objective == "scheduled-sampling" else {}
         learner = kind(build(name, dtype=torch.float32), kind.Config(tie=False, **config)).train()
@@ -88,6 +95,13 @@ def ratio(name, objective, monkeypatch, **larger) -> float:
 @pytest.mark.parametrize(("name", "objective"), PAIRS)
 def test_training_within_one_percent_of_torch(name, objective, monkeypatch):
     assert ratio(name, objective, monkeypatch) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("objective", ["skip-gram", "cbow"])
+def test_a_tree_within_one_percent_of_torch(objective, monkeypatch):
+    kind = objective_class(objective).Config
+    monkeypatch.setattr(objective_class(objective), "Config", lambda **k: kind(output="hierarchical", **k))
+    assert ratio("word2vec", objective, monkeypatch) == pytest.approx(1, abs=0.01)
 
 
 @pytest.mark.parametrize(("name", "objective"), [pair for pair in PAIRS if not model_class(pair[0]).causal])

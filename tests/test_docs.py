@@ -27,6 +27,7 @@ GUIDES = {
     "models": "own-text resume recipes encoders multilingual suites exchange python transfer ../plugins",
     "translate": "translate",
     "tables": "tables",
+    "words": "word-vectors",
     "compare": "compare ladder-and-search pack-and-verify significance",
 }
 # a test's text is too small for some defaults, and its time too short for some budgets

@@ -24,7 +24,7 @@ GROUPS = {
     "Start": ("quickstart", "new", "models", "recipes"),
     "Data": ("prepare", "check"),
     "Train": ("pretrain", "train", "finetune", "track"),
-    "Use": ("evaluate", "generate", "score", "fill", "embed"),
+    "Use": ("evaluate", "generate", "score", "fill", "embed", "neighbours"),
     "Tasks": ("predict", "translate", "metric", "baseline"),
     "Compare": ("compare", "report", "verify", "significance"),
     "Look inside": ("inspect",),
@@ -101,6 +101,7 @@ def register() -> None:
         transfer,
         using,
         verifying,
+        words,
     )
 
     panels = {name: panel for panel, names in GROUPS.items() for name in names}

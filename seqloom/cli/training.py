@@ -190,6 +190,8 @@ seqloom evaluate runs/bert --suite blimp --suite-data blimp/data --json
 seqloom evaluate runs/lstm --suite agreement --suite-data colorless_english.tsv --items items.npz
 
 seqloom evaluate runs/gpt --suite lambada --suite-data lambada/test.txt
+
+seqloom evaluate runs/word2vec --suite analogies --suite-data questions-words.txt --vectors mean
 """
 
 
@@ -213,7 +215,8 @@ def evaluate(
         typer.Option(
             help="Evaluate a language model on a test suite. blimp: is the grammatical sentence of two more likely? agreement: "
             "is the form of a word that agrees in number more likely? lambada: is the last word of a passage predicted "
-            "(left-to-right models only)?",
+            "(left-to-right models only)? analogies: is Athens to Greece as Oslo to Norway? similarity: are words alike that "
+            "people call so?",
             rich_help_panel=SUITES,
         ),
     ] = None,
@@ -229,6 +232,14 @@ def evaluate(
         str | None,
         typer.Option(
             help="Pseudo-log-likelihood of masked models: within-word (the default) or plain.", rich_help_panel=SUITES
+        ),
+    ] = None,
+    vectors: Annotated[
+        str | None,
+        typer.Option(
+            help="Vectors of words in analogies and similarity: rows of a table (in, out, mean), or what the model makes of each "
+            "word alone (alone). Default: in for models without a context, alone for others.",
+            rich_help_panel=SUITES,
         ),
     ] = None,
     items: Annotated[
@@ -338,7 +349,7 @@ def evaluate(
     reject_unused(
         "--suite" if suite is not None else "--test" if test else "--data",
         {
-            "--pll": (pll, ["--suite"]), "--items": (items, ["--suite"]),
+            "--pll": (pll, ["--suite"]), "--items": (items, ["--suite"]), "--vectors": (vectors, ["--suite"]),
             "--beam": (beam, ["--test"]), "--tokenize": (tokenize, ["--test"]),
             "--mix": (mix, ["--data"]), "--cache": (cache, ["--data"]), "--cache-theta": (cache_theta, ["--data"]),
             "--cache-lambda": (cache_lambda, ["--data"]), "--split": (split, ["--data"]),
@@ -352,7 +363,7 @@ def evaluate(
     )  # fmt: skip
     if suite is not None and suite_data is not None:
         load_run = partial(load_language_model, run, device, plugin, language)
-        result = evaluate_suite(load_run, suite, suite_data, pll, batch_tokens or BATCH_TOKENS, items)
+        result = evaluate_suite(load_run, suite, suite_data, pll, vectors, batch_tokens or BATCH_TOKENS, items)
     elif test:
         named = text_column, label_column, pair_column, id_column
 
@@ -414,7 +425,13 @@ def check_mixtures(mix: Path | None, cache: Cache, windows: Windows) -> None:
 
 
 def evaluate_suite(
-    load_run: Callable[[], Any], suite: str, path: Path, pll: str | None, batch_tokens: int, items: Path | None
+    load_run: Callable[[], Any],
+    suite: str,
+    path: Path,
+    pll: str | None,
+    vectors: str | None,
+    batch_tokens: int,
+    items: Path | None,
 ) -> dict[str, Any]:
     """Scores on a test suite. The options are checked before the run is loaded."""
     from seqloom.evaluate.suites import find_suite, write_items
@@ -422,7 +439,7 @@ def evaluate_suite(
 
     _, read, _, sets = find_suite(suite)
     items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
-    result = load_run().evaluate_suite(suite, path, pll, batch_tokens, items=True)
+    result = load_run().evaluate_suite(suite, path, pll, batch_tokens, items=True, vectors=vectors)
     item_scores = result.pop("items")
     if items is not None:
         write_items(items, item_scores, None if sets is None else sets(read(path)))

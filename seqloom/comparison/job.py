@@ -183,7 +183,7 @@ def measure_milestones(folder: Path, plan: ResolvedPlan, out: Path) -> tuple[Mil
     found = []
     for path in sorted((folder / "milestones").glob("*/milestone.json"), key=lambda each: int(each.parent.name)):
         run = load_language_model(path.parent, plan.device)
-        scores = {suite.name: measure_suite(run, suite, out).accuracy for suite in suites}
+        scores = {suite.name: measure_suite(run, suite, out).main for suite in suites}
         found.append(parse(MilestoneScores, read_record(path, f"remove {path.parent}") | {"suites": scores}))
     return tuple(found)
 

@@ -263,13 +263,20 @@ class SuiteScores(Open):
 
     refused: str | None = None
     accuracy: Number | None = None
+    spearman: Number | None = None
     by_phenomenon: dict[str, Number] | None = None
     by_attractors: dict[str, Number] | None = None
+    by_section: dict[str, Number] | None = None
+
+    @property
+    def main(self) -> Number | None:
+        """The mean of its items: an accuracy, or of similarity a correlation."""
+        return self.spearman if self.accuracy is None else self.accuracy
 
     @property
     def by_category(self) -> dict[str, Number] | None:
-        """Of BLiMP and pairs by phenomenon, of agreement by the number of attractors."""
-        return self.by_phenomenon or self.by_attractors
+        """Of BLiMP and pairs by phenomenon, of agreement by the number of attractors, of analogies by section."""
+        return self.by_phenomenon or self.by_attractors or self.by_section
 
 
 class TaskScores(Open):

@@ -289,7 +289,7 @@ def check_items(path: Path, name: str, result: JobResult, items: Mapping[str, np
             expected.append((f"bits_per_byte of {documents}", scored.bits_per_byte, bits))
     for suite, scores in result.suites.items():
         if scores.refused is None and suite in items:
-            expected.append((f"{suite} accuracy", scores.accuracy, float(items[suite].mean(dtype=float))))
+            expected.append((f"{suite} score", scores.main, float(items[suite].mean(dtype=float))))
     for what, given, computed in expected:
         if given is None or not math.isclose(
             given, computed, rel_tol=1e-4, abs_tol=1e-6

@@ -362,11 +362,11 @@ def compare_scores(
         floor = masked * (math.exp(ROUNDING * math.log(max(masked, 1.0))) - 1)
         yield score_of("masked perplexity", masked, masked_now, kind, seed_spread(metric, row), floor)
     for name, suite in now.suites.items():
-        accuracy = before.suites[name].accuracy if name in before.suites else None
-        if accuracy is not None:
+        score = before.suites[name].main if name in before.suites else None
+        if score is not None:
             n = max(counts.get(name, 1), 1)
             floor = 2 * math.sqrt(n * TURNED) / n
-            yield score_of(name, accuracy, suite.accuracy, kind, seed_spread(metrics.get(name), row), floor)
+            yield score_of(name, score, suite.main, kind, seed_spread(metrics.get(name), row), floor)
     for name, task in now.tasks.items():
         score = before.tasks[name].score if name in before.tasks else None
         if score is not None:

@@ -203,7 +203,8 @@ def write_run(
     about = {"folder": str(source), "fingerprint": tokenizer.hash, "spelling": False}
     config = describe(recipe, tokenizer.vocab_size, tokenizer.hash, about, seed=0)
     config["imported"] = {"folder": str(source), "model_type": theirs["model_type"], "unused": None}
-    if FAMILIES[theirs["model_type"]].skip:
+    family = FAMILIES.get(theirs["model_type"])  # a file of vectors has none
+    if family is not None and family.skip:
         config["imported"]["padding"] = theirs.get("pad_token_id", PADDING)
     if unused:
         save_tensors(out / UNUSED, unused)
@@ -223,8 +224,8 @@ def card(config: dict[str, Any], count: int, tokenizer: Tokenizer) -> str:
         [
             f"# {recipe['name']}",
             "",
-            f"A {recipe['model']['name']} model, not trained here: imported from `{config['imported']['folder']}`, a folder of "
-            f"the type {config['imported']['model_type']}.",
+            f"A {recipe['model']['name']} model, not trained here: imported from `{config['imported']['folder']}`, of the "
+            f"type {config['imported']['model_type']}.",
             f"What it read, what that cost and what it scores is not known to this program. Its output layers are those of "
             f"{learns['name']}.",
             "",

@@ -50,6 +50,7 @@ class Evaluator:
     # what a score is, by its name: of whole texts, and of a word in its sentence
     definitions: dict[str, str]
     word_definitions: dict[str, str]
+    no_scores: str | None = None  # why its models score no texts
 
     def __init__(self, learner: Any, device: torch.device):
         self.learner, self.device = learner, device

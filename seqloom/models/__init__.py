@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 MODELS = {
     "ngram": "ngram:Ngram",
     "nnlm": "nnlm:Nnlm",
+    "word2vec": "word2vec:Word2vec",
     "rnn": "rnn:Rnn",
     "irnn": "irnn:Irnn",
     "jordan": "jordan:Jordan",

@@ -13,6 +13,7 @@ from seqloom.errors import UsageError
 PARAMETERS: dict[str, dict[str, int]] = {
     "ngram": {"tiny": 0, "small": 0},
     "nnlm": {"tiny": 938048, "small": 7492042, "bengio-brown": 5762483},
+    "word2vec": {"tiny": 819200, "small": 1638400, "google-news": 1800000000},
     "rnn": {"tiny": 689472, "small": 7025592},
     "irnn": {"tiny": 689472, "small": 7025592},
     "jordan": {"tiny": 813152, "small": 6178642},
@@ -70,6 +71,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "kind": "feed-forward",
         "causal": True,
         "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "word2vec": {
+        "paper": "Mikolov et al., Efficient estimation of word representations in vector space",
+        "year": 2013,
+        "kind": "static",
+        "causal": True,
+        "objectives": ["skip-gram", "cbow"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
     },
     "rnn": {

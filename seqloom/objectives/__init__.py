@@ -12,6 +12,8 @@ OBJECTIVES = {
     "scheduled-sampling": "scheduled:ScheduledSampling",
     "regularized": "regularized:Regularized",
     "counts": "counted:Counted",
+    "skip-gram": "skip_gram:SkipGram",
+    "cbow": "cbow:Cbow",
     "masked": "masked:MaskedLM",
     "next-sentence": "next_sentence:NextSentence",
     "sentence-order": "sentence_order:SentenceOrder",

@@ -1,5 +1,6 @@
 """What a trained model computes for given texts: scores, words for gaps, vectors."""
 
+import difflib
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,6 +13,7 @@ import torch
 
 from seqloom.batch import Objective
 from seqloom.batches.special_tokens import SpecialTokenTexts
+from seqloom.config import unknown_name
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
 from seqloom.evaluate.continuations import ContinuationScore, count_after_context, score_continuations
@@ -20,6 +22,8 @@ from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
 from seqloom.evaluate.score import Scored
 from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
+from seqloom.evaluate.suites.analogies import AskedWords
+from seqloom.evaluate.words import VECTORS, Neighbour, Vocabulary, WordTable, parse_expression
 from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.results import Report
 from seqloom.tokens.spelling import Characters, spell_text, spelling_table
@@ -178,15 +182,17 @@ class TextScorer(LoadedRun):
         pll: str | None = None,
         batch_tokens: int = 16384,
         items: bool = False,
+        vectors: str | None = None,
     ) -> dict[str, Any]:
         """The metrics of a suite on its published files, and the definition of scores.
 
         Args:
-            suite: "blimp", "agreement" or "lambada".
+            suite: "blimp", "agreement", "lambada", "analogies" or "similarity".
             data: the published file or folder.
             pll: as in `score`.
             batch_tokens: computed at once; changes no figure.
             items: "items", too: a number for each of them in the order of the files, which is the same for every model.
+            vectors: of analogies and similarity, how words become vectors: "in", "out", "mean" or "alone", as in `word_vectors`.
         """
         asks, read, measure, _ = find_suite(suite)
         definition, started = self.evaluator.definition(pll, self.backward), time.monotonic()
@@ -206,21 +212,32 @@ class TextScorer(LoadedRun):
         def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[ContinuationScore]:
             return self.continuations(contexts, more, batch_tokens)
 
-        ask: Any = {"sentences": sentences, "words": words, "continuations": going_on}[asks]
+        if asks != "vectors" and vectors is not None:
+            raise UsageError(
+                f"--vectors {vectors} is for the suites analogies and similarity: leave it out for {suite}"
+            )
+        vectors = vectors or self.default_vectors
+
+        def of_words(words: Sequence[str], with_vocabulary: bool) -> AskedWords:
+            return self.ask_words(words, vectors, with_vocabulary)
+
+        ask: Any = {"sentences": sentences, "words": words, "continuations": going_on, "vectors": of_words}[asks]
         definitions = self.evaluator.definitions if asks == "sentences" else self.evaluator.word_definitions
+        defined = VECTORS[known_vectors(vectors)] if asks == "vectors" else definitions[definition]
         result = measure(read(Path(data)), ask)
         if not items:
             del result["items"]
         seconds = round(time.monotonic() - started, 3)
         return Report(
-            {"suite": suite, "definition": definitions[definition]}
-            | result
-            | {"parameters": self.learner.size(), "seconds": seconds}
+            {"suite": suite, "definition": defined} | result | {"parameters": self.learner.size(), "seconds": seconds}
         )
 
     def lacks(self, suite: str) -> str | None:
         """Why it cannot be evaluated on a suite; None: it can. suite: its name."""
-        return self.no_next_word if find_suite(suite).asks == "continuations" else None
+        asks = find_suite(suite).asks
+        if asks == "vectors":
+            return "counts words and has no vectors" if self.learner.count_based else None
+        return self.evaluator.no_scores or (self.no_next_word if asks == "continuations" else None)
 
     # ---- gaps
 
@@ -284,6 +301,83 @@ class TextScorer(LoadedRun):
             around = ([tokenizer.first_id], [tokenizer.separator_id])
         return Encoder(backbone, *around, self.device)
 
+    # ---- words
+
+    @property
+    def default_vectors(self) -> str:
+        """How words become vectors unless somebody says otherwise: by the table where nothing else is learnt, else by what the
+        model makes of each word alone."""
+        return "in" if self.learner.backbone.learns_from == "windows" else "alone"
+
+    @cached_property
+    def word_vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.tokenizer)
+
+    def word_vectors(self, words: Sequence[str], vectors: str | None = None) -> list[np.ndarray | None]:
+        """The vector of each word, None where it is unknown.
+
+        Args:
+            words: as they would stand in a text; in lower case where the vocabulary has no other form.
+            vectors: "in" and "out", rows of the input and the output table, "mean" of both, or "alone": the last layer of the
+                model that reads the word alone. Unless given "in" for models without a context, and "alone" for others.
+        """
+        vectors = known_vectors(vectors or self.default_vectors)
+        forms = [self.word_vocabulary.form(word) for word in words]
+        tokens = [self.word_vocabulary.tokens(form) for form in forms]
+        if vectors == "alone":
+            known = [form for form, ids in zip(forms, tokens, strict=True) if ids is not None]
+            rows = iter(self.encode(known) if known else ())
+            return [None if ids is None else next(rows) for ids in tokens]
+        table = self.table(vectors)
+        found = [None if ids is None else table[ids].mean(0) for ids in tokens]
+        return [None if vector is None or not vector.any() else vector for vector in found]
+
+    def table(self, vectors: str = "in") -> np.ndarray:
+        """(V, D) the vectors of all tokens. vectors: "in", "out" or "mean"."""
+        found = self.learner.vectors(vectors)
+        if found is None and vectors == "in":
+            raise UsageError(f"{self.folder} has no table of vectors of its words: choose another run")
+        if found is None:
+            raise UsageError(f"--vectors {vectors}: {self.folder} has no second table of vectors: leave it out")
+        return found.detach().float().cpu().numpy()
+
+    def ask_words(self, words: Sequence[str], vectors: str, with_vocabulary: bool) -> AskedWords:
+        """What a suite wants to know. words: its words; vectors: as in `word_vectors`; with_vocabulary: all words of the
+        vocabulary may be an answer, too."""
+        found = dict(zip(words, self.word_vectors(words, vectors), strict=True))
+        keys = {word: self.word_vocabulary.form(word) for word in words}
+        if not with_vocabulary:
+            return AskedWords(found, keys, None)
+        every = list(self.word_vocabulary.ids)
+        rows = dict(zip(every, self.word_vectors(every, vectors), strict=True))
+        rows |= {keys[word]: vector for word, vector in found.items()}
+        known = {word: vector for word, vector in rows.items() if vector is not None}
+        return AskedWords(found, keys, WordTable(list(known), np.stack(list(known.values()))))
+
+    def neighbours(self, *words: str, top: int = 10, vectors: str = "in") -> list[Neighbour]:
+        """The words whose vectors are nearest to that of a word, or to a sum such as "king", "-", "man", "+", "woman".
+
+        Args:
+            words: a word, or words with "+" and "-" between them; "king - man + woman" is one string of that. Vectors have
+                length 1 before they are added, and the words themselves are no answers.
+            top: the number of neighbours.
+            vectors: "in", "out", "mean" or "alone", as in `word_vectors`.
+        """
+        if not 1 <= top <= 1_000_000:
+            raise UsageError(f"top = {top}: between 1 and 1,000,000 neighbours can be listed")
+        terms = parse_expression([part for word in words for part in word.split()])
+        asked = self.ask_words([word for _, word in terms], known_vectors(vectors), with_vocabulary=True)
+        query: Any = 0.0
+        for sign, word in terms:
+            vector = asked.vectors[word]
+            if vector is None:
+                near = difflib.get_close_matches(asked.keys[word], list(self.word_vocabulary.ids), n=1, cutoff=0.7)
+                hint = f"did you mean {near[0]!r}?" if near else "choose another word"
+                raise UsageError(f"{word!r} is not in the vocabulary of {self.folder}: {hint}")
+            query = query + sign * vector / np.linalg.norm(vector)
+        assert asked.table is not None
+        return asked.table.nearest(query, top, set(asked.keys.values()))
+
     # ---- characters
 
     def spell(self, ids: npt.ArrayLike, unknown: list[str]) -> Characters | None:
@@ -295,3 +389,9 @@ class TextScorer(LoadedRun):
     @cached_property
     def _spellings(self) -> Characters:
         return spelling_table(self.tokenizer, self.characters)
+
+
+def known_vectors(name: str) -> str:
+    if name not in VECTORS:
+        raise UsageError(unknown_name("--vectors", name, name, list(VECTORS)))
+    return name

@@ -267,6 +267,20 @@ def _chunk_counts(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
     yield from counts.items()
 
 
+def tokenizer_of_words(words: Iterable[str]) -> Tokenizer:
+    """A vocabulary of words in their order, special tokens behind them. A word that is called as one of these is that one."""
+    vocabulary = {word: number for number, word in enumerate(words)}
+    for name in (UNKNOWN, END, MASK):
+        vocabulary.setdefault(name, len(vocabulary))
+    return _assemble(
+        {"type": "WordLevel", "vocab": vocabulary, "unk_token": UNKNOWN},
+        {"type": "Whitespace"},
+        None,
+        None,
+        [(name, vocabulary[name]) for name in (END, MASK)],
+    )
+
+
 def _most_frequent(counts: Counter[str], min_count: int, room: int | None) -> list[str]:
     kept = [(word, count) for word, count in counts.items() if count >= min_count]
     kept.sort(key=lambda item: (-item[1], item[0]))

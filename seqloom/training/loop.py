@@ -149,7 +149,9 @@ class Fit:
         )
         recorded = config.record and single and self.precision != "fp16" and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
-        self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0)
+        alone = self.ranks.world == 1 and not self.ranks.ordered  # sums over several are of whole tables
+        rows = learner.few_rows and alone
+        self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0, few_rows=rows)
         self.top = max(group["depth"] for group in self.optimizer.param_groups)
         self.cost = cost.of_training(learner)
         self.state = TrainState(average_from=0 if config.optim.average == "start" else None)

@@ -55,8 +55,11 @@ def depths(learner: nn.Module) -> dict[str, int]:
     return found
 
 
-def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = False) -> torch.optim.Optimizer:
-    """Groups have their `depth` and the `share` of the rate that belongs to it. by_depth: a depth is a group of its own."""
+def build_optimizer(
+    config: OptimConfig, learner: nn.Module, by_depth: bool = False, few_rows: bool = False
+) -> torch.optim.Optimizer:
+    """Groups have their `depth` and the `share` of the rate that belongs to it. by_depth: a depth is a group of its own.
+    few_rows: tables have gradients of the rows that were read alone, where that changes nothing."""
     apart = by_depth or config.layer_decay < 1
     depth = depths(learner) if apart else {}
     top = max(depth.values(), default=0)
@@ -79,6 +82,13 @@ def build_optimizer(config: OptimConfig, learner: nn.Module, by_depth: bool = Fa
         )  # torch has no such kernel
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     if config.name == "adagrad":
+        # a row without a gradient stays as it is, unless it decays; on a GPU whole tables are faster, and can be recorded
+        on_host = all(parameter.device.type == "cpu" for parameter in learner.parameters())
+        if few_rows and on_host and not config.weight_decay:
+            torch.sparse.check_sparse_tensor_invariants.disable()  # as they are; torch warns unless that is said
+            for module in learner.modules():
+                if isinstance(module, nn.Embedding):
+                    module.sparse = True
         return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
 
@@ -93,7 +103,7 @@ def step(
     set, so that nothing waits for the host. Others are given divided gradients, and the host decides whether they step.
     Returns the gradient's norm before clipping and 1.0 where it was skipped.
     """
-    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    gradients = [values(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     many = count.clamp(min=1).to(torch.float32)
     if scaler is not None:
         many = many * scaler.scale
@@ -111,6 +121,15 @@ def step(
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm, broken
+
+
+def values(parameter: nn.Parameter) -> Tensor:
+    """The numbers of a gradient: all of them, or those of its rows."""
+    assert parameter.grad is not None
+    if not parameter.grad.is_sparse:
+        return parameter.grad
+    parameter.grad = parameter.grad.coalesce()
+    return parameter.grad.values()
 
 
 def named_state(optimizer: torch.optim.Optimizer, learner: nn.Module) -> dict[str, Tensor]:

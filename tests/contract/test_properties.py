@@ -6,7 +6,7 @@ import torch
 from seqloom.batch import EncoderDecoder
 from seqloom.models import MODELS, model_class
 from seqloom.weights import fill, load_tensors, save_tensors
-from tests.contract import encoders
+from tests.contract import encoders, static
 from tests.contract import properties as p
 
 EVERY = [*p.SMALL, *p.VARIANTS]
@@ -14,8 +14,10 @@ RECURRENT = [name for name in p.NEURAL if p.build(name).recurrent]
 
 
 def test_every_model_is_covered():
-    """Here, in the table of those that read in both directions, or in that of encoder–decoders."""
+    """Here, in the table of those that read in both directions, in that of static ones, or in that of encoder–decoders."""
     backbones = {name: model_class(name) for name in MODELS if not issubclass(model_class(name), EncoderDecoder)}
+    assert set(static.SMALL) == {name for name, cls in backbones.items() if cls.learns_from == "windows"}
+    backbones = {name: cls for name, cls in backbones.items() if cls.learns_from != "windows"}
     assert set(p.SMALL) == {name for name, cls in backbones.items() if cls.causal}
     assert set(encoders.SMALL) == {name for name, cls in backbones.items() if not cls.causal}
 

@@ -1,0 +1,77 @@
+"""word2vec: one vector for each word, whatever stands around it. Mikolov et al., 2013 (arXiv 1301.3781 and 1310.4546).
+
+The model is the table W alone: its hidden states are the vectors of the tokens. What it learns by, skip-gram or CBOW, is the
+objective, which has the second table W′.
+
+Departures: vectors are learnt by AdaGrad on large batches, not by SGD on one pair after the other (docs/decisions/models.md says
+why, and what it changes).
+"""
+
+from typing import Any
+
+from torch import nn
+
+from seqloom.batch import Backbone, Context, HeadStyle, Lineage, Output, Ragged, State
+from seqloom.config import Config as BaseConfig
+from seqloom.models.fields import Dim, VocabSize
+
+
+class Word2vec(Backbone):
+    """A table of vectors. No token sees another one, so there is nothing to remember."""
+
+    lineage = Lineage("Mikolov et al., Efficient estimation of word representations in vector space", 2013, "static")
+    learns_from = "windows"
+    head_style = HeadStyle(pooling="mean")
+
+    class Config(BaseConfig):
+        vocab_size: VocabSize
+        dim: Dim = 100
+
+    presets = {  # noqa: RUF012
+        "tiny": {"dim": 50},
+        "small": {"dim": 100},
+        "google-news": {"dim": 300, "vocab_size": 3_000_000},
+    }
+
+    @classmethod
+    def recipe(cls, preset: str) -> dict[str, Any]:
+        tiny = preset == "tiny"
+        return {
+            "objective": {"name": "skip-gram", "negatives": 5},
+            "batches": {"budget": 4096, "length": 1024},
+            "train": {
+                "optim": {"name": "adagrad", "lr": 0.2, "clip": 0.0},
+                "schedule": {"name": "linear", "warmup": 0, "floor": 1e-4},
+                "eval_every": 200 if tiny else 1000,
+                "save_every": 1000,
+            },
+            "budget": {"tokens": 2e6} if tiny else {"epochs": 5},
+        }
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.dim = config.dim
+        self.token = nn.Embedding(config.vocab_size, config.dim)
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        nn.init.uniform_(self.token.weight, -0.5 / self.dim, 0.5 / self.dim)
+
+    @property
+    def table(self) -> nn.Embedding:
+        return self.token
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+    ) -> Output:
+        hidden = self.token(batch.ids)
+        return Output(hidden, state, (hidden, hidden) if layers else ())
+
+    def start(self, n: int, max_len: int, context: Context | None = None) -> State:
+        return State()

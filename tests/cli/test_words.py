@@ -1,0 +1,194 @@
+"""Word vectors from the command line: learnt, asked, written, read, compared; and files that are none."""
+
+import json
+
+import numpy as np
+import pytest
+
+import seqloom
+from seqloom.batches.prepare import prepare
+from seqloom.cli import run as command
+from seqloom.comparison.run import compare
+from seqloom.errors import UsageError
+from seqloom.text.vectors import read_all_vectors
+from tests.comparison.plans import LSTM, plan_of
+from tests.forked import forked_jobs
+from tests.training.material import prepared, write_text
+
+SMALL = ["model.dim=16", "batches.budget=512", "batches.length=64"]
+ANALOGIES = (
+    ": family\nking queen cat dog\ncat dog bird friend\n: gram1\nsees likes finds follows\nking queen cat zebra\n"
+)
+SIMILARITY = "king\tqueen\t9\ncat\tdog\t8\ncat\tnight\t1\nking\tzebra\t2\nsees\thears\t7\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A text, and models that learnt from it."""
+    place = tmp_path_factory.mktemp("words")
+    prepared(place / "words", 400)
+    text = write_text(place / "pieces.txt", 400)
+    prepare([text], place / "pieces", tokenizer="bpe", vocab_size=300, valid=0.1, keep_leaks=True, keep_duplicates=True)
+    (place / "analogies.txt").write_text(ANALOGIES)
+    (place / "similarity.tsv").write_text(SIMILARITY)
+    for name, objective in (("skip-gram", "skip-gram"), ("cbow", "cbow")):
+        settings = [*SMALL, f"objective.name={objective}", "objective.subsample=0", "budget={steps=60}"]
+        seqloom.pretrain("word2vec-tiny", place / "words", place / name, settings=settings, device="cpu")
+    short = ["budget={steps=2}", "valid.limit=100"]
+    for name in ("lstm", "gpt2", "bert"):
+        seqloom.pretrain(f"{name}-tiny", place / "pieces", place / name, settings=short, device="cpu")
+    return place
+
+
+def out(capsys, *call):
+    assert command([str(each) for each in call]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def refused(capsys, code, *call):
+    assert command([str(each) for each in call]) == code
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("seqloom: error: ")
+    return message
+
+
+@pytest.mark.parametrize("name", ["skip-gram", "cbow"])
+def test_vectors_are_learnt(folder, name, capsys):
+    lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+    losses = [row["loss"] for line in lines if "loss" in (row := json.loads(line))]
+    assert losses[-1] < 0.95 * losses[0]
+    found = json.loads(out(capsys, "evaluate", folder / name, "--data", folder / "words", "--split", "valid", "--json"))
+    again = json.loads(out(capsys, "evaluate", folder / name, "--data", folder / "words", "--split", "valid", "--json"))
+    assert found["loss"] == again["loss"] and found["predictions"] > 0
+
+
+@pytest.mark.parametrize("name", ["skip-gram", "lstm", "gpt2", "bert"])
+def test_neighbours(folder, name, capsys):
+    found = json.loads(out(capsys, "neighbours", folder / name, "king", "--top", "3", "--json"))["neighbours"]
+    assert len(found) == 3 and "king" not in [each["word"] for each in found]
+    assert found[0]["similarity"] >= found[2]["similarity"]
+    shown = out(capsys, "neighbours", folder / name, "king", "-", "cat", "+", "dog", "--top", "2").splitlines()
+    assert len(shown) == 2 and not {"king", "cat", "dog"} & {line.split()[1] for line in shown}
+
+
+def test_neighbours_by_hand(folder):
+    run = seqloom.load(folder / "skip-gram", device="cpu")
+    tables = {name: run.table(name) for name in ("in", "out", "mean")}
+    assert np.allclose(tables["mean"], (tables["in"] + tables["out"]) / 2)
+    ids = run.word_vocabulary.ids
+    for name, table in tables.items():
+        words = [word for word in ids if word != "king" and table[ids[word]].any()]
+        unit = {word: table[ids[word]] / np.linalg.norm(table[ids[word]]) for word in [*words, "king"]}
+        cosines = sorted(((float(unit[word] @ unit["king"]), word) for word in words), reverse=True)
+        found = run.neighbours("king", top=4, vectors=name)
+        assert [each.word for each in found] == [word for _, word in cosines[:4]]
+    assert run.neighbours("king - cat + dog") == run.neighbours("king", "-", "cat", "+", "dog")
+
+
+def test_what_neighbours_refuses(folder, capsys):
+    assert "not in the vocabulary" in refused(capsys, 2, "neighbours", folder / "skip-gram", "zebra")
+    assert "did you mean 'queen'" in refused(capsys, 2, "neighbours", folder / "skip-gram", "queem")
+    assert "between them" in refused(capsys, 2, "neighbours", folder / "skip-gram", "king", "queen")
+    assert "no second table" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "out")
+    assert "unknown --vectors" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "up")
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".vec", ".txt"])
+def test_a_file_and_back(folder, suffix, tmp_path, capsys):
+    first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
+    out(capsys, "export", folder / "skip-gram", "--out", first)
+    out(capsys, "import", first, "--out", tmp_path / "run")
+    out(capsys, "export", tmp_path / "run", "--out", second)
+    assert first.read_bytes() == second.read_bytes()
+    run = seqloom.load(folder / "skip-gram", device="cpu")
+    found = read_all_vectors(first)
+    assert not {"<unk>", "<|endoftext|>", "<mask>"} & set(found.words)
+    assert np.array_equal(found.vectors, run.table()[[run.tokenizer.id(word) for word in found.words]])
+    before, after = (out(capsys, "neighbours", each, "king") for each in (folder / "skip-gram", tmp_path / "run"))
+    assert before == after
+    assert refused(capsys, 2, "export", tmp_path / "run", "--out", second).endswith("choose another file for --out")
+    out(capsys, "export", folder / "skip-gram", "--out", second, "--vectors", "mean", "--overwrite")
+    assert np.array_equal(
+        read_all_vectors(second).vectors, run.table("mean")[[run.tokenizer.id(w) for w in found.words]]
+    )
+
+
+def test_a_word_is_found_in_lower_case(tmp_path, capsys):
+    (tmp_path / "v.txt").write_text("athens 1 2\nrome 2 1\nRome 3 4\noslo 1 3\n")
+    out(capsys, "import", tmp_path / "v.txt", "--out", tmp_path / "run")
+    run = seqloom.load(tmp_path / "run", device="cpu")
+    athens, upper, lower, none = run.word_vectors(["Athens", "Rome", "rome", "Paris"])
+    assert (athens.tolist(), upper.tolist(), lower.tolist(), none) == ([1, 2], [3, 4], [2, 1], None)
+
+
+def test_special_tokens_of_a_file_stay_words(tmp_path, capsys):
+    (tmp_path / "v.txt").write_text("<unk> 1 2\nthe 3 4\n<|endoftext|> 5 6\n")
+    out(capsys, "import", tmp_path / "v.txt", "--out", tmp_path / "run")
+    out(capsys, "export", tmp_path / "run", "--out", tmp_path / "w.txt")
+    assert read_all_vectors(tmp_path / "w.txt").words == ["<unk>", "the", "<|endoftext|>"]
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("v.vec", b"2 2\nthe 1 2\ncat 1\n"),
+        ("v.vec", b"the 1 nan\n"),
+        ("v.txt", b"the 1 2\nthe 1 2\n"),
+        ("v.vec", b"9 2\nthe 1 2\n"),
+        ("v.txt", b"a" * 11_000_000),
+        ("v.bin", b"9 2\nthe 12345678\n"),
+    ],
+    ids=["widths", "nan", "duplicate", "header", "one line", "bin"],
+)
+def test_a_bad_file_leaves_nothing_behind(name, raw, tmp_path, capsys):
+    (tmp_path / name).write_bytes(raw)
+    refused(capsys, 3, "import", tmp_path / name, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_exports_that_are_refused(folder, tmp_path, capsys):
+    assert "vocabulary" in refused(capsys, 2, "export", folder / "gpt2", "--out", tmp_path / "v.bin")
+    assert "file" in refused(capsys, 2, "export", folder / "cbow", "--out", tmp_path / "v.bin", "--milestones")
+    assert "--vectors" in refused(capsys, 2, "export", folder / "gpt2", "--out", tmp_path / "x", "--vectors", "in")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["skip-gram", "cbow", "lstm", "gpt2", "bert"])
+def test_suites(folder, name, capsys):
+    static = name in ("skip-gram", "cbow")
+    call = ("evaluate", folder / name, "--json", "--suite")
+    found = json.loads(out(capsys, *call, "analogies", "--suite-data", folder / "analogies.txt"))
+    assert found["questions"] == 4 and found["unknown"] == static  # pieces make up every word
+    assert ("rows of the input table" in found["definition"]) == static
+    table = json.loads(out(capsys, *call, "similarity", "--suite-data", folder / "similarity.tsv", "--vectors", "in"))
+    assert "rows of the input table" in table["definition"] and table["unknown"] == static
+    if not static:
+        alone = json.loads(out(capsys, *call, "similarity", "--suite-data", folder / "similarity.tsv"))
+        assert "alone" in alone["definition"] and alone["spearman"] != table["spearman"]
+
+
+def test_a_model_of_vectors_scores_no_text(folder, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("the cat\n")
+    assert "no probability of a text" in refused(capsys, 2, "score", folder / "cbow", tmp_path / "text.txt")
+    assert command(["generate", str(folder / "cbow")]) == 2
+    run = seqloom.load(folder / "cbow", device="cpu")
+    assert "no probability" in run.lacks("blimp") and run.lacks("analogies") is None
+    with pytest.raises(UsageError, match="no probability"):
+        run.evaluate_suite("blimp", folder / "analogies.txt")
+    assert run.encode(["the cat"]).shape == (1, 16)
+    wanted = run.table()[[run.tokenizer.id("the"), run.tokenizer.id("cat")]].mean(0)
+    assert np.allclose(run.encode(["the cat"])[0], wanted, atol=1e-6)
+
+
+def test_rows_of_a_comparison(tmp_path, monkeypatch):
+    forked_jobs(monkeypatch)
+    write_text(tmp_path / "text.txt", 200)
+    (tmp_path / "analogies.txt").write_text(ANALOGIES)
+    (tmp_path / "similarity.tsv").write_text(SIMILARITY)
+    rows = [{"recipe": "word2vec-tiny", "settings": SMALL}, LSTM]
+    suites = {name: str(next(tmp_path.glob(f"{name}*"))) for name in ("analogies", "similarity")}
+    compare(plan_of(tmp_path / "text.txt", rows=rows, seeds=1, pairs=4, suites=suites), tmp_path / "out", device="cpu")
+    result = json.loads((tmp_path / "out" / "results" / "word2vec-tiny" / "seed-0.json").read_text())
+    assert result["suites"]["analogies"]["questions"] == 4 and "spearman" in result["suites"]["similarity"]
+    assert "no probability of a text" in result["suites"]["pairs"]["refused"]
+    assert "word2vec-tiny" in (tmp_path / "out" / "report.html").read_text()
