@@ -11,6 +11,7 @@ OBJECTIVES = {
     "next-token": "next_token:NextToken",
     "scheduled-sampling": "scheduled:ScheduledSampling",
     "regularized": "regularized:Regularized",
+    "bidirectional": "bidirectional:Bidirectional",
     "counts": "counted:Counted",
     "masked": "masked:MaskedLM",
     "next-sentence": "next_sentence:NextSentence",

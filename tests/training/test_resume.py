@@ -62,7 +62,7 @@ def settings(name: str, steps: int, save_every: int = 7, workers: int = 1) -> li
     """Small enough to be quick; several epochs, evaluations between saves, an odd number of batches a step."""
     small = [
         "model.dropout=0.1",
-        *(["model.proj_dim=12"] if name == "big-lstm" else []),
+        *(["model.proj_dim=12"] if name in ("big-lstm", "elmo") else []),
     ]  # so that the generator matters
     small += ["model.embedding_dim=12"] if name == "text-cnn" else ["model.dim=20"]
     streams = getattr(model_class(name), "recurrent", False) or name == "nnlm"
