@@ -184,16 +184,16 @@ def test_what_an_imported_run_can_do(tmp_path, capsys):
 
 def test_features_of_an_imported_run_serve_a_task(tmp_path):
     rows = [
-        {"text": f"the {word} {i}", "label": label} for i in range(8) for word, label in (("cat", "a"), ("sea", "b"))
+        {"text": f"{word} {i}", "label": label} for i in range(8) for word, label in (("cat", "a"), ("zzzzzz", "b"))
     ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = import_elmo(write_folder(tmp_path / "elmo"), tmp_path / "run")
     made = seqloom.finetune(
         out, "classify", tmp_path / "train.jsonl", tmp_path / "train.jsonl", tmp_path / "tuned", how="features",
-        settings=["budget={steps=30}", "train.optim.lr=0.1"],
+        settings=["budget={steps=60}", "train.optim.lr=0.1"],
     )  # fmt: skip
     assert made.learner.mix is not None and len(made.learner.mix.shares) == 3
-    assert [each["label"] for each in made.predict(["the cat 99", "the sea 99"])] == ["a", "b"]
+    assert [each["label"] for each in made.predict(["cat 9", "zzzzzz 9"])] == ["a", "b"]
 
 
 # ---- bad folders
