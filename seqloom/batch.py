@@ -88,6 +88,7 @@ class Excerpt(NamedTuple):
     batch: Ragged
     targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
     joints: Joints | None = None  # None: each sequence continues the state with its own number
+    last_chars: Tensor | None = None  # (N, C) the characters of the last target of each sequence, where they are read
 
     def sizes(self) -> Sizes:
         lengths = torch.bincount(self.batch.owner[self.targets != IGNORE])

@@ -98,7 +98,7 @@ def _recurrent(cell: TorchCell) -> Flops:
 
 
 def _characters(cnn: CharacterCnn) -> Flops:
-    return Flops(token=2 * cnn.max_chars * sum(each.weight.numel() for each in cnn.convolutions))
+    return Flops(token=2 * sum(cnn.starts(each.kernel_size[0]) * each.weight.numel() for each in cnn.convolutions))
 
 
 # one line a block that multiplies matrices of its own; what is inside a counted block is not counted again

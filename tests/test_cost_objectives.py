@@ -12,6 +12,7 @@ from seqloom.batches.passages import Rows, passage
 from seqloom.cost import Flops
 from seqloom.models import MODELS, model_class
 from seqloom.objectives import fitting_objectives, objective_class
+from seqloom.objectives.bidirectional import Bidirectional, surround
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.tasks.classify import Classify
 from seqloom.tasks.transfer import Transfer
@@ -57,6 +58,20 @@ def encoder_example(learner):
     return example._replace(where=example.where[chosen], targets=example.targets[chosen])
 
 
+def two_directions(**larger):
+    """With a vocabulary as large as asked for; the widths stay."""
+    model = model_class("elmo")
+    sizes = {"dim": 40, "proj_dim": 32, "dropout": 0.0, "max_chars": 8, "filters": [[1, 8], [3, 16]]}
+    learner = Bidirectional(
+        model(model.Config(**sizes, vocab_size=larger.get("vocab_size", VOCAB))), Bidirectional.Config()
+    )
+    texts = sequences(0, (96, 96, 96))
+    # the counter counts what is not predicted, too: here next to nothing
+    return learner.train(), surround(
+        Excerpt(pack([text[:-1] for text in texts]), torch.tensor([i for text in texts for i in text[1:]]))
+    )
+
+
 def learner_and_example(name, objective, **larger):
     torch.manual_seed(0)
     kind = objective_class(objective)
@@ -78,6 +93,8 @@ def learner_and_example(name, objective, **larger):
         learner.set_vocabulary(Told(example))
         learner.advance(0.5)
         return learner, example
+    if objective == "bidirectional":
+        return two_directions(**larger)
     sizes = ENCODER | EXTRA.get(name, {}) | ({"pooler": True} if kind.form != "single" else {}) | larger
     learner = kind(model(model.Config(**sizes)), kind.Config()).train()
     learner.set_vocabulary(ManyWords() if larger else Words())

@@ -100,7 +100,11 @@ def excerpt(split: Corpus, pieces: Pieces, max_len: int, num_sequences: int = 0,
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.arange(len(ids)) - offsets[owner] + positions[owner]
     row, places, owners, borders = (torch.from_numpy(array) for array in (ids, place, owner, offsets))
-    return Excerpt(Ragged(row, places, owners, borders, max_len, chars=chars), torch.from_numpy(following))
+    last = None
+    if characters is not None:
+        last = torch.from_numpy(np.pad(characters[first[1:] - 1], ((0, len(offsets) - len(first)), (0, 0))))
+    batch = Ragged(row, places, owners, borders, max_len, chars=chars)
+    return Excerpt(batch, torch.from_numpy(following), last_chars=last)
 
 
 def cut_documents(offsets: np.ndarray, max_len: int, first: np.ndarray | None = None) -> Pieces:

@@ -120,11 +120,33 @@ class LstmCell(TorchCell):
         h, c = state
         i, f, g, o = (x + self.recurrent(h)).chunk(4, dim=-1)
         i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
-        c = f * c + i * g
-        h = o * torch.tanh(c)
-        if self.kernel.proj_size:
-            h = nn.functional.linear(h, self.kernel.weight_hr_l0)
-        return (h, c), (i, f, g, o, c)
+        c = self.bounded(f * c + i * g)
+        return (self.projected(o * torch.tanh(c)), c), (i, f, g, o, c)
+
+    def bounded(self, cell: Tensor) -> Tensor:
+        """The cell as it is kept."""
+        return cell
+
+    def projected(self, h: Tensor) -> Tensor:
+        """The output as it is given on."""
+        return nn.functional.linear(h, self.kernel.weight_hr_l0) if self.kernel.proj_size else h
+
+
+class ClippedLstmCell(LstmCell):
+    """An LSTM whose cell and projected output are cut to ±cell_clip and ±proj_clip at every step (0: not at all), as ELMo's
+    are. No kernel does that: it runs by the loop."""
+
+    kernel_name = ""
+
+    def __init__(self, input_dim: int, dim: int, proj_dim: int = 0, cell_clip: float = 0.0, proj_clip: float = 0.0):
+        super().__init__(input_dim, dim, proj_dim)
+        self.cell_clip, self.proj_clip = cell_clip or torch.inf, proj_clip or torch.inf
+
+    def bounded(self, cell: Tensor) -> Tensor:
+        return cell.clamp(-self.cell_clip, self.cell_clip)
+
+    def projected(self, h: Tensor) -> Tensor:
+        return super().projected(h).clamp(-self.proj_clip, self.proj_clip)
 
 
 CELLS: dict[str, Callable[[int, int], TorchCell]] = {"gru": GruCell, "lstm": LstmCell}

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Ragged, Vocabulary
-from seqloom.tokens.spelling import CHARACTERS, PAD
+from seqloom.tokens.spelling import CHARACTERS, ELMO_CHARACTERS, PAD, SPECIAL, mark_sentences
 
 # of filters in a config: how many characters one sees, and how many there are
 Width = Annotated[int, Field(ge=1, le=64)]
@@ -43,35 +43,68 @@ class HighwayLayer(nn.Module):
 class CharacterCnn(nn.Module):
     """characters (T, C) → (T, D). filters: (width, how many) of each convolution."""
 
+    num_characters = CHARACTERS
+
     def __init__(self, char_dim: int, filters: Sequence[tuple[int, int]], num_highways: int, dim: int, max_chars: int):
         super().__init__()
         self.max_chars = max_chars
-        self.character = nn.Embedding(CHARACTERS, char_dim, padding_idx=PAD)
+        self.character = nn.Embedding(self.num_characters, char_dim, padding_idx=PAD)
         self.convolutions: Any = nn.ModuleList(nn.Conv1d(char_dim, number, width) for width, number in filters)
         features = sum(number for _, number in filters)
         self.highways = nn.ModuleList(HighwayLayer(features) for _ in range(num_highways))
         self.projection = nn.Linear(features, dim)
-        self.norm = nn.LayerNorm(dim)
+        self.norm: Any = nn.LayerNorm(dim)
+
+    def starts(self, width: int) -> int:
+        """At how many characters of a word a convolution of this width begins."""
+        return self.max_chars
 
     def init_weights(self) -> None:
         nn.init.uniform_(self.character.weight, -1.0, 1.0)
         nn.init.zeros_(self.character.weight.data[PAD])
+        self.init_filters()
+        self.norm.reset_parameters()
+
+    def init_filters(self) -> None:
         for layer in (*self.convolutions, self.projection):
             nn.init.normal_(layer.weight, std=(2 / layer.weight[0].numel()) ** 0.5)
             nn.init.zeros_(layer.bias)
-        self.norm.reset_parameters()
 
-    def forward(self, characters: Tensor) -> Tensor:
+    def scores(self, characters: Tensor) -> list[Tensor]:
+        """(T, filters, starts) of each convolution"""
         x = self.character(characters).transpose(1, 2)  # (T, E, C)
         behind = (characters == PAD).unsqueeze(1)
-        found = []
-        for convolution in self.convolutions:
-            scores = convolution(F.pad(x, (0, convolution.kernel_size[0] - 1)))
-            found.append(scores.masked_fill(behind, float("-inf")).amax(2))
-        x = F.relu(torch.cat(found, dim=1))
+        padded = ((each, F.pad(x, (0, each.kernel_size[0] - 1))) for each in self.convolutions)
+        return [convolution(wider).masked_fill(behind, float("-inf")) for convolution, wider in padded]
+
+    def forward(self, characters: Tensor) -> Tensor:
+        x = F.relu(torch.cat([scores.amax(2) for scores in self.scores(characters)], dim=1))
         for highway in self.highways:
             x = highway(x)
         return self.norm(self.projection(x))
+
+
+class ElmoCharacterCnn(CharacterCnn):
+    """As the authors of ELMo have it: a convolution begins wherever it fits into all C characters, blanks behind the word
+    included, which have a vector of their own; nothing is normalised."""
+
+    num_characters = ELMO_CHARACTERS
+
+    def __init__(self, char_dim: int, filters: Sequence[tuple[int, int]], num_highways: int, dim: int, max_chars: int):
+        super().__init__(char_dim, filters, num_highways, dim, max_chars)
+        self.character = nn.Embedding(self.num_characters, char_dim)
+        self.norm = nn.Identity()
+
+    def init_weights(self) -> None:
+        nn.init.uniform_(self.character.weight, -1.0, 1.0)
+        self.init_filters()
+
+    def starts(self, width: int) -> int:
+        return self.max_chars - width + 1
+
+    def scores(self, characters: Tensor) -> list[Tensor]:
+        x = self.character(characters).transpose(1, 2)  # (T, E, C)
+        return [convolution(x) for convolution in self.convolutions]
 
 
 class CharacterEmbedding(nn.Module):
@@ -88,9 +121,23 @@ class CharacterEmbedding(nn.Module):
         self.spelling.copy_(vocabulary.spellings(self.spelling.shape[1]))
 
     def validate_loaded(self) -> None:
-        if int(self.spelling.min()) < 0 or int(self.spelling.max()) >= CHARACTERS:
-            raise ValueError(f"a character in the spelling of a word is none of the {CHARACTERS}")
+        count = self.cnn.num_characters
+        if int(self.spelling.min()) < 0 or int(self.spelling.max()) >= count:
+            raise ValueError(f"a character in the spelling of a word is none of the {count}")
 
     def forward(self, batch: Ragged) -> Tensor:
         characters = self.spelling[batch.ids] if batch.chars is None else batch.chars
         return self.cnn(characters.long())
+
+
+class ElmoCharacterEmbedding(CharacterEmbedding):
+    """Special tokens are one mark between those of a word, as ELMo's authors have it, whatever their names are."""
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        self.spelling.copy_(torch.from_numpy(mark_sentences(vocabulary.spellings(self.spelling.shape[1]).numpy())))
+
+    def forward(self, batch: Ragged) -> Tensor:
+        if batch.chars is not None:
+            special = batch.chars[:, :1] == SPECIAL
+            batch = batch._replace(chars=torch.where(special, self.spelling[batch.ids], batch.chars))
+        return super().forward(batch)

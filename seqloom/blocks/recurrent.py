@@ -229,7 +229,44 @@ def mirrored(batch: Ragged) -> Tensor:
     return begin + end - 1 - torch.arange(batch.owner.shape[0], device=batch.owner.device)
 
 
-class Bidirectional(nn.Module):
+class BothWays(nn.Module):
+    """Two layers, of which one reads each sequence from its start and the other from its end."""
+
+    def __init__(self, ahead: nn.Module, back: nn.Module):
+        super().__init__()
+        self.ahead: Any = ahead
+        self.back: Any = back
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return *(f"forward.{name}" for name in self.ahead.gates), *(f"backward.{name}" for name in self.back.gates)
+
+    def read(
+        self, left: Tensor, right: Tensor, batch: Ragged, states: Sequence[Any], maps: bool
+    ) -> tuple[Tensor, tuple[CellState, CellState], Tensor | None]:
+        """What the two make of (T, D) each: side by side, (T, 2 D); their states after the last token and after the first."""
+        mirror = mirrored(batch)
+        ahead, after, seen = self.ahead(left, batch, states[0], None, maps)
+        back, before, seen_back = self.back(right[mirror], batch, states[1], None, maps)
+        weights = torch.cat((seen, seen_back[mirror]), dim=1) if maps else None
+        return torch.cat((ahead, back[mirror]), dim=1), (after, before), weights
+
+
+class Apart(BothWays):
+    """Each of the two reads its own half of x (T, 2 D) and writes that half: however many of these layers stand on each other,
+    nothing goes over from one direction to the other. A stack of `Bidirectional` layers sees everything from its second on."""
+
+    def forward(
+        self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
+    ) -> tuple[Tensor, tuple[CellState, CellState], Tensor | None]:
+        left, right = x.chunk(2, dim=1)
+        return self.read(left, right, batch, (None, None) if state is None else state, maps)
+
+    def start(self, n: int, max_len: int) -> tuple[CellState, CellState]:
+        return self.ahead.start(n, max_len), self.back.start(n, max_len)
+
+
+class Bidirectional(BothWays):
     """One cell reads each sequence from its start, another from its end; their outputs side by side, (T, 2 D).
 
     Schuster & Paliwal, 1997. It needs whole sequences, so no state is carried into it; the states that come out are
@@ -237,24 +274,16 @@ class Bidirectional(nn.Module):
     """
 
     def __init__(self, forward_cell: nn.Module, backward_cell: nn.Module, dropout: float = 0.0):
-        super().__init__()
-        self.ahead, self.back = RecurrentLayer(forward_cell), RecurrentLayer(backward_cell)
+        super().__init__(RecurrentLayer(forward_cell), RecurrentLayer(backward_cell))
         self.dropout = nn.Dropout(dropout)  # one for both: they read the same
-
-    @property
-    def gates(self) -> tuple[str, ...]:
-        return *(f"forward.{name}" for name in self.ahead.gates), *(f"backward.{name}" for name in self.back.gates)
 
     def forward(
         self, x: Tensor, batch: Ragged, state: Any = None, context: Context | None = None, maps: bool = False
     ) -> tuple[Tensor, tuple[CellState, CellState], Tensor | None]:
         if state is not None:
             raise ValueError("a bidirectional layer reads whole sequences: it cannot go on from a carried state")
-        x, mirror = self.dropout(x), mirrored(batch)
-        ahead, after, seen = self.ahead(x, batch, maps=maps)
-        back, before, seen_back = self.back(x[mirror], batch, maps=maps)
-        weights = torch.cat((seen, seen_back[mirror]), dim=1) if maps else None
-        return torch.cat((ahead, back[mirror]), dim=1), (after, before), weights
+        x = self.dropout(x)
+        return self.read(x, x, batch, (None, None), maps)
 
     def start(self, n: int, max_len: int) -> CellState:
         raise ValueError("a bidirectional layer reads whole sequences: there is no state to begin a stream with")

@@ -17,6 +17,8 @@ seqloom import google-bert/bert-base-uncased --out runs/bert
 
 seqloom import models/bert-tuned --out runs/tuned && seqloom predict runs/tuned texts.jsonl
 
+seqloom import models/elmo --out runs/elmo && seqloom embed runs/elmo texts.txt --out vectors.npz --layers mix
+
 seqloom import models/gpt2 --out runs/gpt2 && seqloom generate runs/gpt2 --prompt "Once upon a time"
 
 seqloom import glove.6B.100d.txt --out runs/glove && seqloom neighbours runs/glove king - man + woman
@@ -29,9 +31,9 @@ def import_(
         str,
         typer.Argument(
             metavar="FOLDER",
-            help="Hugging Face folder with config.json, weights and tokenizer.json; or a model of the hub, as OWNER/NAME or "
-            "hub:NAME, which is downloaded; or a file of word vectors: word2vec's .bin, or text as word2vec, GloVe and fastText "
-            "write it.",
+            help="Hugging Face folder with config.json, weights and tokenizer.json; a model of the hub, as OWNER/NAME or "
+            "hub:NAME, which is downloaded; ELMo's folder with options.json and an hdf5 file; or a file of word vectors: "
+            "word2vec's .bin, or text as word2vec, GloVe and fastText write it.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
@@ -40,18 +42,25 @@ def import_(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete what is in --out.")] = False,
 ) -> None:
-    """Import a Hugging Face model, or word vectors: BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2, Marian; word2vec,
-    GloVe, fastText."""
+    """Import a Hugging Face model (BERT, RoBERTa, XLM-R, ALBERT, ELECTRA, ERNIE, GPT, GPT-2, Marian), a published ELMo, or word
+    vectors (word2vec, GloVe, fastText)."""
     if Path(source).is_file():
         import_file(Path(source), out, task, overwrite)
         return
     from seqloom.convert.download import download, hub_name
+    from seqloom.convert.elmo import import_elmo, is_elmo
     from seqloom.convert.huggingface import import_folder
+    from seqloom.errors import UsageError
     from seqloom.progress import say
 
     name = hub_name(source)
     folder = Path(source) if name is None else download(name)
-    import_folder(folder, out, overwrite, task)
+    if is_elmo(folder):
+        if task is not None:
+            raise UsageError(f"--task {task}: {folder} is an ELMo, which was trained for no task: leave it out")
+        import_elmo(folder, out, overwrite)
+    else:
+        import_folder(folder, out, overwrite, task)
     say(f"{out}: imported from {source}")
 
 

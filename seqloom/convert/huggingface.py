@@ -220,14 +220,16 @@ def write_run(
 def card(config: dict[str, Any], count: int, tokenizer: Tokenizer) -> str:
     recipe = config["recipe"]
     (learns,) = recipe["objectives"] or recipe["tasks"]
+    output = f"Its output layers are those of {learns['name']}."
+    if learns.get("output") is False:
+        output = "It has no output layer and predicts no words: it gives layers, for `embed` and `finetune`."
     return "\n".join(
         [
             f"# {recipe['name']}",
             "",
             f"A {recipe['model']['name']} model, not trained here: imported from `{config['imported']['folder']}`, of the "
             f"type {config['imported']['model_type']}.",
-            f"What it read, what that cost and what it scores is not known to this program. Its output layers are those of "
-            f"{learns['name']}.",
+            f"What it read, what that cost and what it scores is not known to this program. {output}",
             "",
             "| | |",
             "|---|---|",

@@ -9,8 +9,9 @@ from seqloom.batch import to_device
 from seqloom.batches.plan import Pieces, cut_documents, excerpt, portions
 from seqloom.errors import UsageError
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, HeldOutText
-from seqloom.evaluate.perplexity import Stop, never
 from seqloom.progress import Progress
+from seqloom.randomness import derive_seed
+from seqloom.training.share import ALONE, Share
 
 AT_ONCE = 16384  # tokens
 
@@ -22,25 +23,31 @@ class WindowEvaluator(Evaluator):
 
     @torch.no_grad()
     def measure(
-        self, prepared: HeldOutText, limit: int | None = None, stop: Stop = never, title: str = "evaluate"
+        self, prepared: HeldOutText, limit: int | None = None, share: Share = ALONE, title: str = "evaluate"
     ) -> dict[str, Any]:
         pieces = cut_documents(prepared.split.offsets, prepared.length)
         if limit is not None:
             most = max(int(np.searchsorted(np.cumsum(pieces.lengths), limit)), 1)
             pieces = Pieces(*(part[:most] for part in pieces))
-        rng = torch.Generator().manual_seed(0)
+        batches = list(portions([pieces.lengths], [AT_ONCE]))
+
+        def add_up(number: int) -> tuple[float, int, int]:
+            cut = excerpt(prepared.split, Pieces(*(part[batches[number]] for part in pieces)), prepared.length)
+            # windows and negatives of a batch are its own, whoever computes it
+            rng = torch.Generator().manual_seed(derive_seed(0, number))
+            example = to_device(self.learner.corrupt(cut, rng), self.device)
+            loss = self.learner(example)
+            return float(loss.total), int(loss.count), example.words
+
         nats, count, tokens, training = 0.0, 0, 0, self.learner.training
         self.learner.eval()
-        with Progress(title, total=float(pieces.lengths.sum()), unit="tokens") as bar:
-            for some in portions([pieces.lengths], [AT_ONCE]):
-                stop()
-                cut = excerpt(prepared.split, Pieces(*(part[some] for part in pieces)), prepared.length)
-                example = to_device(self.learner.corrupt(cut, rng), self.device)
-                loss = self.learner(example)
-                nats, count = nats + float(loss.total), count + int(loss.count)
-                tokens += example.words
-                bar.advance(example.words)
-        self.learner.train(training)
+        try:
+            with Progress(title, total=float(pieces.lengths.sum()), unit="tokens") as bar:
+                for own_nats, own_count, words in share.each(len(batches), add_up):
+                    nats, count, tokens = nats + own_nats, count + own_count, tokens + words
+                    bar.advance(words)
+        finally:
+            self.learner.train(training)
         return {"loss": nats / max(count, 1), "predictions": count, "tokens": tokens}
 
     def evaluate(self, text: HeldOutText, **options: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ MODELS = {
     "lstm": "lstm:Lstm",
     "awd-lstm": "awd_lstm:AwdLstm",
     "big-lstm": "big_lstm:BigLstm",
+    "elmo": "elmo:Elmo",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
     "bert": "bert:Bert",

@@ -21,6 +21,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "lstm": {"tiny": 767232, "small": 12103392, "zaremba-medium": 13280400, "zaremba-large": 51034000},
     "awd-lstm": {"tiny": 913792, "small": 23496592, "ptb": 24221600, "wt2": 33556078},
     "big-lstm": {"tiny": 771936, "small": 8060736, "jozefowicz-2016": 1036223935},
+    "elmo": {"tiny": 958816, "small": 12795712, "original": 500717007},
     "gpt": {"tiny": 899120, "small": 13890816, "base": 116534784},
     "gpt2": {"tiny": 899280, "small": 124439808, "medium": 354823168, "large": 774030080, "xl": 1557611200},
     "bert": {
@@ -135,6 +136,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "kind": "recurrent",
         "causal": True,
         "objectives": ["next-token", "scheduled-sampling", "regularized"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "elmo": {
+        "paper": "Peters et al., Deep contextualized word representations",
+        "year": 2018,
+        "kind": "two LSTMs, one each way",
+        "causal": False,
+        "objectives": ["bidirectional"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
     },
     "gpt": {

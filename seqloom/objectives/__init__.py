@@ -11,6 +11,7 @@ OBJECTIVES = {
     "next-token": "next_token:NextToken",
     "scheduled-sampling": "scheduled:ScheduledSampling",
     "regularized": "regularized:Regularized",
+    "bidirectional": "bidirectional:Bidirectional",
     "counts": "counted:Counted",
     "skip-gram": "skip_gram:SkipGram",
     "cbow": "cbow:Cbow",

@@ -35,6 +35,7 @@ from seqloom.batch import (
     wide,
     with_penalty,
 )
+from seqloom.blocks.directions import TwoDirections
 from seqloom.blocks.feedforward import ACTIVATIONS
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
@@ -111,7 +112,8 @@ class MaskedLM(Objective):
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        return super().fits(model) and not model.causal
+        """Models that see both sides of a hidden word at once, in every layer."""
+        return super().fits(model) and not model.causal and not issubclass(model, TwoDirections)
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()

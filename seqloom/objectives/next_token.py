@@ -106,22 +106,23 @@ class NextToken(LeftToRight):
         self.softmax.validate_loaded()
 
 
-def output_layer(backbone: Backbone, config: NextToken.Config) -> Softmax | AdaptiveSoftmax:
-    table, size = backbone.table, backbone.vocab_size
+def output_layer(backbone: Backbone, config: NextToken.Config, dim: int | None = None) -> Softmax | AdaptiveSoftmax:
+    """dim: the width of what it reads; all of the hidden states unless given."""
+    table, size, dim = backbone.table, backbone.vocab_size, dim or backbone.dim
     if config.tie:
         why = ""
         if config.softmax != "full":
             why = f"the {config.softmax} softmax has weights of its own"
         elif table is None:
             why = "the model reads words by their characters and has no embeddings to share"
-        elif table.embedding_dim != backbone.dim:
-            why = f"the embeddings have {table.embedding_dim} numbers, the hidden states {backbone.dim}, so one table "
+        elif table.embedding_dim != dim:
+            why = f"the embeddings have {table.embedding_dim} numbers, the hidden states {dim}, so one table "
             why += "cannot serve both"
         if why:
             raise UsageError(f"'objective.tie' = true: {why}: set objective.tie = false")
-        return Softmax(backbone.dim, size, table, config.bias)
+        return Softmax(dim, size, table, config.bias)
     if config.softmax == "sampled":
-        return SampledSoftmax(backbone.dim, size, config.samples, config.bias)
+        return SampledSoftmax(dim, size, config.samples, config.bias)
     if config.softmax == "adaptive":
         cutoffs = config.cutoffs or default_cutoffs(size)
         if not cutoffs or any(a >= b for a, b in zip((0, *cutoffs), (*cutoffs, size), strict=True)):
@@ -129,5 +130,5 @@ def output_layer(backbone: Backbone, config: NextToken.Config) -> Softmax | Adap
                 f"'objective.cutoffs' = {list(cutoffs)}: clusters begin at rising ranks above 0 and below the "
                 f"vocabulary's {size:,}"
             )
-        return AdaptiveSoftmax(backbone.dim, size, cutoffs, config.bias)
-    return Softmax(backbone.dim, size, bias=config.bias)
+        return AdaptiveSoftmax(dim, size, cutoffs, config.bias)
+    return Softmax(dim, size, bias=config.bias)

@@ -296,3 +296,15 @@ def _lower() -> Any:
 def storage_type(vocab_size: int) -> np.dtype[Any]:
     """The smallest type that holds every id."""
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
+
+
+def spelt_words() -> Tokenizer:
+    """A tokenizer that knows no word, for models that read all of them by their letters: between blanks, as unknown words."""
+    vocabulary = {UNKNOWN: 0}
+    return _assemble(
+        {"type": "WordLevel", "vocab": vocabulary, "unk_token": UNKNOWN},
+        {"type": "WhitespaceSplit"},
+        None,
+        None,
+        _at_end(len(vocabulary), "<s>", "</s>"),
+    )

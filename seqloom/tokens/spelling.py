@@ -9,12 +9,15 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from seqloom.tokens.tokenizer import Tokenizer, byte_alphabet
+from seqloom.tokens.tokenizer import FIRSTS, Tokenizer, byte_alphabet
 
 PAD = 0  # behind the end of a word
 FIRST_BYTE = 1
 BEGIN, END, SPECIAL = 257, 258, 259
 CHARACTERS = 260
+# ELMo's spelling of a special token is one mark, as if it were the only letter of a word: at the start of a text, or elsewhere
+SENTENCE_BEGIN, SENTENCE_END = SPECIAL, 260
+ELMO_CHARACTERS = 261
 
 Characters = npt.NDArray[np.int16]
 
@@ -54,4 +57,17 @@ def spelling_table(tokenizer: Tokenizer, longest: int) -> Characters:
     for number in (tokenizer.unk_id, *tokenizer.special_ids.values()):
         if number is not None:
             table[number] = spell([tokens[number].encode()], longest, SPECIAL)[0]
+    return table
+
+
+def mark_sentences(table: Characters) -> Characters:
+    """The same table (V, C) with special tokens as ELMo spells them."""
+    table, longest = table.copy(), table.shape[1]
+    special = table[:, 0] == SPECIAL
+    begins = np.zeros(len(table), bool)
+    for name in FIRSTS:
+        begins |= (table == spell([name.encode()], longest, SPECIAL)).all(1)
+    table[special] = PAD
+    table[special, :3] = (BEGIN, SENTENCE_END, END)
+    table[begins, 1] = SENTENCE_BEGIN
     return table

@@ -25,13 +25,20 @@ SMALL: dict[str, dict[str, Any]] = {
         "embedding_dim": 12, "dim": 24, "num_layers": 2, "dropout": 0.0, "max_chars": 5, "char_dim": 8,
         "filters": ((2, 6), (3, 8)),
     },
+    "elmo": {
+        "dim": 16, "proj_dim": 12, "num_layers": 2, "dropout": 0.0, "max_chars": 5, "char_dim": 8,
+        "filters": ((1, 4), (2, 6), (3, 8)),
+    },
     "text-cnn": {"embedding_dim": 12, "dropout": 0.0, "filters": ((1, 4), (2, 6), (67, 30))},
 }  # fmt: skip
-ATTENTIVE = [name for name in SMALL if name not in ("bilstm-cnn", "text-cnn")]
+ATTENTIVE = [name for name in SMALL if name not in ("bilstm-cnn", "elmo", "text-cnn")]
 VARIANTS = {
     "bert-plain": ("bert", {"num_segments": 0, "pooler": False}),
     "electra-square": ("electra", {"embedding_dim": None}),
     "bilstm-cnn-once": ("bilstm-cnn", {"num_layers": 1}),
+    # the clips cut: cells and outputs of this size are about as large
+    "elmo-original": ("elmo", {"characters": "elmo", "cell_clip": 0.3, "proj_clip": 0.1, "num_layers": 3}),
+    "elmo-plain": ("elmo", {"residual": False, "num_highways": 0}),
     "albert-once": ("albert", {"num_layers": 1, "ffn_dim": 40}),
 }
 EVERY = [*SMALL, *VARIANTS]
@@ -151,7 +158,8 @@ def shown(model: BidirectionalBackbone, seed: int) -> None:
     for weights, gates in zip(looked.maps, model.gates, strict=not isinstance(model, TextCnn)):
         assert torch.isfinite(weights).all()
         if gates:
-            assert weights.shape == (len(batch.ids), len(gates), model.dim // 2)
+            (cells,) = {part.hidden_size for part in model.modules() if isinstance(part, nn.LSTM)}
+            assert weights.shape == (len(batch.ids), len(gates), cells)
             continue
         close(weights.sum(-1), torch.ones_like(weights.sum(-1)), 1e-9)
         for rows, text in zip(weights, texts, strict=True):
@@ -161,7 +169,7 @@ def shown(model: BidirectionalBackbone, seed: int) -> None:
 
 def trained(name: str, seed: int, count: int = 20) -> str:
     """A digest of the weights after some steps, with dropout."""
-    more = {} if name.startswith(("bilstm", "text-cnn")) else {"attention_dropout": 0.1}
+    more = {} if name.startswith(("bilstm", "elmo", "text-cnn")) else {"attention_dropout": 0.1}
     model = build(name, seed, torch.float32, dropout=0.1, **more)
     learner = Linear(model).train()
     optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-3)

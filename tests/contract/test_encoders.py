@@ -83,7 +83,7 @@ def test_presets(name):
     with torch.device("meta"):
         for preset, values in cls.presets.items():
             model = cls(cls.Config(**({"vocab_size": 8192} | values)))
-            summary = {"bilstm-cnn": "mean", "text-cnn": "max"}.get(name, "first")
+            summary = {"bilstm-cnn": "mean", "elmo": "mean", "text-cnn": "max"}.get(name, "first")
             assert (model.causal, model.head_style.pooling, model.max_len) == (False, summary, values.get("max_len"))
             if preset == "tiny":
                 assert 100_000 < sum(p.numel() for p in model.parameters()) < 950_000

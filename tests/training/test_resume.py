@@ -62,7 +62,7 @@ def settings(name: str, steps: int, save_every: int = 7, workers: int = 1) -> li
     """Small enough to be quick; several epochs, evaluations between saves, an odd number of batches a step."""
     # so that the generator matters; what learns from windows draws them anyway
     small = [] if getattr(model_class(name), "learns_from", "") == "windows" else ["model.dropout=0.1"]
-    small += ["model.proj_dim=12"] if name == "big-lstm" else []
+    small += ["model.proj_dim=12"] if name in ("big-lstm", "elmo") else []
     small += ["model.embedding_dim=12"] if name == "text-cnn" else ["model.dim=20"]
     streams = getattr(model_class(name), "recurrent", False) or name == "nnlm"
     shapes = ["batches.streams=8" if streams else "batches.budget=256", "batches.length=32", "batches.examples=8"]
