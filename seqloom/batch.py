@@ -318,8 +318,7 @@ class Backbone(nn.Module):
     causal: bool = True
     carries: bool = False  # True: a state of constant size goes from batch to batch
     recurrent: bool = False  # True: it computes step by step, and its state is a hidden state
-    # counts: of n-grams, without gradients; windows: it reads no context, and what stands around a word is learnt from; labels:
-    # it is not pre-trained
+    # counts: of n-grams, without gradients; windows: of words around a word, without a context; labels: it is not pre-trained
     learns_from: Literal["text", "counts", "windows", "labels"] = "text"
     # what segment ids stand for: the two texts of a pair, or languages
     segment_kind: Literal["", "texts", "languages"] = ""
@@ -503,8 +502,7 @@ class Objective(Learner):
         return issubclass(model, Backbone) and model.learns_from == "text"
 
     def vectors(self, table: str) -> Tensor | None:
-        """(V, D) of the words: "in", those that are read; "out", those that are predicted, where they are vectors of words, too;
-        "mean" of both. None where it has none."""
+        """(V, D) of the words: "in", as they are read; "out", as they are predicted; "mean" of both. None: it has none."""
         return self.backbone.table.weight if table == "in" and self.backbone.table is not None else None
 
     def start(self, n: int) -> State | None:
