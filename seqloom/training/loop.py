@@ -42,7 +42,6 @@ from seqloom.weights import fill, unique
 MAX_SKIPS = 10  # steps in a row without a finite gradient before the run is given up
 DIVERGED = 2.0  # nats above the first loss
 
-
 SMALLER = (
     "out of memory: take smaller batches and more of them a step (--set batches.budget=… or batches.streams=…, "
     "--set train.accumulate=…), a shorter context, or a smaller model"
@@ -149,8 +148,9 @@ class Fit:
         )
         recorded = config.record and single and self.precision != "fp16" and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
-        alone = self.ranks.world == 1 and not self.ranks.ordered  # sums over several are of whole tables
-        rows = learner.few_rows and alone
+        rows = (
+            learner.few_rows and self.ranks.world == 1 and not self.ranks.ordered
+        )  # sums over ranks are of whole tables
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0, few_rows=rows)
         self.top = max(group["depth"] for group in self.optimizer.param_groups)
         self.cost = cost.of_training(learner)
