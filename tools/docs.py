@@ -412,8 +412,9 @@ def shown_sizes(recipe: str) -> str:
 # how rows of result pages call a model
 LABELS = {
     "ngram": "n-gram", "nnlm": "NNLM", "rnn": "RNN", "irnn": "IRNN", "jordan": "Jordan", "gru": "GRU", "lstm": "LSTM",
-    "awd-lstm": "AWD-LSTM", "big-lstm": "big LSTM", "elmo": "ELMo", "gpt": "GPT", "gpt2": "GPT-2", "bert": "BERT", "roberta": "RoBERTa",
-    "xlm": "XLM", "xlm-r": "XLM-R", "albert": "ALBERT", "electra": "ELECTRA", "ernie": "ERNIE", "transformer": "Transformer",
+    "awd-lstm": "AWD-LSTM", "big-lstm": "big LSTM", "elmo": "ELMo", "gpt": "GPT", "gpt2": "GPT-2", "bert": "BERT",
+    "roberta": "RoBERTa", "xlm": "XLM", "xlm-r": "XLM-R", "albert": "ALBERT", "electra": "ELECTRA", "ernie": "ERNIE",
+    "transformer": "Transformer",
 }  # fmt: skip
 
 
