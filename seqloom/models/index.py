@@ -134,8 +134,8 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "year": 2018,
         "kind": "two LSTMs, one each way",
         "causal": False,
-        "objectives": ["bidirectional", "masked", "next-sentence", "sentence-order"],
-        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "entity-lm"],
+        "objectives": ["bidirectional"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
     },
     "gpt": {
         "paper": "Radford et al., Improving language understanding by generative pre-training",
