@@ -23,6 +23,7 @@ from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.folder import RUN, clear, describe, export
 from seqloom.tokens.learn import spelt_words
 from seqloom.tokens.spelling import BEGIN, ELMO_CHARACTERS, END, FIRST_BYTE, PAD, SENTENCE_BEGIN, SENTENCE_END
+from seqloom.weights import unique
 
 OPTIONS = "options.json"
 TABLE = "char_embed"  # by which a file of weights is known
@@ -81,7 +82,7 @@ def import_elmo(folder: str | Path, out: str | Path, overwrite: bool = False) ->
         clear(out, overwrite=True)  # by now it is empty, or was to be overwritten
         write_json(out / "config.json", config)
         tokenizer.save(out / "tokenizer.json")
-        export(learner, out)
+        export(unique(learner), out)
         write_bytes(out / "card.md", card(config, learner.size(), tokenizer).encode())
     return out
 

@@ -30,10 +30,11 @@ def write_task_report(run: Predictor, files: Mapping[str, Sequence[Path]], layou
     parts: list[str | Section] = [f"<h1>{escaped(name)}</h1>", note(about(run))]
     parts += [split_section(run, split, paths, layout) for split, paths in files.items() if split != "train"]
     parts += training_curves(run.folder)
-    if run.learner.mix is not None:
-        shares = run.learner.mix.shares.tolist()
+    mix = run.learner.mix if run.learner.mix is not None else run.learner.mix_above
+    if mix is not None:
+        shares = mix.shares.tolist()
         names = ["embedding", *(f"layer {i}" for i in range(1, len(shares)))]
-        about_mix = note(f"weights of the scalar mix, scaled by {run.learner.mix.gamma.item():.3f}")
+        about_mix = note(f"weights of the scalar mix, scaled by {mix.gamma.item():.3f}")
         drawn = figure(bars(names, shares, "weight in the scalar mix"), "layers")
         parts.append(Section("Weight of each layer", about_mix + drawn))
     path = run.folder / "report.html"

@@ -70,6 +70,15 @@ class Transfer(Task):
             "none", description="Layer between the backbone and the output layer: none, or a bidirectional LSTM."
         )
         reader_dim: int = Field(256, gt=0, multiple_of=2, description="Width of that LSTM, both directions together.")
+        at: Literal["input", "output", "both"] = Field(
+            "input",
+            description="Where a mix of layers enters: what that LSTM reads, beside what it gives (it then reads the token "
+            "layer), or both, with a mix each.",
+        )
+        mix_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability of a mix of layers; ELMo: 0.5.")
+        mix_l2: float = Field(
+            0.0, ge=0, description="λ of λ‖w‖² on the weights of a mix; ELMo: 0.001, or 1 for nearly equal shares."
+        )
         dropout: float = Field(0.1, ge=0, lt=1, description="Dropout probability before the output layer.")
         lm: float = Field(0.0, ge=0, description="Weight λ of an auxiliary language-modelling loss.")
         lm_tie: bool = Field(
@@ -90,18 +99,21 @@ class Transfer(Task):
         self.is_top = config.layers == "last" and config.reader == "none"
         depth = 1 if stack is None else len(stack.unrolled_layers)
         check_layers(config.layers, depth, "'task.layers' =", [name for name in LAYERS if name != "all"])
-        self.mix = None
+        check_mix(config)
+        self.mix = self.mix_above = None
         if config.layers == "mix":
             if stack is None:
                 raise UsageError('\'task.layers\' = "mix": this model has no layers to mix: use "last"')
-            self.mix = ScalarMix(depth + 1)
+            self.mix = ScalarMix(depth + 1) if config.at != "output" else None
+            self.mix_above = ScalarMix(depth + 1) if config.at != "input" else None
+        self.mix_l2, self.mix_dropout = config.mix_l2, nn.Dropout(config.mix_dropout)
         width = backbone.dim * (4 if config.layers == "concat4" else 1)
         self.reader: Any = None
         if config.reader == "lstm":
             half = config.reader_dim // 2
             self.reader = Bidirectional(LstmCell(width, half), LstmCell(width, half), config.dropout)
             init_lstm(self.reader)
-            width = config.reader_dim
+            width = config.reader_dim + (0 if self.mix_above is None else backbone.dim)
         self.width, self.dropout = width, nn.Dropout(config.dropout)
         self.softmax = None
         if config.lm:
@@ -141,21 +153,34 @@ class Transfer(Task):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             output = self.backbone(batch, layers=several)
             states = (*output.layers[:-1], output.hidden)
-            found = output.hidden if not several or self.mix is not None else choose(states, self.layers)
+            mixed = self.layers == "mix"
+            found = states[0] if mixed else choose(states, self.layers) if several else output.hidden
         if self.mix is not None:
-            widths = [state.shape[1] for state in states]
-            if len(set(widths)) > 1:
-                raise UsageError(
-                    f'\'task.layers\' = "mix": the layers are {widths} wide and cannot be mixed: use "last"'
-                )
-            found = self.mix(states)
+            found = self.mixed(self.mix, states)
         if self.reader is not None:
             found, _, _ = self.reader(found, batch)
+        if self.mix_above is not None:
+            found = torch.cat((found, self.mixed(self.mix_above, states)), 1)
         return found, output
+
+    def mixed(self, mix: ScalarMix, states: tuple[Tensor, ...]) -> Tensor:
+        widths = [state.shape[1] for state in states]
+        if len(set(widths)) > 1:
+            raise UsageError(f'\'task.layers\' = "mix": the layers are {widths} wide and cannot be mixed: use "last"')
+        return self.mix_dropout(mix(states))
+
+    def with_mix_penalty(self, loss: Loss) -> Loss:
+        """With λ‖w‖² for each label, as it is added to the mean loss of a batch."""
+        if not self.mix_l2:
+            return loss
+        squares = [mix.weights.square().sum() for mix in (self.mix, self.mix_above) if mix is not None]
+        added = self.mix_l2 * loss.count * torch.stack(squares).sum()
+        logs = loss.logs | {"penalty": loss.logs.get("penalty", 0.0) + added.detach()}
+        return loss._replace(total=loss.total + added, logs=logs)
 
     def forward(self, example: Labelled, carry: State | None = None) -> Loss:
         found, output = self.features(example.batch)
-        loss = with_penalty(self.loss(self.logits(found, example), example), output)
+        loss = self.with_mix_penalty(with_penalty(self.loss(self.logits(found, example), example), output))
         if self.softmax is None:
             return loss
         ids, last = example.batch.ids, example.batch.offsets[1:].long() - 1
@@ -253,6 +278,22 @@ class Transfer(Task):
     def texts_of(example: Any) -> Sequence[str]:
         """The texts from which a tokenizer is trained."""
         return example.texts
+
+
+def check_mix(config: Transfer.Config) -> None:
+    """Raises UsageError, with all that is wrong, for settings of a mix where there is none, or nothing to stand beside."""
+    found = []
+    if config.layers != "mix":
+        chosen = {
+            "mix_dropout": config.mix_dropout,
+            "mix_l2": config.mix_l2,
+            "at": "" if config.at == "input" else config.at,
+        }
+        found = [f"'task.{name}' = {value!r} is for task.layers = \"mix\"" for name, value in chosen.items() if value]
+    elif config.at != "input" and config.reader == "none":
+        found = [f"'task.at' = {config.at!r} is for task.reader = \"lstm\", beside whose output the mix enters"]
+    if found:
+        raise UsageError("; ".join(found) + ": set it, or leave them out")
 
 
 def label_layer(reads: int, outputs: int) -> nn.Linear:

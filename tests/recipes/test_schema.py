@@ -48,7 +48,11 @@ def test_a_built_in_recipe_builds(name: str) -> None:
         return
     assert learner.backbone.vocab_size == 8192
     kind = (
-        "pairs" if isinstance(learner.backbone, EncoderDecoder) else "packed" if learner.backbone.causal else "passages"
+        "pairs"
+        if isinstance(learner.backbone, EncoderDecoder)
+        else "packed"
+        if learner.reads == "excerpts"
+        else "passages"
     )
     if learner.backbone.learns_from == "labels" and kind != "pairs":
         kind = "labelled"

@@ -6,6 +6,7 @@ import random
 import torch
 
 from seqloom.batches.labelled import Frame
+from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.models import model_class
 from seqloom.tasks import task_class
 from seqloom.text.labelled import Example
@@ -40,6 +41,7 @@ MODELS = {
     "albert": {"dim": 24, "embedding_dim": 12, "num_layers": 2, "num_heads": 3, "max_len": 48, "dropout": 0.0},
     "gpt": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 48, "dropout": 0.0},
     "lstm": {"dim": 24, "num_layers": 2},
+    "elmo": {"dim": 16, "proj_dim": 12, "dropout": 0.0, "max_chars": 6, "filters": [[1, 8], [2, 8]], "num_highways": 1},
     "nnlm": {"order": 4, "embedding_dim": 12, "dim": 24},
 }
 VALUES = {
@@ -90,6 +92,7 @@ def learner(task: str, model: str, seed: int = 0, **values):
     cls, kind = model_class(model), task_class(task)
     torch.manual_seed(seed)
     backbone = cls(cls.Config(vocab_size=WORDS.vocab_size, **MODELS[model]))
+    backbone.set_vocabulary(PreparedVocabulary(WORDS))
     return kind(backbone, kind.Config(**(VALUES[task] | {"dropout": 0.0} | values)))
 
 

@@ -208,6 +208,59 @@ def test_frozen_features_leave_the_backbone_alone(layers):
     assert losses[-1] < 0.8 * losses[0]
 
 
+@pytest.mark.parametrize("at", ["input", "output", "both"])
+def test_where_a_mix_enters(at):
+    """By hand: the mix of ELMo's three layers before the reader, beside its output, or both."""
+    made = learner("classify", "elmo", layers="mix", reader="lstm", reader_dim=8, at=at, pool="mean").eval()
+    mixes = [mix for mix in (made.mix, made.mix_above) if mix is not None]
+    for number, mix in enumerate(mixes):
+        mix.weights.data = torch.tensor([0.3, -1.0, 2.0 + number])
+        mix.gamma.data.fill_(1.5 + number)
+    batch = batch_of(encoded(made, "classify", 4)[1]).batch
+    states = made.backbone(batch, layers=True).layers
+    by_hand = [
+        mix.gamma * sum(share * state for share, state in zip(mix.weights.softmax(0), states, strict=True))
+        for mix in mixes
+    ]
+    read, _, _ = made.reader(states[0] if at == "output" else by_hand[0], batch)
+    wanted = read if at == "input" else torch.cat((read, by_hand[-1]), 1)
+    found, _ = made.features(batch)
+    assert len(states) == 3 and len(mixes) == (2 if at == "both" else 1) and made.width == found.shape[1]
+    assert torch.allclose(found, wanted, atol=1e-6)
+
+
+def test_dropout_and_l2_of_a_mix():
+    plain, other = (learner("classify", "elmo", layers="mix", pool="mean", **more) for more in ({}, {"mix_l2": 0.1}))
+    other.load_state_dict(plain.state_dict())
+    batch = batch_of(encoded(plain, "classify", 6)[1])
+    for made in (plain, other):
+        made.mix.weights.data = torch.tensor([1.0, -2.0, 0.5])
+    one, two = plain(batch), other(batch)
+    assert (two.total - one.total).item() == pytest.approx(0.1 * 5.25 * int(one.count), rel=1e-4)
+    assert two.logs["penalty"].item() == pytest.approx(0.1 * 5.25 * int(one.count), rel=1e-4), "it is not reported"
+    two.total.backward()
+    dropped = learner("classify", "elmo", layers="mix", pool="mean", mix_dropout=0.5)
+    dropped.load_state_dict(plain.state_dict())
+    torch.manual_seed(0)
+    share = (dropped.train().features(batch.batch)[0] == 0).float().mean().item()
+    assert 0.4 < share < 0.6 and torch.equal(
+        dropped.eval().features(batch.batch)[0], plain.eval().features(batch.batch)[0]
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"mix_dropout": 0.5, "mix_l2": 0.1}, "'task.mix_dropout' = 0.5 .*; 'task.mix_l2' = 0.1 is for"),
+        ({"at": "both"}, "'task.at' = 'both' is for task.layers"),
+        ({"at": "output", "layers": "mix"}, "is for task.reader"),
+    ],
+)
+def test_settings_of_a_mix_that_is_not_there_are_refused(values, said):
+    with pytest.raises(UsageError, match=said):
+        learner("classify", "elmo", **values)
+
+
 def test_a_models_own_summary_is_of_its_own_states():
     """What a pooler has learnt to read is neither a BiLSTM's output, be it as wide, nor another layer."""
     dim = MODELS["bert"]["dim"]
