@@ -77,7 +77,9 @@ class Transfer(Task):
         )
         mix_dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability of a mix of layers; ELMo: 0.5.")
         mix_l2: float = Field(
-            0.0, ge=0, description="λ of λ‖w‖² on the weights of a mix; ELMo: 0.001, or 1 for nearly equal shares."
+            0.0,
+            ge=0,
+            description="Weight λ of λ‖w‖² on the weights of a mix; ELMo: 0.001, or 1 for nearly equal shares.",
         )
         dropout: float = Field(0.1, ge=0, lt=1, description="Dropout probability before the output layer.")
         lm: float = Field(0.0, ge=0, description="Weight λ of an auxiliary language-modelling loss.")
