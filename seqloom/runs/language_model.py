@@ -235,6 +235,10 @@ class Run(TextScorer):
         """What is needed to continue a text: the stepper, the tokens of the prompt, and the banned tokens. prompt: the text; n:
         how often it is continued."""
         if not self.learner.has_next_word:
+            if not self.learner.fills_gaps:
+                raise UsageError(
+                    f"{self.folder} cannot go on from a text: it was not trained to predict the next word alone"
+                )
             raise UsageError(
                 f"{self.folder} reads in both directions and cannot go on from a text: 'seqloom fill {self.folder} TEXT' has it "
                 f"fill [MASK] in one"

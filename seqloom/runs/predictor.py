@@ -182,8 +182,8 @@ class Predictor(LoadedRun):
         long: "LongTexts | None" = None,
         bar: Progress | None = None,
     ) -> list[dict[str, Any]]:
-        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble; long,
-        bar: as in `predict_examples`."""
+        """The predictions of this run, or of an ensemble. examples: of the task; others: the further runs of the ensemble; long:
+        counts too long examples; bar: the progress of several calls, which is advanced."""
         if not others:
             return self.predict_examples(examples, long, bar)
         for other in others:

@@ -253,16 +253,15 @@ def test_a_full_disk_loses_no_checkpoint(
 def test_a_full_disk_while_tensors_are_written(
     data: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the library says it: an error of its own, without the system's number."""
-    from safetensors import SafetensorError
+    import errno
 
     from seqloom import weights
 
-    def full(tensors: Any, path: Any, metadata: Any) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+    def full(tensor: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(weights, "save_file", full)
+        patch.setattr(weights, "_bytes_of", full)
         fails(capsys, 5, "the disk is full", *pretrain(data, tmp_path / "run"))
     assert run([str(argument) for argument in pretrain(data, tmp_path / "run", "--resume")]) == 0
 

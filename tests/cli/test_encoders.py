@@ -219,7 +219,7 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     refused(
         capsys,
         2,
-        "unknown suite 'glue' (known: agreement, blimp, lambada)",
+        "unknown suite 'glue' (known: agreement, analogies, blimp, lambada, similarity)",
         "evaluate",
         bert,
         "--suite",

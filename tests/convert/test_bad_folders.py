@@ -423,7 +423,7 @@ def test_byte_pairs_that_do_not_fit(vocab, merges, refused):
 def test_wrong_calls(good, tmp_path, capsys):
     for code, words, *arguments in (
         (2, "no such folder", "import", tmp_path / "nowhere", "--out", tmp_path / "run"),
-        (2, "no such folder", "import", good / "bert" / "config.json", "--out", tmp_path / "run"),
+        (3, "config.json", "import", good / "bert" / "config.json", "--out", tmp_path / "run"),  # no word vectors
         (4, "no config.json", "import", tmp_path, "--out", tmp_path / "run"),
         (2, "--out", "import", good / "bert"),
         (2, "is a file", "import", good / "bert", "--out", good / "gpt2" / "config.json"),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from seqloom.batches.plan import Pieces, excerpt
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, HeldOutText
-from seqloom.evaluate.perplexity import Stop, never
 from seqloom.evaluate.score import Scored
+from seqloom.training.share import ALONE, Share
 
 
 class MiddleWord(Objective):
@@ -48,16 +49,20 @@ class MiddleWordEvaluator(Evaluator):
 
     @torch.no_grad()
     def measure(
-        self, prepared: HeldOutText, limit: int | None = None, stop: Stop = never, title: str = ""
+        self, prepared: HeldOutText, limit: int | None = None, share: Share = ALONE, title: str = ""
     ) -> dict[str, Any]:
         split, nats, tokens = prepared.split, 0.0, 0
-        for start, end in zip(split.offsets[:-1].tolist(), split.offsets[1:].tolist(), strict=True):
-            stop()
+        last = len(split.offsets) - 1 if limit is None else int(np.searchsorted(split.offsets, limit))
+        documents = list(pairwise(split.offsets[: last + 1].tolist()))
+
+        def add_up(number: int) -> tuple[float, int]:
+            start, end = documents[number]
             pieces = Pieces(np.array([start]), np.array([end - start]), np.zeros(1, np.int64))
             found = self.learner.losses(to_device(excerpt(split, pieces, end - start).batch, self.device))
-            nats, tokens = nats + float(found.double().sum()), tokens + len(found)
-            if limit is not None and tokens >= limit:
-                break
+            return float(found.double().sum()), len(found)
+
+        for own_nats, own_tokens in share.each(len(documents), add_up):
+            nats, tokens = nats + own_nats, tokens + own_tokens
         return {"loss": nats / tokens, "perplexity_around": math.exp(nats / tokens), "tokens": tokens}
 
     def evaluate(self, text: HeldOutText, **options: Any) -> dict[str, Any]:
