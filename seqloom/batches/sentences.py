@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -45,11 +45,10 @@ class Borders(NamedTuple):
     counts: np.ndarray  # (D,) how many each document has
 
 
-def find_borders(split: Any, find: Find) -> Borders:
-    documents: Documents = split
-    found, counts = [], np.zeros(documents.num_documents, np.int64)
-    for document, (start, stop) in enumerate(pairwise(documents.offsets.tolist())):
-        here = find(documents.read(start, stop - 1)) + start  # the end token belongs to no sentence
+def find_borders(split: Documents, find: Find) -> Borders:
+    found, counts = [], np.zeros(split.num_documents, np.int64)
+    for document, (start, stop) in enumerate(pairwise(split.offsets.tolist())):
+        here = find(split.read(start, stop - 1)) + start  # the end token belongs to no sentence
         counts[document] = len(here)
         found.append(here)
     return Borders(np.concatenate(found) if found else np.zeros((0, 2), np.int64), counts)

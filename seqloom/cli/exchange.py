@@ -50,7 +50,6 @@ def import_(
     from seqloom.convert.download import download, hub_name
     from seqloom.convert.elmo import import_elmo, is_elmo
     from seqloom.convert.huggingface import import_folder
-    from seqloom.errors import UsageError
     from seqloom.progress import say
 
     name = hub_name(source)

@@ -148,9 +148,8 @@ class Fit:
         )
         recorded = config.record and single and self.precision != "fp16" and worth_recording(learner, device)
         self.differentiate = Gradient(learner, self.precision, device, compiled, recorded)
-        rows = (
-            learner.few_rows and self.ranks.world == 1 and not self.ranks.ordered
-        )  # sums over ranks are of whole tables
+        alone = self.ranks.world == 1 and not self.ranks.ordered  # sums over several are of whole tables
+        rows = learner.few_rows and alone
         self.optimizer = build_optimizer(config.optim, learner, by_depth=config.unfreeze > 0, few_rows=rows)
         self.top = max(group["depth"] for group in self.optimizer.param_groups)
         self.cost = cost.of_training(learner)

@@ -190,7 +190,7 @@ def test_special_tokens_are_known_by_their_mark_whether_the_batch_is_spelt_or_no
     spelt = batch._replace(chars=Named().spellings(9)[batch.ids])
     hidden = model(batch).hidden
     assert torch.equal(hidden, model(spelt).hidden)
-    # the two marks are told apart
+    # the two marks differ
     assert not torch.equal(model.embedding(batch)[0], model.embedding(batch)[3])
 
 
