@@ -33,20 +33,19 @@ def new(
     for path in texts:
         if not path.is_file():
             raise DataError(f"{path}: no such file: check the name")
-    from seqloom.comparison.propose import measure_text, propose_for, shell, write_proposal
+    from seqloom.comparison.propose import measure_text, prepare_command, propose_for, shell, write_proposal
     from seqloom.progress import human
 
     folder = Path(texts[0].name.partition(".")[0] or "new") if out is None else out
     found = propose_for(measure_text(texts), device, minutes)
     recipe, plan = write_proposal(found, folder)
-    files = " ".join(map(shell, texts))
     print(f"text       {human(found.text.words)} words")
     machine = found.machine
     basis = f"by {machine.steps} training steps of a model of width {machine.size[0]}"
     print(f"machine    {machine.device}, {human(machine.flops)}FLOP/s ({machine.precision}), {basis}")
-    print(f"model      GPT-2, {human(found.parameters)} parameters, a vocabulary of about {found.vocab_size:,}")
+    print(f"model      GPT-2, {human(found.parameters)} parameters, a vocabulary of up to {found.vocab_size:,}")
     cost = f"about {found.hours * 60:.1f} minutes, {found.steps:,} steps, {found.memory_mb:,.0f} MB"
     print(f"training   {cost} (estimates: {recipe} says how they were made)")
-    print(f"prepare    seqloom prepare {files} --out {shell(folder / 'data')} --valid 0.05")
+    print(f"prepare    {prepare_command(found, folder)}")
     print(f"train      seqloom pretrain {shell(recipe)} --data {shell(folder / 'data')} --out {shell(folder / 'run')}")
     print(f"compare    seqloom compare {shell(plan)} --out {shell(folder / 'compared')} --jobs 2")

@@ -37,6 +37,9 @@ MOST_EPOCHS = (
 MEASURED = 1.5  # seconds of training steps by which a machine is measured
 DOCUMENTS = 1000  # whose lengths are those of the sequences by which a machine is measured
 FEWEST_STEPS = 2  # that are timed, however long they take
+VALID = 0.05  # of the text is held out
+EVALUATIONS = 20  # on held-out text, spread over a run
+EVALUATING = 0.1  # of the time of training
 SEEDS = 3
 ROWS = 2  # of the plan that are trained by steps
 MOST_GROWN = 20_000_000  # parameters up to which rows of all kinds are brought to one size
@@ -92,8 +95,19 @@ class Proposal(NamedTuple):
         return self.tokens / self.text.tokens
 
     @property
+    def eval_every(self) -> int:
+        return max(math.ceil(self.steps / EVALUATIONS), 10)
+
+    @property
+    def valid_limit(self) -> int:
+        """Tokens of held-out text: as many as can be evaluated in their share of the time, three times as fast as in training."""
+        return max(int(3 * EVALUATING * self.tokens / (EVALUATIONS + 1)), self.batch * self.length)
+
+    @property
     def hours(self) -> float:
-        return 6 * self.parameters * self.tokens / self.machine.flops / 3600
+        held_out = min(self.valid_limit, VALID * self.text.tokens)
+        evaluated = (self.steps // self.eval_every + 1) * held_out
+        return 6 * self.parameters * (self.tokens + evaluated / 3) / self.machine.flops / 3600
 
     @property
     def memory_mb(self) -> float:
@@ -204,7 +218,8 @@ def propose(text: TextSize, machine: Machine, minutes: float) -> Proposal:
     fitting: list[Proposal] = []
     for dim, layers, heads in SIZES:
         size = count_parameters(dim, layers, vocab_size)
-        tokens = min(machine.flops * 60 * minutes / (6 * size), MOST_EPOCHS * text.tokens)
+        seconds = 60 * minutes / (1 + EVALUATING)
+        tokens = min(machine.flops * seconds / (6 * size), MOST_EPOCHS * text.tokens)
         found = Proposal(
             text, machine, minutes, dim, layers, heads, vocab_size, length, batch, max(tokens, batch * length)
         )
@@ -218,9 +233,13 @@ def chosen_by(found: Proposal) -> str:
     return f"largest of {len(SIZES)} that can read" if enough else f"smallest of {len(SIZES)}, as none can read"
 
 
+def prepare_command(found: Proposal, folder: Path) -> str:
+    files = " ".join(map(shell, found.text.files))
+    return f"seqloom prepare {files} --out {shell(folder / 'data')} --valid {VALID} --vocab-size {found.vocab_size}"
+
+
 def recipe_text(found: Proposal, folder: Path) -> str:
     text, machine = found.text, found.machine
-    files = " ".join(map(shell, text.files))
     counted = "estimated from the beginning of the files" if text.sampled else "counted"
     return f"""# A GPT-2 for this text and this machine, written by 'seqloom new'. Change what you like:
 # 'seqloom recipes gpt2-tiny --toml' shows every key there is. All figures here are estimates, with how they were made.
@@ -228,15 +247,15 @@ def recipe_text(found: Proposal, folder: Path) -> str:
 # text      {human(text.words)} words ({counted}), about {human(text.tokens)} tokens at {TOKENS_PER_WORD} a word
 # machine   {machine.device}, {machine.precision}: {human(machine.flops)}FLOP/s in training, by {machine.steps} steps that
 #           'seqloom new' made with a model of width {machine.size[0]} and {machine.size[1]} layers; slower if others use it
-# size      {human(found.parameters)} parameters (12 · layers · dim² + vocabulary · dim, with about {found.vocab_size:,} entries):
+# size      {human(found.parameters)} parameters (12 · layers · dim² + vocabulary · dim, with up to {found.vocab_size:,} entries):
 #           the {chosen_by(found)} {TOKENS_PER_PARAMETER} tokens for each parameter
 #           in {found.minutes:g} minutes, with at most {MOST_EPOCHS} passes over the text
-# duration  about {found.hours * 60:.1f} minutes = 6 · parameters · tokens / speed; {found.steps:,} steps,
-#           {found.epochs:.1f} passes over the text; without measuring on held-out text and saving
+# duration  about {found.hours * 60:.1f} minutes = 6 · parameters · tokens / speed, and a tenth of it for evaluating;
+#           {found.steps:,} steps, {found.epochs:.1f} passes over the text; without saving
 # memory    about {found.memory_mb:,.0f} MB beside torch itself: 16 bytes a parameter, and what the backward pass
 #           needs of {found.batch} · {found.length} tokens
 #
-#   seqloom prepare {files} --out {shell(folder / "data")} --valid 0.05
+#   {prepare_command(found, folder)}
 #   seqloom pretrain {shell(folder / "recipe.toml")} --data {shell(folder / "data")} --out {shell(folder / "run")}
 #   seqloom generate {shell(folder / "run")} --prompt "The "
 
@@ -255,12 +274,15 @@ length = {found.length}
 budget = {found.batch * found.length}      # tokens of a batch: {found.batch} sequences; halve it if memory is short
 
 [train]
-eval_every = {max(found.steps // 20, 10)}     # steps between two measurements on held-out text
+eval_every = {found.eval_every}     # steps between two evaluations on held-out text
 save_every = {max(found.steps // 10, 50)}     # steps between two checkpoints
 
 [train.optim]
 lr = {found.rate:g}          # 'seqloom pretrain … --find-lr' suggests another one
 weight_decay = 0.01
+
+[valid]
+limit = {found.valid_limit}       # tokens of held-out text to evaluate on
 
 [train.schedule]
 warmup = {max(min(found.steps // 20, 500), 1)}        # steps in which the rate rises
@@ -292,8 +314,9 @@ seeds = {SEEDS}            # fewer than three say little about chance
 
 [text]
 files = [{files}]
-valid = 0.05         # shares of the text that are held out
-test = 0.05
+valid = {VALID}         # shares of the text that are held out
+test = {VALID}
+vocab_size = {found.vocab_size}
 
 [budget]
 words = {words}        # that every run reads

@@ -27,7 +27,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_written_trains(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["new", str(text), "--out", "own", "--minutes", "1"]) == 0
     out = capsys.readouterr().out
-    assert 'seqloom prepare "my text.txt" --out own/data --valid 0.05' in out
+    assert 'seqloom prepare "my text.txt" --out own/data --valid 0.05 --vocab-size 512' in out
     recipe = Path("own/recipe.toml").read_text()
     for part in ("# text", "# machine", "# size", "# duration", "# memory", "estimates", "passes over the text"):
         assert part in recipe, part
@@ -130,7 +130,9 @@ def test_the_duration_is_about_that_of_a_run(tmp_path: Path, monkeypatch: pytest
     Path("text.txt").write_text("".join(lines))
     assert run(["new", "text.txt", "--out", "own", "--minutes", "0.2", "--device", "cpu"]) == 0
     estimate = re.search(r"duration  about ([\d.]+) minutes", Path("own/recipe.toml").read_text())
-    assert run(["prepare", "text.txt", "--out", "own/data", "--valid", "0.05", "--workers", "1"]) == 0
+    prepare = re.search(r"# +seqloom (prepare .*)", Path("own/recipe.toml").read_text())
+    assert estimate is not None and prepare is not None
+    assert run([*prepare[1].split(), "--workers", "1"]) == 0
     assert run(["pretrain", "own/recipe.toml", "--data", "own/data", "--out", "own/run", "--device", "cpu"]) == 0
     seconds = json.loads(Path("own/run/metrics.json").read_text())["seconds"]
-    assert estimate is not None and 0.5 <= seconds / (60 * float(estimate[1])) <= 2
+    assert 0.5 <= seconds / (60 * float(estimate[1])) <= 2
