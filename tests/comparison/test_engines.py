@@ -34,6 +34,7 @@ GOLDEN = """#!/bin/bash
 #SBATCH --gres=gpu:1
 #SBATCH --partition=gpu
 #SBATCH --exclusive
+: > '/an out/logs/LSTM-0.begun.log'
 export PYTHONPATH='/a b'
 export OMP_NUM_THREADS=2 SEQLOOM_NODE=$SLURMD_NODENAME
 trap 'kill -TERM $job 2>/dev/null' TERM
@@ -130,6 +131,22 @@ def test_exit_codes_come_back(tmp_path, cluster):
     for code in (0, 3, 75):
         engine, task = engine_of(tmp_path / f"{code}", call=["bash", "-c", f"exit {code}"])
         assert wait(engine.start(task)) == code
+
+
+def test_a_folder_that_is_not_shared_is_noticed(tmp_path, cluster):
+    """The node writes to a folder of its own by the same name."""
+    program = tmp_path / "bin" / "sbatch"
+    program.write_text(SBATCH.replace("setsid bash", "setsid true"))
+    engine, task = engine_of(tmp_path / "out", call=["true"])
+    with pytest.raises(
+        UsageError, match="job 1 has ended and written nothing to .*out: choose an --out that all machines share"
+    ):
+        wait(engine.start(task))
+
+
+def test_a_job_that_was_killed_after_its_start_is_known(tmp_path, cluster):
+    engine, task = engine_of(tmp_path / "out", call=["bash", "-c", "kill -9 $PPID; sleep 0.1"])
+    assert wait(engine.start(task)) == -9
 
 
 def test_a_job_that_was_stopped_saves_its_state(tmp_path, cluster):

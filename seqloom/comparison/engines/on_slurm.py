@@ -40,13 +40,14 @@ OWN = (
 
 def script(task: Task, cpus: int, gpus: float, options: Sequence[tuple[str, str]]) -> str:
     """What is submitted for one job. SIGTERM reaches the job: Slurm sends it a minute before the time limit."""
-    exit_file = shlex.quote(str(exit_path(task.log)))
+    exit_file, begun_file = shlex.quote(str(exit_path(task.log))), shlex.quote(str(begun_path(task.log)))
     lines = ["#!/bin/bash", f"#SBATCH --job-name={json.dumps('seqloom ' + task.name)}"]
     lines += [f"#SBATCH --output={json.dumps(str(task.log))}", "#SBATCH --open-mode=append", "#SBATCH --requeue"]
     lines += ["#SBATCH --signal=B:TERM@60", f"#SBATCH --cpus-per-task={cpus}"]
     if gpus and not any(name in ("gres", "gpus", "gpus-per-task", "gpus-per-node") for name, _ in options):
         lines.append(f"#SBATCH --gres=gpu:{int(gpus)}")
     lines += [f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}" for name, value in options]
+    lines.append(f": > {begun_file}")
     given = {name: value for name, value in task.environment.items() if name in CARRIED}
     lines += [f"export {name}={shlex.quote(value)}" for name, value in given.items()]
     lines += [f"export OMP_NUM_THREADS={cpus} SEQLOOM_NODE=$SLURMD_NODENAME"]
@@ -58,6 +59,11 @@ def script(task: Task, cpus: int, gpus: float, options: Sequence[tuple[str, str]
 
 def exit_path(log: Path) -> Path:
     return log.with_name(f"{log.stem}.exit.log")
+
+
+def begun_path(log: Path) -> Path:
+    """The first thing that a job writes: one that has ended without it does not see the folder."""
+    return log.with_name(f"{log.stem}.begun.log")
 
 
 def parse_options(given: Sequence[str]) -> list[tuple[str, str]]:
@@ -95,13 +101,14 @@ class SlurmEngine:
         label = task.log.stem
         number = known.get(label, "")
         if number not in self.queue:
-            exit_path(task.log).unlink(missing_ok=True)
+            for path in (exit_path(task.log), begun_path(task.log)):
+                path.unlink(missing_ok=True)
             path = task.log.with_name(f"{label}.sbatch.log")
             write_bytes(path, script(task, self.cpus, self.gpus, self.options).encode())
             number = call("sbatch", "--parsable", str(path)).strip().partition(";")[0]
             write_json(self.folder / "logs" / "slurm-jobs.log", known | {label: number})
             self.queue[number] = "PENDING"
-        return SlurmJob(self, number, exit_path(task.log))
+        return SlurmJob(self, number, task.log)
 
     def submitted(self) -> dict[str, str]:
         try:
@@ -119,13 +126,13 @@ class SlurmEngine:
 
 
 class SlurmJob(Polled):
-    def __init__(self, engine: SlurmEngine, number: str, exit_file: Path):
-        self.engine, self.number, self.exit_file = engine, number, exit_file
+    def __init__(self, engine: SlurmEngine, number: str, log: Path):
+        self.engine, self.number, self.log = engine, number, log
         self.missing: float | None = None  # since when it is neither here nor there
 
     def poll(self) -> int | None:
         with contextlib.suppress(OSError, ValueError):
-            return int(self.exit_file.read_text())
+            return int(exit_path(self.log).read_text())
         self.engine.look()
         if self.number in self.engine.queue:
             self.missing = None
@@ -133,6 +140,11 @@ class SlurmJob(Polled):
         self.missing = time.monotonic() if self.missing is None else self.missing
         if time.monotonic() - self.missing < MISSING:
             return None
+        if not begun_path(self.log).exists():
+            raise UsageError(
+                f"--on slurm: job {self.number} has ended and written nothing to {self.engine.folder}: choose an --out that "
+                f"all machines share, unless the job was cancelled"
+            )
         return -signal.SIGKILL  # it could not even leave its exit code
 
     def terminate(self) -> None:
