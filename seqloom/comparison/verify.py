@@ -5,8 +5,9 @@ How far a score may lie from the archived one depends on what is different now (
 equal        the same processor, precision, threads and versions: the same numbers, up to 1e-6 of the value
 rounding     another machine, but the same random numbers: sums are rounded otherwise, and training carries that on. Allowed is
              0.5% of the bits (of a perplexity: of its logarithm), or a quarter of the standard deviation between the seeds of the
-             row, if that is more; shares of n items may change by 2·√(n/50) items, which is two standard deviations if rounding
-             turns one item in fifty, in either direction
+             row, if that is more. Items that were right and are wrong now, or the reverse, turn in either direction alike: of t
+             such items the share of right ones may change by 2.58·√t items, which is 99% of a sign test, with t at least a
+             fiftieth and at most 15% of all items
 redrawn      random numbers are drawn on the device (dropout), and another kind of device draws other ones; or a task, which
              begins with random weights and few examples; or a budget in minutes. It is another seed of the row: allowed is the
              99% interval of the difference between two seeds, at least what rounding may do and at most 5% of the value
@@ -22,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 
 from seqloom.batches.prepare import prepare
@@ -52,8 +54,9 @@ from seqloom.text.survey import SPLITS, Request
 
 EQUAL = 1e-6  # of the value
 ROUNDING = 0.005  # of the bits
-TURNED = 1 / 50  # of the items that rounding may turn
+TURNED = (1 / 50, 0.15)  # of all items: how many rounding may turn
 LEVEL = 0.99
+Z = 2.576  # of the normal distribution, for that level
 MOST = 0.05  # of the value: intervals from few seeds hold nearly everything
 SAME_DRAWS = (
     "next-token",
@@ -164,10 +167,10 @@ def verify(archive: Archive, row: str, seed: int, given: Given = Given(), device
         except Interrupted as error:
             raise Interrupted("stopped: nothing is kept of a verification; run the same command again") from error
         now = current_environment(device, precision)
-        result = read_result(result_path(out, chosen.place, seed))
+        result, items = read_result(again := result_path(out, chosen.place, seed)), read_items(again)
     changed = ["its environment is not recorded"] if before.environment is None else before.environment.differences(now)
-    counts = {name: len(values) for name, values in read_items(path).items()}
-    scores = list(compare_scores(archive, chosen, before, result, choose_tolerance(plan, chosen, before, now), counts))
+    floors = {name: allowed_share(values, items.get(name)) for name, values in read_items(path).items()}
+    scores = list(compare_scores(archive, chosen, before, result, choose_tolerance(plan, chosen, before, now), floors))
     return Verification(row, seed, before.environment, now, changed, scores, unchecked)
 
 
@@ -342,8 +345,9 @@ def draws_on_device(row: Row) -> bool:
 
 
 def compare_scores(
-    archive: Archive, row: Row, before: JobResult, now: JobResult, kind: Kind, counts: dict[str, int]
+    archive: Archive, row: Row, before: JobResult, now: JobResult, kind: Kind, floors: dict[str, float]
 ) -> Iterator[Score]:
+    """floors: what rounding may change in the scores of suites."""
     metrics = {metric.name: metric for metric in archive.found.metrics if row.name in metric.values}
     yield Score("parameters", before.metrics.parameters, now.metrics.parameters, 0.0, "equal")
     if kind == "equal":
@@ -364,15 +368,20 @@ def compare_scores(
     for name, suite in now.suites.items():
         score = before.suites[name].main if name in before.suites else None
         if score is not None:
-            n = max(counts.get(name, 1), 1)
-            floor = 2 * math.sqrt(n * TURNED) / n
-            yield score_of(name, score, suite.main, kind, seed_spread(metrics.get(name), row), floor)
+            yield score_of(name, score, suite.main, kind, seed_spread(metrics.get(name), row), floors.get(name, 0.0))
     for name, task in now.tasks.items():
         score = before.tasks[name].score if name in before.tasks else None
         if score is not None:
             # few examples and random first weights: whatever is rounded otherwise leads elsewhere
             drawn: Kind = "equal" if kind == "equal" else "redrawn"
             yield score_of(name, score, task.score, drawn, seed_spread(metrics.get(name), row), ROUNDING * abs(score))
+
+
+def allowed_share(before: np.ndarray, now: np.ndarray | None) -> float:
+    """How far the share of right items may change by those that rounding turns."""
+    turned = 0 if now is None or len(now) != len(before) else int((np.abs(now - before) > 0.5).sum())
+    fewest, most = (share * len(before) for share in TURNED)
+    return Z * math.sqrt(min(max(turned, fewest), most)) / max(len(before), 1)
 
 
 def seed_spread(metric: Metric | None, row: Row) -> VarianceComponent | None:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import random
 import shutil
 import zipfile
@@ -20,7 +21,7 @@ from seqloom.comparison.environment import Environment
 from seqloom.comparison.records import JobResult, parse
 from seqloom.comparison.run import compare
 from seqloom.comparison.unpack import open_archive
-from seqloom.comparison.verify import choose_tolerance, draws_on_device, score_of
+from seqloom.comparison.verify import allowed_share, choose_tolerance, draws_on_device, score_of
 from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.files import digest_of
 from seqloom.metrics.intervals import VarianceComponent
@@ -408,6 +409,22 @@ def test_tolerances_widen_with_what_is_different():
     assert tolerances("rounding") == pytest.approx([0.01, 0.01, 0.01, 0.02]), "or a quarter of the deviation"
     assert tolerances("redrawn") == pytest.approx([0.1, 0.1, 2.75 * 0.01 * 2**0.5, 0.1], rel=1e-3), "at most 5%"
     assert not score_of("bits", 2.0, None, "redrawn", many, 0.01).inside, "a score that is missing now"
+
+
+def test_items_that_turn_in_either_direction_are_rounding() -> None:
+    """Planted: of the same number of turned items all turn one way, or more turn than rounding explains."""
+    before = np.array([0.0, 1.0] * 200)
+    both, one_way, half = before.copy(), before.copy(), 1 - before
+    both[:40] = 1 - both[:40]
+    one_way[:80:2] = 1 - one_way[:80:2]
+    half[::4] = before[::4]
+
+    def inside(now: np.ndarray) -> bool:
+        return abs(now.mean() - before.mean()) <= allowed_share(before, now)
+
+    assert inside(both) and not inside(one_way)
+    assert allowed_share(before, before) == allowed_share(before, None) == pytest.approx(2.576 * math.sqrt(8) / 400)
+    assert allowed_share(before, half) == pytest.approx(2.576 * math.sqrt(60) / 400), "no more than 15% of the items"
 
 
 def test_an_unfinished_folder_is_not_packed(tmp_path):
