@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqloom.charts import Cell, Look, Section, TableCell, as_file, csv_text, escaped, figure, looks, note, page, table
+from seqloom.comparison.caveats import NO_RESULT
 from seqloom.comparison.folder import (
     comparison_path,
     earlier_pictures,
@@ -51,7 +52,7 @@ def read_comparison(folder: Path) -> Comparison:
     plan = read_plan_record(folder)
     jobs = [(row, seed) for row in plan.rows for seed in plan.seeds]
     lacking = [(row, seed) for row, seed in jobs if not result_path(folder, row.place, seed).exists()]
-    failures = {f"{row.name}, seed {seed}": (ModelError.exit_code, "it has no result here") for row, seed in lacking}
+    failures = {f"{row.name}, seed {seed}": (ModelError.exit_code, NO_RESULT) for row, seed in lacking}
     return collect(folder, plan, failures)
 
 
