@@ -80,6 +80,15 @@ Language = Annotated[
         help="Language of the texts, for models with language embeddings (XLM): the name of its folder in training."
     ),
 ]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside",
+        metavar="RUN[,RUN]",
+        help="Other runs whose features enter beside those of this model: language models, ELMo, a translator. They stay as "
+        "they are. task.beside says where they enter and how they are read.",
+    ),
+]
 Pack = Annotated[
     Path | None,
     typer.Option(
@@ -179,6 +188,11 @@ def require(
     if lines is not None:
         with explained(lines):
             lines.stat()
+
+
+def named_runs(given: Sequence[str] | None) -> list[Path]:
+    """The folders of an option that takes several, separated by commas."""
+    return [Path(part.strip()) for each in given or () for part in each.split(",") if part.strip()]
 
 
 def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> Any:

@@ -13,6 +13,7 @@ import typer
 from seqloom.cli import app
 from seqloom.cli.options import (
     Batch,
+    Beside,
     Country,
     Deterministic,
     Device,
@@ -35,6 +36,7 @@ from seqloom.cli.options import (
     TextColumn,
     launch_ranks,
     name_columns,
+    named_runs,
     reject_unused,
     require,
     with_batch,
@@ -55,6 +57,8 @@ seqloom train bahdanau-tiny --task translate --train pairs.tsv --valid dev.tsv -
 seqloom train transformer-small --task translate --train train.en train.de --valid val.en val.de --out runs/en-de --resume
 
 seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll --out runs/ner --tokenizer word
+
+seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll --out runs/lm --tokenizer word --beside runs/elmo
 
 seqloom train text-cnn-tiny --task classify --train train.csv --valid valid.csv --out runs/cnn --epochs 30 --lr 2e-3 --batch 64
 """
@@ -106,6 +110,7 @@ def train(
             help="Initialise the embeddings with these vectors, in the text format of word2vec or GloVe.",
         ),
     ] = None,
+    beside: Beside = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     pair_column: PairColumn = None,
@@ -131,7 +136,7 @@ def train(
     """Train a task from labelled examples, without pre-training."""
     check_recipe_name(recipe)
     files = () if seeds is not None else (*train_files, *(valid or ()), *(test or ()), from_tokenizer, vectors)
-    require((), files, task=task)  # with --seeds the task is asked first
+    require(named_runs(beside), files, task=task)  # with --seeds the task is asked first
     from seqloom.errors import UsageError
     from seqloom.recipes.library import find_recipe
     from seqloom.runs.options import RunOptions
@@ -155,6 +160,7 @@ def train(
     train = partial(
         run_train, recipe, task, train_files, valid=valid or (), test=test or (), tokenizer=tokenizer,
         vocab_size=vocab_size, lowercase=lowercase, from_tokenizer=from_tokenizer, vectors=vectors,
+        beside=named_runs(beside),
         columns=name_columns(task, True, text_column, label_column, pair_column, id_column), encoding=encoding,
         settings=overrides,
     )  # fmt: skip

@@ -11,6 +11,7 @@ import typer
 from seqloom.cli import app
 from seqloom.cli.options import (
     Batch,
+    Beside,
     Country,
     Deterministic,
     Device,
@@ -37,6 +38,7 @@ from seqloom.cli.options import (
     Threshold,
     launch_ranks,
     name_columns,
+    named_runs,
     require,
     set_predictor,
     with_batch,
@@ -60,6 +62,8 @@ seqloom finetune runs/lstm --task pair --how features --train train.tsv --valid 
 seqloom finetune runs/gpt --task classify --train train.jsonl --valid valid.jsonl --out runs/gpt-sst --set task.lm=0.5
 
 seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --out runs/ner --set task.crf=true
+
+seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --out runs/ner --beside runs/forward,runs/backward
 
 seqloom finetune runs/xlm --task classify --train en.jsonl --valid en-dev.jsonl --out runs/topics --language en
 """
@@ -103,6 +107,7 @@ def finetune(
             "(unfreeze the layers one after the other, from the top)."
         ),
     ] = "finetune",
+    beside: Beside = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     pair_column: PairColumn = None,
@@ -135,7 +140,7 @@ def finetune(
     language: Language = None,
 ) -> None:
     """Fine-tune a pre-trained model on a task."""
-    require([start], (*train_files, *(valid or ()), *(test or ())), task=task)
+    require([start, *named_runs(beside)], (*train_files, *(valid or ()), *(test or ())), task=task)
     from seqloom.cli.tasks import train_and_print
     from seqloom.runs.learning_curve import format_table, learning_curve
     from seqloom.runs.options import RunOptions
@@ -152,7 +157,7 @@ def finetune(
         lambda changes: transfer_recipe(start, task, how, changes),
     )
     transfer: dict[str, Any] = {
-        "how": how, "settings": overrides, "plugin": plugin, "language": language,
+        "how": how, "beside": named_runs(beside), "settings": overrides, "plugin": plugin, "language": language,
         "columns": name_columns(task, True, text_column, label_column, pair_column, id_column), "encoding": encoding,
     }  # fmt: skip
     files: dict[str, Any] = {"train": train_files, "valid": valid or (), "test": test or ()}
@@ -184,6 +189,8 @@ echo "a film that nobody needs" | seqloom predict runs/sentiment
 
 seqloom predict runs/forward reviews.jsonl --with runs/backward
 
+seqloom predict runs/ner news.txt --beside moved/forward,moved/backward
+
 seqloom predict runs/topics de.jsonl --language de
 """
 
@@ -204,7 +211,7 @@ def predict(
             help="File to write, a .csv or .jsonl. Default: standard output, as csv for csv, otherwise as jsonl."
         ),
     ] = None,
-    beside: Annotated[
+    ensemble: Annotated[
         list[Path] | None,
         typer.Option("--with", metavar="RUN", help="Another run of the same task: average the predictions of all."),
     ] = None,
@@ -213,6 +220,12 @@ def predict(
     pair_column: PairColumn = None,
     id_column: IdColumn = None,
     encoding: Encoding = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--beside", metavar="RUN[,RUN]", help="Where the runs are that RUN was trained beside, if they were moved."
+        ),
+    ] = None,
     threshold: Threshold = None,
     long_texts: LongTexts = None,
     language: Language = None,
@@ -223,13 +236,14 @@ def predict(
     from seqloom.errors import DataError
     from seqloom.files import new_file
 
-    require([run, *(beside or ())], [file])
+    require([run, *(ensemble or ()), *named_runs(beside)], [file])
     if out is not None:
         new_file(out, "--out")
     keep_memory_flat()  # every batch has another shape
     from seqloom.runs.load import load_predictor
 
-    loaded, *others = [load_predictor(each, device, language) for each in (run, *(beside or ()))]
+    loaded = load_predictor(run, device, language, named_runs(beside))
+    others = [load_predictor(each, device, language) for each in ensemble or ()]
     columns = name_columns(loaded.task, False, text_column, label_column, pair_column, id_column)
     for each in (loaded, *others):
         set_predictor(each, threshold, long_texts)

@@ -1,5 +1,6 @@
 """Loading run folders: nothing in one is executed, and every file is checked before it is used."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,18 @@ import torch
 from torch import Tensor
 
 from seqloom import migrations
+from seqloom.config import build
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import check_run_folder, read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.beside import BesideRuns, find_recorded, open_beside
 from seqloom.runs.folder import WEIGHTS, check_weights
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.translator import Translator
+from seqloom.tasks.transfer import BesideConfig
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.precision import choose_device
 from seqloom.weights import check_fit, fill, load_tensors, shapes_only
@@ -27,10 +31,16 @@ class FolderOfOthers(ModelError):
     """No run, but what can become one."""
 
 
-def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Trained:
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+    beside: Sequence[str | Path] = (),
+) -> Trained:
     """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
 
-    plugin: the file with code of your own that the model was trained with.
+    plugin: the file with code of your own that the model was trained with; beside: where the runs are that it stands on, if they
+    were moved.
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path, config, recipe = folder / "config.json", *read_recipe(folder)
@@ -65,8 +75,30 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     if recipe.learns == "translate":
         return Translator(folder, config, learner, tokenizer, where)
     if learner.reads == "labelled":
-        return Predictor(folder, config, learner, tokenizer, where)
+        return Predictor(folder, config, learner, tokenizer, where, stood_on(folder, config, learner, where, beside))
+    if beside:
+        raise UsageError(f"--beside: {folder} stands on no other runs: leave it out")
     return Run(folder, config, learner, tokenizer, where)
+
+
+def stood_on(
+    folder: Path, config: dict[str, Any], learner: Any, device: torch.device, given: Sequence[str | Path]
+) -> BesideRuns | None:
+    """The runs that a run stands on. given: where they are, if they were moved."""
+    recorded = config.get("beside")
+    if recorded is None:
+        if given:
+            raise UsageError(f"--beside: {folder} stands on no other runs: leave it out")
+        if learner.beside_at:
+            raise ModelError(f"{folder / 'config.json'} does not say whose features the run reads: it is damaged")
+        return None
+    places = find_recorded(folder, recorded, [Path(each) for each in given])
+    found = open_beside(places, build(BesideConfig, learner.about["beside"]), lambda each: load(each, str(device)))
+    if found.width != learner.about["beside"]["dim"]:
+        raise ModelError(
+            f"{folder}: the runs that it stands on give {found.width} features, and it reads others: it is damaged"
+        )
+    return found
 
 
 def read_recipe(folder: Path) -> tuple[dict[str, Any], Recipe]:
@@ -113,9 +145,11 @@ def load_translator(folder: str | Path, device: str = "auto") -> Translator:
     return found
 
 
-def load_predictor(folder: str | Path, device: str = "auto", language: str | None = None) -> Predictor:
-    """The trained task of a run folder. language: as above."""
-    found = load(folder, device)
+def load_predictor(
+    folder: str | Path, device: str = "auto", language: str | None = None, beside: Sequence[str | Path] = ()
+) -> Predictor:
+    """The trained task of a run folder. language, beside: as above."""
+    found = load(folder, device, beside=beside)
     if not isinstance(found, Predictor):
         raise UsageError(
             f"{folder} is not trained for a task that predicts labels: 'seqloom finetune {folder} --task classify …' has it "

@@ -10,11 +10,12 @@ import torch
 
 from seqloom.batches.labelled import Examples, Frame
 from seqloom.errors import DataError, ModelError, UsageError
-from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.files import new_file
 from seqloom.progress import Progress, human, say
 from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.beside import BesideRuns
 from seqloom.runs.calibration import load_calibration, set_threshold
 from seqloom.runs.corpus import languages_of
 from seqloom.runs.loaded import LoadedRun
@@ -34,8 +35,15 @@ class Predictor(LoadedRun):
     """A trained task with its tokenizer, on a device."""
 
     def __init__(
-        self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
+        self,
+        folder: Path,
+        config: dict[str, Any],
+        learner: Transfer,
+        tokenizer: Tokenizer,
+        device: torch.device,
+        beside: BesideRuns | None = None,
     ):
+        self.beside = beside  # the runs whose features it reads
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
@@ -207,6 +215,8 @@ class Predictor(LoadedRun):
         """Examples as token ids. examples: of the task; name: of them, for what is said of long texts; long: as in
         `predict_examples`."""
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
+        if self.beside is not None:
+            rows = self.beside.attach(rows, [self.learner.texts_of(example) for example in examples])
         counted = LongTexts() if long is None else long
         counted.add(rows, cut, self.frame)
         if long is None:
@@ -232,9 +242,17 @@ class Predictor(LoadedRun):
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
         """The hidden states of each text. texts, layers, pool, names: as in `Run.encode`."""
+        return self.reading.encode(texts, layers, pool, names)
+
+    @property
+    def reading(self) -> Reading:
         frame = self.frame
+        if self.learner.beside_at.isdecimal():
+            raise UsageError(
+                f"{self.folder}: inside, its model reads features of other runs: it has no vectors of its own"
+            )
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
-        return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
+        return Reading(reads, self.tokenizer, frame.spelling, frame.backward)
 
     def evaluate(
         self,
@@ -285,7 +303,7 @@ def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> F
     """The frame of held-out texts, which may be longer than those of training: as long as the model can read."""
     longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
     frame = Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
-    return frame._replace(windows=learner.long_texts == "windows")
+    return frame._replace(windows=learner.long_texts == "windows", spots=bool(learner.beside_at))
 
 
 class LongTexts:
