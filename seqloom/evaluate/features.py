@@ -56,15 +56,16 @@ class FeatureReader:
         self.flops = 0  # of all that was read
 
     def features(self, texts: Sequence[str], stretches: Sequence[np.ndarray], out: np.ndarray) -> int:
-        """Fills in the features of all stretches, zeros for one without a token, and returns how many have none. stretches: of
-        each text (U, 2), the first character and the one behind the last; out: (of all texts, width)."""
+        """Fills in the features of all stretches, zeros for one without a token, and returns how many of these are not blank.
+        stretches: of each text (U, 2), the first character and the one behind the last; out: (of all texts, width)."""
         found, reached, missing = [], 0, 0
         waiting, most = 0, max(AT_ONCE // self.width, 1)
         for text, each in zip(texts, stretches, strict=True):
+            each = without_blanks(text, each)
             some = self.pieces_of(text, each)
             found += [(piece, reached) for piece in some]
             waiting += sum(len(piece.ids) for piece in some)
-            missing += len(each) - sum(len(piece.stretches) for piece in some)
+            missing += int((each[:, 0] < each[:, 1]).sum()) - sum(len(piece.stretches) for piece in some)
             reached += len(each)
             if waiting > most:
                 self.fill(found, out)
@@ -85,7 +86,7 @@ class FeatureReader:
             )
         begin, end = stretches[:, 0], stretches[:, 1]
         first, last = np.searchsorted(ends, begin, "right"), np.searchsorted(starts, end, "left") - 1
-        kept = np.flatnonzero(first <= last)
+        kept = np.flatnonzero((first <= last) & (begin < end))
         first, last = first[kept], last[kept]
         found = []
         for low, high in self.cuts(first, len(ids)):
@@ -157,3 +158,11 @@ class FeatureReader:
         read = sum(lengths)
         pairs = sum(length * length for length in lengths)
         self.flops += cost.total(encoder.backbone).forward(Sizes(read, pairs, read, 0, lengths=tuple(lengths)))  # type: ignore[arg-type]
+
+
+def without_blanks(text: str, stretches: np.ndarray) -> np.ndarray:
+    """(U, 2) without the blanks at their ends: a token may have one before its word. Of blanks alone nothing is left."""
+    inked = np.append(np.flatnonzero([not character.isspace() for character in text]), len(text))
+    begin = inked[np.searchsorted(inked, stretches[:, 0])]
+    last = inked[np.maximum(np.searchsorted(inked, stretches[:, 1]) - 1, 0)]
+    return np.stack((begin, np.maximum(np.minimum(last + 1, stretches[:, 1]), begin)), 1)

@@ -26,12 +26,18 @@ class Part(Config):
     model_config = ConfigDict(extra="ignore")
 
 
+class OtherRun(Part):
+    run: str
+    weights: dict[str, str]
+
+
 class RunDescription(Part):
     """Of config.json."""
 
     recipe: Recipe
     seed: int
     versions: dict[str, str | None]
+    beside: tuple[OtherRun, ...] = ()  # whose features it reads
 
 
 class SplitScores(Part):
@@ -76,6 +82,7 @@ class RunResult(Part):
     co2_kg: Number
     co2_country: str
     skipped: Number
+    beside_flops: Number | None = None  # of the features of other runs, which were computed once
     train_loss: Number | None
     valid_loss: Number | None
     best_step: Number | None
@@ -128,7 +135,7 @@ def write_card(folder: Path, card: Card) -> None:
 
 def card_text(card: Card) -> str:
     recipe, data = card.config.recipe, card.data
-    rows = [*cost_rows(card.result, recipe.count_based), *score_rows(card.result, recipe)]
+    rows = [*cost_rows(card.result, recipe.count_based), *beside_rows(card), *score_rows(card.result, recipe)]
     splits = [
         f"| {name} | {part.documents:,} | {part.words:,} | {part.tokens:,} | {part.bytes:,} |"
         for name, part in data.splits.items()
@@ -177,6 +184,15 @@ def cost_rows(result: RunResult, count_based: bool) -> list[tuple[str, str]]:
         ("CO2", f"{result.co2_kg:.2g} kg ({result.co2_country}, 2023, Ember)"),
         ("steps skipped (loss or gradient not finite)", f"{result.skipped:,}"),
     ]
+
+
+def beside_rows(card: Card) -> list[tuple[str, str]]:
+    """The runs that it stands on, which are not in it."""
+    runs = [f"{each.run} (weights {each.weights.get('backbone.safetensors', '?')[:12]})" for each in card.config.beside]
+    if not runs:
+        return []
+    flops = "" if card.result.beside_flops is None else f"; {card.result.beside_flops:.3g} operations, once"
+    return [("reads features of other runs, which it needs", ", ".join(runs) + flops)]
 
 
 def score_rows(result: RunResult, recipe: Recipe) -> list[tuple[str, str]]:
