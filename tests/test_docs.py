@@ -287,7 +287,7 @@ def test_keys_exist():
         *(DOCS / "coming-from").glob("*.md"),
         *(DOCS / "tutorials").glob("*.md"),
     ]:
-        text = re.sub(r"\w+\.(en|de|csv|jsonl|py|tsv)\b|trainer\.\w+", "", page.read_text(encoding="utf-8"))
+        text = re.sub(r"\w+\.(en|de|csv|jsonl|py|tsv|bio)\b|trainer\.\w+", "", page.read_text(encoding="utf-8"))
         assert unknown_keys(text) == set(), page
     assert unknown_keys("`train.optim.learning_rate` and `train.optim.lr`") == {"train.optim.learning_rate"}
 

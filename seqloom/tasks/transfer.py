@@ -56,7 +56,7 @@ class BesideConfig(BaseConfig):
         pattern=r"output|reader|\d{1,3}",
         coerce_numbers_to_str=True,
         description="Where they enter: output, beside what the output layer reads; reader, beside what task.reader reads; or a "
-        "layer of the model, beside what that gives: 0, the embedding, 1, the first layer (TagLM), …",
+        "layer of the model, beside what that gives: 0, the embedding, 1, the first layer (TagLM) and so on.",
     )
     layers: str = Field(
         "last", coerce_numbers_to_str=True, description="Layers of the other runs, as in embed --layers, but for all."
