@@ -71,6 +71,7 @@ class Sizes(NamedTuple):
     # of each sequence: attention over a window has fewer pairs
     lengths: tuple[int, ...] = ()
     source_lengths: tuple[int, ...] = ()
+    task: int = 0  # of several
 
 
 class Joints(NamedTuple):

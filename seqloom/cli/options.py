@@ -89,6 +89,15 @@ Beside = Annotated[
         "they are. task.beside says where they enter and how they are read.",
     ),
 ]
+Tasks = Annotated[
+    Path | None,
+    typer.Option(
+        "--tasks",
+        metavar="PLAN.toml",
+        help="Train several tasks on one model, in place of --task, --train, --valid and --test: the plan has [[tasks]] with "
+        "these, the main one first, and the weight of each.",
+    ),
+]
 Pack = Annotated[
     Path | None,
     typer.Option(
@@ -188,6 +197,19 @@ def require(
     if lines is not None:
         with explained(lines):
             lines.stat()
+
+
+def check_one_or_several(tasks: Path | None, **one: object) -> None:
+    """Raise UsageError unless either a plan of tasks was given or one task. one: the options of the latter."""
+    from seqloom.errors import UsageError
+
+    given = [name for name, value in one.items() if value]
+    if tasks is not None and given:
+        raise UsageError(
+            f"--tasks {tasks} and --{given[0]}: the plan names the tasks and their files: leave one of them out"
+        )
+    if tasks is None and (missing := [name for name in ("task", "train") if not one[name]]):
+        raise UsageError(f"--{missing[0]} is missing: name a task and its files, or several by --tasks PLAN.toml")
 
 
 def named_runs(given: Sequence[str] | None) -> list[Path]:

@@ -34,8 +34,10 @@ from seqloom.cli.options import (
     Seed,
     Seeds,
     Settings,
+    Tasks,
     TextColumn,
     Threshold,
+    check_one_or_several,
     launch_ranks,
     name_columns,
     named_runs,
@@ -65,6 +67,8 @@ seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --ou
 
 seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --out runs/ner --beside runs/forward,runs/backward
 
+seqloom finetune runs/bert --tasks tasks.toml --out runs/several
+
 seqloom finetune runs/xlm --task classify --train en.jsonl --valid en-dev.jsonl --out runs/topics --language en
 """
 
@@ -74,21 +78,21 @@ def finetune(
     start: Annotated[
         Path, typer.Argument(metavar="FROM", help="Run folder of the pre-trained model; its tokenizer is used, too.")
     ],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
     task: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Task to train: classify, regress, pair, choose, tag or span; translate, if FROM is a translator."
         ),
-    ],
+    ] = None,
     train_files: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--train",
             metavar="FILE [FILE]",
             help="Training examples: .jsonl, .csv or .tsv; CoNLL columns for tag, SQuAD's JSON for span.",
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    ] = None,
     valid: Annotated[
         list[Path] | None,
         typer.Option(
@@ -107,6 +111,7 @@ def finetune(
             "(unfreeze the layers one after the other, from the top)."
         ),
     ] = "finetune",
+    tasks: Tasks = None,
     beside: Beside = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
@@ -140,8 +145,10 @@ def finetune(
     language: Language = None,
 ) -> None:
     """Fine-tune a pre-trained model on a task."""
-    require([start, *named_runs(beside)], (*train_files, *(valid or ()), *(test or ())), task=task)
+    check_one_or_several(tasks, task=task, train=train_files, valid=valid, test=test, beside=beside, curve=curve)
+    require([start, *named_runs(beside)], (*(train_files or ()), *(valid or ()), *(test or ()), tasks), task=task)
     from seqloom.cli.tasks import train_and_print
+    from seqloom.runs.joint import OpenedPlan, finetune_tasks
     from seqloom.runs.learning_curve import format_table, learning_curve
     from seqloom.runs.options import RunOptions
     from seqloom.runs.training import finetune as run_finetune
@@ -150,23 +157,31 @@ def finetune(
     if launch_ranks(ranks, seeds=seeds, curve=curve):
         return
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
+    plan = None if tasks is None else OpenedPlan.read(tasks)
+    main = task or (plan and plan.plan.main.task) or ""
     overrides = with_batch(
         with_options(settings, lr, milestones, epochs=epochs, flops=flops, minutes=minutes),
         settings,
         batch,
-        lambda changes: transfer_recipe(start, task, how, changes),
+        lambda changes: transfer_recipe(start, main, how, changes),
     )
+    if plan is not None:
+        several = partial(finetune_tasks, start, plan, how=how, settings=overrides, plugin=plugin, language=language)
+        train_and_print(several, out, options, seeds)
+        return
     transfer: dict[str, Any] = {
         "how": how, "beside": named_runs(beside), "settings": overrides, "plugin": plugin, "language": language,
-        "columns": name_columns(task, True, text_column, label_column, pair_column, id_column), "encoding": encoding,
+        "columns": name_columns(main, True, text_column, label_column, pair_column, id_column), "encoding": encoding,
     }  # fmt: skip
-    files: dict[str, Any] = {"train": train_files, "valid": valid or (), "test": test or ()}
+    files: dict[str, Any] = {"train": train_files or (), "valid": valid or (), "test": test or ()}
     if curve is None:
-        train_and_print(partial(run_finetune, start, task, **files, **transfer), out, options, seeds)
+        train_and_print(partial(run_finetune, start, main, **files, **transfer), out, options, seeds)
         return
-    several = range(seed, seed + (seeds or 3))
-    sizes = learning_curve(start, task, files, out, parse_sizes(curve), seeds=several, options=options, **transfer)
-    print(format_table(sizes, len(several)))
+    several_seeds = range(seed, seed + (seeds or 3))
+    sizes = learning_curve(
+        start, main, files, out, parse_sizes(curve), seeds=several_seeds, options=options, **transfer
+    )
+    print(format_table(sizes, len(several_seeds)))
     print(f"chart: {out / 'curve.html'}")
 
 
@@ -188,6 +203,8 @@ seqloom predict runs/sentiment reviews.jsonl > predictions.jsonl
 echo "a film that nobody needs" | seqloom predict runs/sentiment
 
 seqloom predict runs/forward reviews.jsonl --with runs/backward
+
+seqloom predict runs/several news.txt --task chunks
 
 seqloom predict runs/ner news.txt --beside moved/forward,moved/backward
 
@@ -220,6 +237,12 @@ def predict(
     pair_column: PairColumn = None,
     id_column: IdColumn = None,
     encoding: Encoding = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Task to predict, if RUN has learnt several (--tasks). Default: the main one."
+        ),
+    ] = None,
     beside: Annotated[
         list[str] | None,
         typer.Option(
@@ -242,8 +265,8 @@ def predict(
     keep_memory_flat()  # every batch has another shape
     from seqloom.runs.load import load_predictor
 
-    loaded = load_predictor(run, device, language, named_runs(beside))
-    others = [load_predictor(each, device, language) for each in ensemble or ()]
+    loaded = load_predictor(run, device, language, named_runs(beside), task)
+    others = [load_predictor(each, device, language, task=task) for each in ensemble or ()]
     columns = name_columns(loaded.task, False, text_column, label_column, pair_column, id_column)
     for each in (loaded, *others):
         set_predictor(each, threshold, long_texts)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seqloom import migrations
-from seqloom.config import build
+from seqloom.config import build, unknown_name
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import check_run_folder, read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
@@ -19,6 +19,7 @@ from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.translator import Translator
+from seqloom.tasks.several import Several
 from seqloom.tasks.transfer import BesideConfig
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.precision import choose_device
@@ -36,11 +37,12 @@ def load(
     device: str = "auto",
     plugin: str | Path | Plugin | None = None,
     beside: Sequence[str | Path] = (),
+    task: str | None = None,
 ) -> Trained:
     """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
 
     plugin: the file with code of your own that the model was trained with; beside: where the runs are that it stands on, if they
-    were moved.
+    were moved; task: of several that it has learnt, the one that it predicts, else the main one.
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path, config, recipe = folder / "config.json", *read_recipe(folder)
@@ -74,11 +76,35 @@ def load(
     learner = learner.to(where).eval()
     if recipe.learns == "translate":
         return Translator(folder, config, learner, tokenizer, where)
+    if isinstance(learner, Several):
+        return several_tasks(folder, config, learner, tokenizer, where, task)
+    if task is not None:
+        raise UsageError(f"--task {task}: {folder} has learnt one thing, {recipe.learns}: leave it out")
     if learner.reads == "labelled":
         return Predictor(folder, config, learner, tokenizer, where, stood_on(folder, config, learner, where, beside))
     if beside:
         raise UsageError(f"--beside: {folder} stands on no other runs: leave it out")
     return Run(folder, config, learner, tokenizer, where)
+
+
+def several_tasks(
+    folder: Path, config: dict[str, Any], learner: Several, tokenizer: Tokenizer, device: torch.device, task: str | None
+) -> Predictor:
+    """What a run with several tasks predicts. task: which of them, else the main one."""
+    sections = config["recipe"]["tasks"]
+    names = list(learner.heads)
+    if task is not None and task not in names:
+        raise UsageError(unknown_name("--task", task, task, names))
+    index = 0 if task is None else names.index(task)
+    if not learner.weights[index]:
+        raise UsageError(f"--task {task}: it has the weight 0 in {folder} and was not learnt: choose another")
+    data, alone = config.get("data"), config["recipe"] | {"tasks": [sections[index]]}
+    if isinstance(data, dict) and isinstance(data.get("tasks"), dict) and names[index] in data["tasks"]:
+        data = data | {"columns": None} | data["tasks"][names[index]]
+    return Predictor(
+        folder, config | {"recipe": alone, "data": data}, learner.tasks[index], tokenizer, device, is_main=index == 0,
+        for_task=lambda name: several_tasks(folder, config, learner, tokenizer, device, name),
+    )  # fmt: skip
 
 
 def stood_on(
@@ -146,10 +172,14 @@ def load_translator(folder: str | Path, device: str = "auto") -> Translator:
 
 
 def load_predictor(
-    folder: str | Path, device: str = "auto", language: str | None = None, beside: Sequence[str | Path] = ()
+    folder: str | Path,
+    device: str = "auto",
+    language: str | None = None,
+    beside: Sequence[str | Path] = (),
+    task: str | None = None,
 ) -> Predictor:
-    """The trained task of a run folder. language, beside: as above."""
-    found = load(folder, device, beside=beside)
+    """The trained task of a run folder. language, beside, task: as above."""
+    found = load(folder, device, beside=beside, task=task)
     if not isinstance(found, Predictor):
         raise UsageError(
             f"{folder} is not trained for a task that predicts labels: 'seqloom finetune {folder} --task classify …' has it "

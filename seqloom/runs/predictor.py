@@ -1,7 +1,7 @@
 """A trained task that predicts labels of texts: classes, numbers, tags, answers."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +42,29 @@ class Predictor(LoadedRun):
         tokenizer: Tokenizer,
         device: torch.device,
         beside: BesideRuns | None = None,
+        is_main: bool = True,
+        for_task: "Callable[[str], Predictor] | None" = None,
     ):
+        """is_main: of several tasks of a run, the one that may be calibrated; for_task: gives the others by their names."""
+        self.others = for_task
         self.beside = beside  # the runs whose features it reads
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
-        load_calibration(folder, learner)
+        if is_main:
+            load_calibration(folder, learner)
         self.languages = languages_of(recipe, data)
         if self.languages and isinstance(data, dict) and data.get("language") is not None:
             if data["language"] not in self.languages:
                 raise ModelError(f"{folder}: the language in its config.json is damaged")
             self.set_language(data["language"])  # the one it was trained on, until another is set
+
+    def for_task(self, name: str) -> "Predictor":
+        """What predicts another of several tasks that were learnt together. name: of the task."""
+        if self.others is None:
+            raise UsageError(f"{self.folder} has learnt one task, {self.task}: there is no other, {name}")
+        return self.others(name)
 
     def __call__(
         self,

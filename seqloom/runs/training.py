@@ -23,7 +23,7 @@ from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
 from seqloom.progress import say
 from seqloom.recipes.library import find_recipe, task_sections
-from seqloom.recipes.schema import Recipe, build_recipe, without_name
+from seqloom.recipes.schema import Recipe, build_recipe, task_settings
 from seqloom.runs.beside import BesideRuns, open_beside
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
@@ -239,7 +239,7 @@ def beside_of(
         raise UsageError(
             f"--beside is for classify, regress, pair, choose and tag, not for {recipe.learns}: leave it out"
         )
-    settings = build(cls.Config, without_name(recipe.task or {}), "task", recipe.name).beside
+    settings = build(cls.Config, task_settings(recipe.task or {}), "task", recipe.name).beside
     if trained is not None and settings.at.isdecimal():
         raise UsageError(
             f"'task.beside.at' = {settings.at}: the layers of {trained.folder} are trained and read nothing new: use \"output\", "

@@ -83,7 +83,9 @@ class Transfer(Task):
 
     class Config(BaseConfig):
         layers: str = Field(
-            "last", description="Layers of the backbone that are used, as in embed --layers; mix: with learnt weights."
+            "last",
+            coerce_numbers_to_str=True,
+            description="Layers of the backbone that are used, as in embed --layers; mix: with learnt weights.",
         )
         view: View = Field(
             "encoder",
@@ -172,6 +174,9 @@ class Transfer(Task):
         if self.frozen:
             self.backbone.eval()
         return self
+
+    def look_at(self, others: Mapping[str, "Transfer"]) -> None:
+        """Called where it is one of several tasks on one body, with all of them; few look."""
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         self.backbone.set_vocabulary(vocabulary)
@@ -282,6 +287,11 @@ class Transfer(Task):
     def configure(cls, task: Mapping[str, Any], examples: Sequence[Any]) -> dict[str, Any]:
         """The section of a recipe with what follows from the training examples."""
         return cls.survey(examples) | dict(task)
+
+    @classmethod
+    def complete(cls, task: dict[str, Any], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The section of a recipe with what follows from the other tasks that share the model. known: their sections."""
+        return task
 
     @classmethod
     def check_against(cls, examples: Sequence[Any], about: Mapping[str, Any]) -> None:
