@@ -89,6 +89,18 @@ Beside = Annotated[
         "they are. task.beside says where they enter and how they are read.",
     ),
 ]
+BesideMoved = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside", metavar="RUN[,RUN]", help="Where the runs are that RUN was trained beside, if they were moved."
+    ),
+]
+OneTask = Annotated[
+    str | None,
+    typer.Option(
+        "--task", metavar="NAME", help="One of several tasks that RUN has learnt (--tasks). Default: the main one."
+    ),
+]
 Tasks = Annotated[
     Path | None,
     typer.Option(

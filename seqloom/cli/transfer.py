@@ -12,6 +12,7 @@ from seqloom.cli import app
 from seqloom.cli.options import (
     Batch,
     Beside,
+    BesideMoved,
     Country,
     Deterministic,
     Device,
@@ -25,6 +26,7 @@ from seqloom.cli.options import (
     LongTexts,
     Milestones,
     Minutes,
+    OneTask,
     Overwrite,
     PairColumn,
     Plugin,
@@ -237,18 +239,8 @@ def predict(
     pair_column: PairColumn = None,
     id_column: IdColumn = None,
     encoding: Encoding = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Task to predict, if RUN has learnt several (--tasks). Default: the main one."
-        ),
-    ] = None,
-    beside: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--beside", metavar="RUN[,RUN]", help="Where the runs are that RUN was trained beside, if they were moved."
-        ),
-    ] = None,
+    task: OneTask = None,
+    beside: BesideMoved = None,
     threshold: Threshold = None,
     long_texts: LongTexts = None,
     language: Language = None,

@@ -8,7 +8,7 @@ from pydantic import ConfigDict
 from seqloom.config import Config, to_toml
 from seqloom.files import write_bytes
 from seqloom.progress import clock, human
-from seqloom.recipes.schema import Recipe
+from seqloom.recipes.schema import Recipe, called
 from seqloom.text.words import WHITESPACE
 
 # scores of tasks with labelled texts, and what they are called
@@ -57,6 +57,7 @@ class SplitScores(Part):
     bleu_signature: str | None = None
     retrieval_accuracy: Number | None = None
     retrieval_accuracy_back: Number | None = None
+    tasks: dict[str, "SplitScores"] = {}  # noqa: RUF012 (never changed)  # the others of several
 
 
 class Evaluation(Part):
@@ -145,7 +146,7 @@ def card_text(card: Card) -> str:
         [
             f"# {recipe.name}",
             "",
-            f"A {recipe.model['name']} model trained with the {kind} {recipe.learns}, seed {card.config.seed}.",
+            f"A {recipe.model['name']} model trained with the {kind} {learnt(recipe)}, seed {card.config.seed}.",
             "One seed: differences from another run may be noise.",
             "",
             "| | |",
@@ -167,6 +168,12 @@ def card_text(card: Card) -> str:
             *made_by(card.config),
         ]
     )
+
+
+def learnt(recipe: Recipe) -> str:
+    """What it learns; of several tasks all."""
+    names = [f"{called(section)} (weight {section.get('weight', 1.0):g})" for section in recipe.tasks]
+    return recipe.learns + ("" if len(names) < 2 else f" as {names[0]}, on one body with {', '.join(names[1:])}")
 
 
 def cost_rows(result: RunResult, count_based: bool) -> list[tuple[str, str]]:
@@ -205,17 +212,19 @@ def score_rows(result: RunResult, recipe: Recipe) -> list[tuple[str, str]]:
         step = "" if recipe.count_based else f", at step {result.best_step:,}"
         name = "validation loss of the weights that were kept" if scored else "best validation loss"
         rows.append((name, f"{result.valid_loss:.4f}{unit}{step}"))
-    rows += [(split, task_scores(scores, recipe)) for split, scores in scored.items()]
+    for split, scores in scored.items():
+        rows.append((split, task_scores(scores, recipe.task)))
+        rows += [(f"{split} of {name}", task_scores(each, None)) for name, each in scores.tasks.items()]
     for split, scores in result.scores().items():
         rows += translation_rows(split, scores)
     return rows
 
 
-def task_scores(scores: SplitScores, recipe: Recipe) -> str:
-    """The scores of a task, beside those of always predicting the most frequent class."""
+def task_scores(scores: SplitScores, task: dict[str, Any] | None) -> str:
+    """The scores of a task, beside those of always predicting the most frequent class. task: its section, if that is known."""
     values = {name: getattr(scores, key) for key, name in SCORES.items()}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items() if value is not None)
-    classes = len((recipe.task or {}).get("labels") or scores.per_class or ())
+    classes = len((task or {}).get("labels") or scores.per_class or ())
     beside = [f"{classes:,} classes"] if classes else []
     if scores.majority is not None:
         beside.append(f"always the most frequent: accuracy {scores.majority:.4f}")
