@@ -198,10 +198,13 @@ def require(
     from seqloom.text.stream import check_path
 
     if task is not None:
-        from seqloom.tasks import TASKS, task_class
+        from seqloom.tasks import TASKS
 
         if task not in TASKS:
-            task_class(task)
+            from seqloom.config import unknown_name
+            from seqloom.errors import UsageError
+
+            raise UsageError(unknown_name("task", task, task, list(TASKS)))
     for check, paths in ((check_run_folder, runs), (check_path, files), (check_prepared_folder, folders)):
         for path in paths:
             if path is not None:

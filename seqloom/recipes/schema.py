@@ -17,7 +17,7 @@ from seqloom.errors import UsageError
 from seqloom.models import MODELS, OWN, model_class
 from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
-from seqloom.tasks import TASKS, fitting_tasks, task_class
+from seqloom.tasks import BESIDE_OTHERS, TASKS, fitting_tasks, task_class
 from seqloom.tasks.several import Several
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.loop import TrainConfig
@@ -295,9 +295,9 @@ def task_problems(sections: Any) -> list[str]:
     if not isinstance(sections, list | tuple):
         return []
     found: list[str] = []
-    for section in sections:
+    for number, section in enumerate(sections):
         own = task_settings(section) | {"name": section.get("name")} if isinstance(section, dict) else section
-        found += section_problems({"task": own}, "task", TASKS, task_class)
+        found += section_problems({"task": own}, "task", TASKS | BESIDE_OTHERS if number else TASKS, task_class)
     if found or len(sections) < 2:
         return found
     names = [called(section) for section in sections]

@@ -51,7 +51,7 @@ from seqloom.runs.training import (
     train_run,
     with_report,
 )
-from seqloom.tasks import TASKS, task_class
+from seqloom.tasks import BESIDE_OTHERS, TASKS, task_class
 from seqloom.tasks.several import OfTask
 from seqloom.tokens.learn import TokenizerOptions
 from seqloom.tokens.tokenizer import Tokenizer
@@ -114,11 +114,16 @@ class OpenedPlan:
 
     def __init__(self, plan: TasksPlan, folder: Path):
         self.plan, self.folder = plan, folder
-        for each in plan.tasks:
-            if each.task not in TASKS or task_class(each.task).reads != "labelled":
-                known = [name for name in TASKS if task_class(name).reads == "labelled"]
+        known = [name for name in TASKS if task_class(name).reads == "labelled"]
+        for number, each in enumerate(plan.tasks):
+            allowed = [*known, *BESIDE_OTHERS] if number else known
+            if each.task not in allowed:
                 raise UsageError(
-                    f"{each.called}: 'task' = {each.task!r} cannot be one of several: choose {', '.join(known)}"
+                    f"{each.called}: 'task' = {each.task!r} cannot be one of several here: choose {', '.join(allowed)}"
+                )
+            if each.task in BESIDE_OTHERS and (each.valid or each.test):
+                raise UsageError(
+                    f"{each.called}: {each.task} reads no labels and is not scored: leave valid and test out"
                 )
 
     @classmethod
@@ -169,6 +174,12 @@ class JointFiles(ExampleFiles):
         for section in recipe.tasks:
             name = called(section)
             alone = recipe.model_copy(update={"tasks": (self.with_others(section),)})
+            if self.parts:  # what is fitted or watched is of the main task
+                alone = alone.model_copy(update={"train": recipe.train.model_copy(update={"watch": "auto"})})
+                if section.get("calibrate") or section.get("threshold_class") is not None:
+                    raise UsageError(
+                        f"{name}: 'task.calibrate' and 'task.threshold_class' are for the main task: leave them out"
+                    )
             self.parts[name] = LabelledFiles(alone, files[name], tokenizer, **layouts[name])
         self.main = next(iter(self.parts.values()))
         self.weights = [float(section.get("weight", 1.0)) for section in recipe.tasks]

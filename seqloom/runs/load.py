@@ -92,10 +92,12 @@ def several_tasks(
 ) -> Predictor:
     """What a run with several tasks predicts. task: which of them, else the main one."""
     sections = config["recipe"]["tasks"]
-    names = list(learner.heads)
+    names = learner.names
     if task is not None and task not in names:
         raise UsageError(unknown_name("--task", task, task, names))
     index = 0 if task is None else names.index(task)
+    if not learner.tasks[index].predicts:
+        raise UsageError(f"--task {task}: it predicts nothing itself: choose one of {', '.join(scored_names(learner))}")
     if not learner.weights[index]:
         raise UsageError(f"--task {task}: it has the weight 0 in {folder} and was not learnt: choose another")
     data, alone = config.get("data"), config["recipe"] | {"tasks": [sections[index]]}
@@ -105,6 +107,10 @@ def several_tasks(
         folder, config | {"recipe": alone, "data": data}, learner.tasks[index], tokenizer, device, is_main=index == 0,
         for_task=lambda name: several_tasks(folder, config, learner, tokenizer, device, name),
     )  # fmt: skip
+
+
+def scored_names(learner: Several) -> list[str]:
+    return [name for name, head in zip(learner.names, learner.tasks, strict=True) if head.predicts]
 
 
 def stood_on(

@@ -38,7 +38,7 @@ class Several(Task):
     def __init__(self, backbone: Any, heads: Mapping[str, Transfer], weights: Sequence[float]):
         super().__init__()
         self.backbone = backbone
-        self.heads = nn.ModuleDict(heads)
+        self.names, self.heads = list(heads), nn.ModuleList(heads.values())
         self.weights = list(weights)
         main = next(iter(heads.values()))
         self.about, self.frozen = main.about, main.frozen
@@ -58,7 +58,7 @@ class Several(Task):
 
     @property
     def tasks(self) -> list[Any]:
-        return list(self.heads.values())
+        return list(self.heads)
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         self.backbone.set_vocabulary(vocabulary)

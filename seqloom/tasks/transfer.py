@@ -77,6 +77,7 @@ class Transfer(Task):
     main_metric: str  # the one of its scores that decides which weights are the best
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of a row that it predicts for
     long_texts: str = "cut"  # or "windows", in which held-out texts are read that are longer than the model reads
+    predicts: bool = True  # it can be asked for predictions, and be a task alone
     finds_spots: bool = True  # its rows can say which characters each token stands for
     over_tokens = ("softmax",)  # it predicts the next token at every token, also where a label is of a whole text
     backbone: Backbone
