@@ -303,8 +303,8 @@ def task_problems(sections: Any) -> list[str]:
     names = [called(section) for section in sections]
     for name, section in zip(names, sections, strict=True):
         weight = section.get("weight", 1.0)
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
-            found.append(f"'tasks.called' = {name!r}: letters, digits, - and _ alone")
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", name):
+            found.append(f"'tasks.called' = {name!r}: give it a name of letters, digits, dots, - and _")
         elif names.count(name) > 1:
             found.append(f"'tasks.called': two tasks are called {name!r}: give each a name of its own")
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
