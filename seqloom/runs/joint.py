@@ -289,7 +289,12 @@ def train_tasks(
         settings: changes of the recipe, as "train.optim.lr=0.001"; of tasks those of the main one.
         plugin: a file with code of your own.
         options: a RunOptions, for what is the same in several calls.
-        keywords: as in `train`.
+        keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
+            resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict);
+            and of the tokenizer: tokenizer (bpe, wordpiece, unigram, word, char, byte), vocab_size, lowercase, from_tokenizer (a
+            tokenizer.json to use instead of learning one).
     """
     opened = OpenedPlan.read(plan)
     given: dict[str, Any] = dict(keywords)
@@ -334,7 +339,10 @@ def finetune_tasks(
         plugin: the file with code of your own that `start` was trained with.
         language: of the texts, for a model with language embeddings.
         options: a RunOptions, for what is the same in several calls.
-        keywords: as in `finetune`.
+        keywords: fields of RunOptions that differ from `options`: seed (of the first weights, the order of the data and dropout),
+            resume (continue the run that is in `out`), overwrite (delete it and start again), device ("auto", "cpu", "cuda"),
+            deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
+            for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict).
     """
     opened = OpenedPlan.read(plan)
     main = opened.plan.main
