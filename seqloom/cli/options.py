@@ -214,17 +214,17 @@ def require(
             lines.stat()
 
 
-def check_one_or_several(tasks: Path | None, **one: object) -> None:
-    """Raise UsageError unless either a plan of tasks was given or one task. one: the options of the latter."""
+def check_one_or_several(tasks: Path | None, one: Mapping[str, object]) -> None:
+    """Raise UsageError unless either a plan of tasks was given or one task. one: the options of the latter, by their names."""
     from seqloom.errors import UsageError
 
     given = [name for name, value in one.items() if value]
     if tasks is not None and given:
         raise UsageError(
-            f"--tasks {tasks} and --{given[0]}: the plan names the tasks and their files: leave one of them out"
+            f"--tasks {tasks} and {given[0]}: the plan has the tasks and all about their files: leave one of them out"
         )
-    if tasks is None and (missing := [name for name in ("task", "train") if not one[name]]):
-        raise UsageError(f"--{missing[0]} is missing: name a task and its files, or several by --tasks PLAN.toml")
+    if tasks is None and (missing := [name for name in ("--task", "--train") if not one[name]]):
+        raise UsageError(f"{missing[0]} is missing: name a task and its files, or several by --tasks PLAN.toml")
 
 
 def named_runs(given: Sequence[str] | None) -> list[Path]:

@@ -140,7 +140,11 @@ def train(
 ) -> None:
     """Train a task from labelled examples, without pre-training."""
     check_recipe_name(recipe)
-    check_one_or_several(tasks, task=task, train=train_files, valid=valid, test=test, beside=beside)
+    one = {
+        "--task": task, "--train": train_files, "--valid": valid, "--test": test, "--beside": beside, "--encoding": encoding,
+        "--text-column": text_column, "--label-column": label_column, "--pair-column": pair_column, "--id-column": id_column
+    }  # fmt: skip
+    check_one_or_several(tasks, one)
     given = (*(train_files or ()), *(valid or ()), *(test or ()), from_tokenizer, vectors, tasks)
     files = () if seeds is not None else given
     require(named_runs(beside), files, task=task)  # with --seeds the task is asked first

@@ -147,7 +147,12 @@ def finetune(
     language: Language = None,
 ) -> None:
     """Fine-tune a pre-trained model on a task."""
-    check_one_or_several(tasks, task=task, train=train_files, valid=valid, test=test, beside=beside, curve=curve)
+    one = {
+        "--task": task, "--train": train_files, "--valid": valid, "--test": test, "--beside": beside, "--encoding": encoding,
+        "--text-column": text_column, "--label-column": label_column, "--pair-column": pair_column, "--id-column": id_column,
+        "--curve": curve,
+    }  # fmt: skip
+    check_one_or_several(tasks, one)
     require([start, *named_runs(beside)], (*(train_files or ()), *(valid or ()), *(test or ()), tasks), task=task)
     from seqloom.cli.tasks import train_and_print
     from seqloom.runs.joint import OpenedPlan, finetune_tasks

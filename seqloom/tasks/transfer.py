@@ -53,7 +53,7 @@ class BesideConfig(BaseConfig):
     dim: int = Field(0, ge=0, description="Width of the features; it follows from the runs.")
     at: str = Field(
         "output",
-        pattern=r"output|reader|\d{1,3}",
+        pattern=r"^(output|reader|\d{1,3})$",
         coerce_numbers_to_str=True,
         description="Where they enter: output, beside what the output layer reads; reader, beside what task.reader reads; or a "
         "layer of the model, beside what that gives: 0, the embedding, 1, the first layer (TagLM) and so on.",

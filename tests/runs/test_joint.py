@@ -342,6 +342,26 @@ def test_both_tasks_are_learnt_and_predicted(run, place, capsys):
     assert "as nouns (weight 1), on one body with verbs (weight 0.5)" in card and "| valid of verbs |" in card
 
 
+def test_seeds_have_intervals_of_all_tasks(place, tmp_path, capsys):
+    call = [
+        "train",
+        "bilstm-cnn-tiny",
+        "--tasks",
+        place / "plan.toml",
+        "--out",
+        tmp_path / "run",
+        "--tokenizer",
+        "word",
+        "--seeds",
+        2,
+    ]
+    settings = [f"--set={each}" for each in (*FEW, "budget={steps=2}")]
+    assert command([str(each) for each in (*call, *settings)]) == 0
+    assert "valid of verbs: accuracy" in capsys.readouterr().out
+    found = read_json(tmp_path / "run" / "seeds.json")
+    assert len(found["valid of verbs"]["accuracy"]["values"]) == 2 and "valid" in found
+
+
 def test_the_body_is_stored_once(run):
     stored = unique(run.learner)
     head = load_tensors(run.folder / "head.safetensors")
@@ -440,7 +460,17 @@ def test_what_is_refused(place, tmp_path, capsys):
     fails(capsys, 2, "--task is missing: name a task and its files, or several by --tasks", *train_call)
     fails(capsys, 2, "--train is missing", *train_call, "--task", "tag")
     fails(capsys, 2, "leave one of them out", *train_call, "--tasks", place / "plan.toml", "--task", "tag")
-    fails(capsys, 2, "leave one of them out", *train_call, "--tasks", place / "plan.toml", "--beside", place)
+    for option in ("--beside", "--text-column", "--encoding", "--valid"):
+        fails(
+            capsys,
+            2,
+            f"and {option}: the plan has the tasks",
+            *train_call,
+            "--tasks",
+            place / "plan.toml",
+            option,
+            place,
+        )
     bad = {
         "[[tasks]]\ntask='tag'\ntrain=['a']": "tasks",
         "[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='tagg'\ntrain=['b']": "cannot be one of several",
