@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from seqloom.comparison.ladder import compare_ladder
     from seqloom.comparison.run import compare
     from seqloom.convert.huggingface import load
+    from seqloom.runs.joint import finetune_tasks, train_tasks
     from seqloom.runs.language_model import Run
     from seqloom.runs.lm_eval_harness import harness_model
     from seqloom.runs.predictor import Predictor
@@ -23,10 +24,12 @@ PLACES = {
     "compare": "seqloom.comparison.run",
     "compare_ladder": "seqloom.comparison.ladder",
     "finetune": "seqloom.runs.training",
+    "finetune_tasks": "seqloom.runs.joint",
     "harness_model": "seqloom.runs.lm_eval_harness",
     "load": "seqloom.convert.huggingface",
     "pretrain": "seqloom.runs.training",
     "train": "seqloom.runs.training",
+    "train_tasks": "seqloom.runs.joint",
 }
 __all__ = [
     "Predictor",
@@ -36,10 +39,12 @@ __all__ = [
     "compare",
     "compare_ladder",
     "finetune",
+    "finetune_tasks",
     "harness_model",
     "load",
     "pretrain",
     "train",
+    "train_tasks",
 ]
 
 

@@ -45,9 +45,8 @@ class Ragged(NamedTuple):
     segments: Tensor | None = None  # (T,)
     chars: Tensor | None = None  # (T, C)
     order: Tensor | None = None  # (T,)   factorisation order
-    max_position: int | None = (
-        None  # no position is larger, if the host knows: what a cache holds behind it need not be read
-    )
+    max_position: int | None = None  # no position is larger, if the host knows: a cache need not be read behind it
+    beside: Tensor | None = None  # (T, B) features from other models, which stand beside what some layer reads
 
     @property
     def num_sequences(self) -> int:
@@ -72,6 +71,7 @@ class Sizes(NamedTuple):
     # of each sequence: attention over a window has fewer pairs
     lengths: tuple[int, ...] = ()
     source_lengths: tuple[int, ...] = ()
+    task: int = 0  # of several
 
 
 class Joints(NamedTuple):

@@ -148,6 +148,10 @@ def total(learner: Learner) -> Flops:
 
 def of_training(learner: Learner) -> Callable[[Sizes], int]:
     """What a step costs that learns from a batch of these sizes. A frozen backbone has no backward pass."""
+    heads = getattr(learner, "tasks", None)
+    if heads is not None:  # of several tasks on one body a step is of one
+        costs = [of_training(head) for head in heads]
+        return lambda sizes: costs[sizes.task](sizes)
     whole = total(learner)
     frozen = total(learner.backbone) if getattr(learner, "frozen", False) else Flops()  # type: ignore[arg-type]
     return lambda sizes: whole.training(sizes, learner.extra_forwards) - 2 * frozen.forward(sizes)

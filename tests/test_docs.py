@@ -24,7 +24,7 @@ from tools import docs
 TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("*.md"))
 # pages that are followed one after the other in one folder, because a page uses what those before it have made
 GUIDES = {
-    "models": "own-text resume recipes encoders multilingual suites exchange python transfer ../plugins",
+    "models": "own-text resume recipes encoders multilingual suites exchange python transfer several-tasks ../plugins",
     "translate": "translate",
     "tables": "tables",
     "words": "word-vectors",
@@ -35,6 +35,7 @@ SMALL = {
     "--out data ": "--out data --vocab-size 300 ",
     "--task translate --train": "--task translate --vocab-size 300 --train",
     "--task classify --train": "--task classify --set budget.epochs=1 --train",
+    "--tasks tasks.toml --out": "--tasks tasks.toml --set budget.epochs=1 --out",
     "--task classify --how": "--task classify --set budget.epochs=1 --how",
     "baseline --task classify --set budget.epochs=1": "baseline --task classify",
     "--out data --vocab-size 300 --tokenizer": "--out data --tokenizer",
@@ -287,7 +288,7 @@ def test_keys_exist():
         *(DOCS / "coming-from").glob("*.md"),
         *(DOCS / "tutorials").glob("*.md"),
     ]:
-        text = re.sub(r"\w+\.(en|de|csv|jsonl|py|tsv)\b|trainer\.\w+", "", page.read_text(encoding="utf-8"))
+        text = re.sub(r"\w+\.(en|de|csv|jsonl|py|tsv|bio)\b|trainer\.\w+", "", page.read_text(encoding="utf-8"))
         assert unknown_keys(text) == set(), page
     assert unknown_keys("`train.optim.learning_rate` and `train.optim.lr`") == {"train.optim.learning_rate"}
 

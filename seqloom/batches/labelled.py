@@ -42,6 +42,7 @@ class Frame(NamedTuple):
     spelling: np.ndarray | None = None  # (V, C) of a model that reads characters, where words may be unknown
     backward: bool = False  # it reads each text from right to left
     windows: bool = False  # a longer text is read in several windows, not cut
+    spots: bool = False  # rows say which characters each token stands for
 
     @classmethod
     def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int, backward: bool = False) -> "Frame":
@@ -60,6 +61,21 @@ class Frame(NamedTuple):
         return None if self.limit is None else max(self.limit - around, 0)
 
 
+class Features(NamedTuple):
+    """Features from other models for the tokens of one sequence."""
+
+    table: np.ndarray  # (U, B) of all sequences of a split, in memory or on disk
+    rows: np.ndarray  # (L,) the row of each token in it; −1: it has none, and is zeros
+
+    def read(self) -> np.ndarray:
+        """(L, B)"""
+        if not len(self.table):
+            return np.zeros((len(self.rows), self.table.shape[1]), np.float32)
+        found = self.table[self.rows]
+        found[self.rows < 0] = 0
+        return found
+
+
 class Row(NamedTuple):
     """One sequence. label: a number, or (W,) of words, or (2,) the first and last token of an answer."""
 
@@ -69,9 +85,9 @@ class Row(NamedTuple):
     label: np.ndarray
     places: np.ndarray | None = None  # (W, 2)
     chars: np.ndarray | None = None  # (L, C)
-    spots: np.ndarray | None = (
-        None  # (L, 2) where answers are cut out of a text: the characters that each token stands for
-    )
+    spots: np.ndarray | None = None  # (L, 2) where they are asked for: the characters that each token stands for
+    source: np.ndarray | None = None  # (L,) and the text that they are of, by its number; −1: a special token
+    features: Features | None = None
 
 
 def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
@@ -161,7 +177,7 @@ def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None, max_
     batch = Ragged(
         torch.from_numpy(ids), torch.from_numpy(np.arange(len(ids)) - offsets[owner]), torch.from_numpy(owner),
         torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments_of(rows, padding),
-        chars=characters_of(rows, padding),
+        chars=characters_of(rows, padding), beside=features_of(rows, padding),
     )  # fmt: skip
     found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
     if rows[0].places is not None:
@@ -198,6 +214,13 @@ def characters_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
     letters = [row.chars for row in rows if row.chars is not None]
     nothing = np.full((padding, letters[0].shape[1]), PAD, letters[0].dtype)
     return torch.from_numpy(np.concatenate([*letters, nothing]))
+
+
+def features_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
+    if rows[0].features is None:
+        return None
+    parts = [row.features.read() for row in rows if row.features is not None]
+    return torch.from_numpy(np.concatenate([*parts, np.zeros((padding, parts[0].shape[1]), np.float32)]))
 
 
 def pad_labels(labels: np.ndarray, more: int) -> np.ndarray:

@@ -53,6 +53,12 @@ class TorchCell(nn.Module):
     def start(self, n: int) -> CellState:
         return tuple(self.kernel.weight_hh_l0.new_zeros(n, width) for width in self.widths())
 
+    def make_room(self, width: int) -> None:
+        """Widens its input by so many numbers; the weights are new."""
+        old = self.kernel
+        projected = {"proj_size": old.proj_size} if old.proj_size else {}
+        self.kernel = type(old)(old.input_size + width, old.hidden_size, **projected)
+
     def weights(self) -> list[Tensor]:
         """What the kernel computes with, in its order."""
         return self.kernel._flat_weights

@@ -17,6 +17,7 @@ from seqloom.blocks.grid import from_grid, lengths, to_grid
 from seqloom.blocks.record_gates import STEPS, GatedScan, Values
 from seqloom.blocks.stack import Stack
 from seqloom.blocks.uncompiled import uncompiled
+from seqloom.errors import UsageError
 
 # true, said once a process, and nothing that whoever trains such a model could change
 warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
@@ -184,6 +185,11 @@ class RecurrentLayer(nn.Module):
     def start(self, n: int, max_len: int) -> CellState:
         return self.cell.start(n)
 
+    def make_room(self, width: int) -> None:
+        if not isinstance(self.cell, TorchCell):
+            raise UsageError("other features cannot stand before a layer with a cell of your own: use LSTM or GRU")
+        self.cell.make_room(width)
+
     @property
     def gates(self) -> tuple[str, ...]:
         """Names of what maps=True shows."""
@@ -208,7 +214,8 @@ class RecurrentStack(Stack):
         maps: bool = False,
         edit: Edit | None = None,
     ) -> Output:
-        if layers or maps or edit is not None or not batch.is_full or not self.is_plain():
+        plain = self.room_before is None and self.is_plain()
+        if layers or maps or edit is not None or not batch.is_full or not plain:
             return super().forward(x, batch, state, context, layers, maps, edit)
         before = state.own if state is not None else [None] * len(self.layers)
         cells: list[Any] = [layer.cell for layer in self.layers]
@@ -284,6 +291,10 @@ class Bidirectional(BothWays):
             raise ValueError("a bidirectional layer reads whole sequences: it cannot go on from a carried state")
         x = self.dropout(x)
         return self.read(x, x, batch, (None, None), maps)
+
+    def make_room(self, width: int) -> None:
+        for each in (self.ahead, self.back):
+            each.make_room(width)
 
     def start(self, n: int, max_len: int) -> CellState:
         raise ValueError("a bidirectional layer reads whole sequences: there is no state to begin a stream with")

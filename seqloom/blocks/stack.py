@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.batch import Backbone, Context, Edit, HeadStyle, Output, Ragged, State, without_state
+from seqloom.errors import UsageError
 
 
 class Stack(nn.Module):
@@ -20,6 +21,16 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(layers)
         self.top = top  # what stands above the last layer: a final norm, a dropout
         self.repeat = repeat
+        self.room_before: int | None = None  # the layer that reads features of other models beside its input
+
+    def make_room(self, layer: int, width: int) -> None:
+        """Widens what a layer reads by features of so many numbers. Raises UsageError where it cannot."""
+        depth = len(self.layers)
+        if not layer < depth or self.repeat > 1 or not hasattr(self.layers[layer], "make_room"):
+            why = f"it has {depth} layers" if layer >= depth else "its layers are not recurrent"
+            raise UsageError(f"no layer of this model can read other features beside what layer {layer} gives: {why}")
+        self.layers[layer].make_room(width)  # type: ignore[operator]
+        self.room_before = layer
 
     @property
     def unrolled_layers(self) -> list[nn.Module]:
@@ -50,6 +61,9 @@ class Stack(nn.Module):
         after, outputs, weights = [], [x], []
         for i, (layer, own, shared) in enumerate(zip(course, before, looks_at, strict=True)):
             read = x
+            if i == self.room_before:
+                assert batch.beside is not None, "this model reads features of other models, and the batch has none"
+                x = torch.cat((x, batch.beside.to(x.dtype)), 1)
             gates = {} if edit is None or i not in edit.heads else {"heads": edit.heads[i]}
             x, own, seen = layer(x, batch, own, shared, maps, **gates)
             if edit is not None and edit.layers is not None:
@@ -124,6 +138,10 @@ class StackedBackbone(Backbone):
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         return self.stack.start(n, max_len)
+
+    def make_room(self, layer: int, width: int) -> None:
+        self.stack.make_room(layer, width)
+        self.init_weights()
 
 
 class BidirectionalBackbone(StackedBackbone):

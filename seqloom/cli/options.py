@@ -80,6 +80,36 @@ Language = Annotated[
         help="Language of the texts, for models with language embeddings (XLM): the name of its folder in training."
     ),
 ]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside",
+        metavar="RUN[,RUN]",
+        help="Other runs whose features enter beside those of this model: language models, ELMo, a translator. They stay as "
+        "they are. task.beside says where they enter and how they are read.",
+    ),
+]
+BesideMoved = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside", metavar="RUN[,RUN]", help="Where the runs are that RUN was trained beside, if they were moved."
+    ),
+]
+OneTask = Annotated[
+    str | None,
+    typer.Option(
+        "--task", metavar="NAME", help="One of several tasks that RUN has learnt (--tasks). Default: the main one."
+    ),
+]
+Tasks = Annotated[
+    Path | None,
+    typer.Option(
+        "--tasks",
+        metavar="PLAN.toml",
+        help="Train several tasks on one model, in place of --task, --train, --valid and --test: the plan has [[tasks]] with "
+        "these, the main one first, and the weight of each.",
+    ),
+]
 Pack = Annotated[
     Path | None,
     typer.Option(
@@ -168,10 +198,13 @@ def require(
     from seqloom.text.stream import check_path
 
     if task is not None:
-        from seqloom.tasks import TASKS, task_class
+        from seqloom.tasks import TASKS
 
         if task not in TASKS:
-            task_class(task)
+            from seqloom.config import unknown_name
+            from seqloom.errors import UsageError
+
+            raise UsageError(unknown_name("task", task, task, list(TASKS)))
     for check, paths in ((check_run_folder, runs), (check_path, files), (check_prepared_folder, folders)):
         for path in paths:
             if path is not None:
@@ -179,6 +212,24 @@ def require(
     if lines is not None:
         with explained(lines):
             lines.stat()
+
+
+def check_one_or_several(tasks: Path | None, one: Mapping[str, object]) -> None:
+    """Raise UsageError unless either a plan of tasks was given or one task. one: the options of the latter, by their names."""
+    from seqloom.errors import UsageError
+
+    given = [name for name, value in one.items() if value]
+    if tasks is not None and given:
+        raise UsageError(
+            f"--tasks {tasks} and {given[0]}: the plan has the tasks and all about their files: leave one of them out"
+        )
+    if tasks is None and (missing := [name for name in ("--task", "--train") if not one[name]]):
+        raise UsageError(f"{missing[0]} is missing: name a task and its files, or several by --tasks PLAN.toml")
+
+
+def named_runs(given: Sequence[str] | None) -> list[Path]:
+    """The folders of an option that takes several, separated by commas."""
+    return [Path(part.strip()) for each in given or () for part in each.split(",") if part.strip()]
 
 
 def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> Any:

@@ -13,6 +13,7 @@ import typer
 from seqloom.cli import app
 from seqloom.cli.options import (
     Batch,
+    Beside,
     Country,
     Deterministic,
     Device,
@@ -32,9 +33,12 @@ from seqloom.cli.options import (
     Seed,
     Seeds,
     Settings,
+    Tasks,
     TextColumn,
+    check_one_or_several,
     launch_ranks,
     name_columns,
+    named_runs,
     reject_unused,
     require,
     with_batch,
@@ -56,6 +60,10 @@ seqloom train transformer-small --task translate --train train.en train.de --val
 
 seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll --out runs/ner --tokenizer word
 
+seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll --out runs/lm --tokenizer word --beside runs/elmo
+
+seqloom train bilstm-cnn-small --tasks tasks.toml --out runs/several --tokenizer word
+
 seqloom train text-cnn-tiny --task classify --train train.csv --valid valid.csv --out runs/cnn --epochs 30 --lr 2e-3 --batch 64
 """
 
@@ -63,22 +71,22 @@ seqloom train text-cnn-tiny --task classify --train train.csv --valid valid.csv 
 @app.command(epilog=TRAIN_EXAMPLES)
 def train(
     recipe: Annotated[str, typer.Argument(help="A built-in recipe ('seqloom recipes' lists them) or a TOML file.")],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
     task: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Task to train: classify, regress, pair, choose, tag, span, translate, translation-lm or entity-lm."
         ),
-    ],
+    ] = None,
     train_files: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--train",
             metavar="FILE [FILE]",
             help="Training examples in the task's format; for pairs two aligned files, a .tsv, or a .jsonl with source and "
             "target.",
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    ] = None,
     valid: Annotated[
         list[Path] | None,
         typer.Option(
@@ -106,6 +114,8 @@ def train(
             help="Initialise the embeddings with these vectors, in the text format of word2vec or GloVe.",
         ),
     ] = None,
+    tasks: Tasks = None,
+    beside: Beside = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     pair_column: PairColumn = None,
@@ -130,10 +140,17 @@ def train(
 ) -> None:
     """Train a task from labelled examples, without pre-training."""
     check_recipe_name(recipe)
-    files = () if seeds is not None else (*train_files, *(valid or ()), *(test or ()), from_tokenizer, vectors)
-    require((), files, task=task)  # with --seeds the task is asked first
+    one = {
+        "--task": task, "--train": train_files, "--valid": valid, "--test": test, "--beside": beside, "--encoding": encoding,
+        "--text-column": text_column, "--label-column": label_column, "--pair-column": pair_column, "--id-column": id_column
+    }  # fmt: skip
+    check_one_or_several(tasks, one)
+    given = (*(train_files or ()), *(valid or ()), *(test or ()), from_tokenizer, vectors, tasks)
+    files = () if seeds is not None else given
+    require(named_runs(beside), files, task=task)  # with --seeds the task is asked first
     from seqloom.errors import UsageError
     from seqloom.recipes.library import find_recipe
+    from seqloom.runs.joint import OpenedPlan, train_tasks
     from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report
     from seqloom.runs.training import train as run_train
@@ -142,26 +159,34 @@ def train(
 
     if launch_ranks(ranks, seeds=seeds):
         return
-    if seeds is not None and task_class(task).reads != "labelled":
+    plan = None if tasks is None else OpenedPlan.read(tasks)
+    main = task or (plan and plan.plan.main.task) or ""
+    if seeds is not None and task_class(main).reads != "labelled":
         raise UsageError(
-            f"--seeds does not work with --task {task}: run the command once for each --seed, with its own --out"
+            f"--seeds does not work with --task {main}: run the command once for each --seed, with its own --out"
         )
     overrides = with_batch(
         with_options(settings, lr, milestones, epochs=epochs, tokens=tokens, flops=flops, minutes=minutes),
         settings,
         batch,
-        lambda changes: find_recipe(recipe, changes, task=task),
+        lambda changes: find_recipe(recipe, changes, task=main),
     )
-    train = partial(
-        run_train, recipe, task, train_files, valid=valid or (), test=test or (), tokenizer=tokenizer,
-        vocab_size=vocab_size, lowercase=lowercase, from_tokenizer=from_tokenizer, vectors=vectors,
-        columns=name_columns(task, True, text_column, label_column, pair_column, id_column), encoding=encoding,
-        settings=overrides,
-    )  # fmt: skip
+    common: dict[str, Any] = {
+        "tokenizer": tokenizer, "vocab_size": vocab_size, "lowercase": lowercase, "from_tokenizer": from_tokenizer,
+        "vectors": vectors, "settings": overrides,
+    }  # fmt: skip
+    if plan is not None:
+        train = partial(train_tasks, recipe, plan, **common)
+    else:
+        columns = name_columns(main, True, text_column, label_column, pair_column, id_column)
+        train = partial(
+            run_train, recipe, main, train_files or (), valid=valid or (), test=test or (), beside=named_runs(beside),
+            columns=columns, encoding=encoding, **common,
+        )  # fmt: skip
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     run = train_and_print(train, out, options, seeds)
     if isinstance(run, Translator):
-        print(f"report: {write_translation_report(run, valid or train_files)}")
+        print(f"report: {write_translation_report(run, valid or train_files or ())}")
 
 
 def train_and_print(train: Callable[..., Any], out: Path, options: "RunOptions", seeds: int | None) -> Any:

@@ -15,6 +15,7 @@ from seqloom.cli.options import (
     SUITES,
     TRANSLATORS,
     Batch,
+    BesideMoved,
     Country,
     Deterministic,
     Device,
@@ -28,6 +29,7 @@ from seqloom.cli.options import (
     LongTexts,
     Milestones,
     Minutes,
+    OneTask,
     Overwrite,
     PairColumn,
     Plugin,
@@ -40,6 +42,7 @@ from seqloom.cli.options import (
     Threshold,
     launch_ranks,
     name_columns,
+    named_runs,
     reject_unused,
     require,
     set_predictor,
@@ -330,6 +333,8 @@ def evaluate(
     encoding: Encoding = None,
     threshold: Threshold = None,
     long_texts: LongTexts = None,
+    task: OneTask = None,
+    beside: BesideMoved = None,
     language: Language = None,
     device: Device = "auto",
     plugin: Plugin = None,
@@ -358,7 +363,7 @@ def evaluate(
             "--text-column": (text_column, ["--test"]), "--label-column": (label_column, ["--test"]),
             "--pair-column": (pair_column, ["--test"]), "--id-column": (id_column, ["--test"]),
             "--encoding": (encoding, ["--test"]), "--threshold": (threshold, ["--test"]),
-            "--long-texts": (long_texts, ["--test"]),
+            "--long-texts": (long_texts, ["--test"]), "--task": (task, ["--test"]), "--beside": (beside, ["--test"]),
         },
     )  # fmt: skip
     if suite is not None and suite_data is not None:
@@ -368,7 +373,7 @@ def evaluate(
         named = text_column, label_column, pair_column, id_column
 
         def load_test() -> Any:
-            return set_predictor(load(run, device, plugin), threshold, long_texts)
+            return set_predictor(load(run, device, plugin, named_runs(beside), task), threshold, long_texts)
 
         result = evaluate_test(load_test, run, test, language, tokenize, beam, named, encoding)
     else:

@@ -11,6 +11,8 @@ import typer
 from seqloom.cli import app
 from seqloom.cli.options import (
     Batch,
+    Beside,
+    BesideMoved,
     Country,
     Deterministic,
     Device,
@@ -24,6 +26,7 @@ from seqloom.cli.options import (
     LongTexts,
     Milestones,
     Minutes,
+    OneTask,
     Overwrite,
     PairColumn,
     Plugin,
@@ -33,10 +36,13 @@ from seqloom.cli.options import (
     Seed,
     Seeds,
     Settings,
+    Tasks,
     TextColumn,
     Threshold,
+    check_one_or_several,
     launch_ranks,
     name_columns,
+    named_runs,
     require,
     set_predictor,
     with_batch,
@@ -61,6 +67,10 @@ seqloom finetune runs/gpt --task classify --train train.jsonl --valid valid.json
 
 seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --out runs/ner --set task.crf=true
 
+seqloom finetune runs/bert --task tag --train train.conll --valid dev.conll --out runs/ner --beside runs/forward,runs/backward
+
+seqloom finetune runs/bert --tasks tasks.toml --out runs/several
+
 seqloom finetune runs/xlm --task classify --train en.jsonl --valid en-dev.jsonl --out runs/topics --language en
 """
 
@@ -70,21 +80,21 @@ def finetune(
     start: Annotated[
         Path, typer.Argument(metavar="FROM", help="Run folder of the pre-trained model; its tokenizer is used, too.")
     ],
+    out: Annotated[Path, typer.Option(help="Run folder to write.")],
     task: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Task to train: classify, regress, pair, choose, tag or span; translate, if FROM is a translator."
         ),
-    ],
+    ] = None,
     train_files: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(
             "--train",
             metavar="FILE [FILE]",
             help="Training examples: .jsonl, .csv or .tsv; CoNLL columns for tag, SQuAD's JSON for span.",
         ),
-    ],
-    out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    ] = None,
     valid: Annotated[
         list[Path] | None,
         typer.Option(
@@ -103,6 +113,8 @@ def finetune(
             "(unfreeze the layers one after the other, from the top)."
         ),
     ] = "finetune",
+    tasks: Tasks = None,
+    beside: Beside = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     pair_column: PairColumn = None,
@@ -135,8 +147,15 @@ def finetune(
     language: Language = None,
 ) -> None:
     """Fine-tune a pre-trained model on a task."""
-    require([start], (*train_files, *(valid or ()), *(test or ())), task=task)
+    one = {
+        "--task": task, "--train": train_files, "--valid": valid, "--test": test, "--beside": beside, "--encoding": encoding,
+        "--text-column": text_column, "--label-column": label_column, "--pair-column": pair_column, "--id-column": id_column,
+        "--curve": curve,
+    }  # fmt: skip
+    check_one_or_several(tasks, one)
+    require([start, *named_runs(beside)], (*(train_files or ()), *(valid or ()), *(test or ()), tasks), task=task)
     from seqloom.cli.tasks import train_and_print
+    from seqloom.runs.joint import OpenedPlan, finetune_tasks
     from seqloom.runs.learning_curve import format_table, learning_curve
     from seqloom.runs.options import RunOptions
     from seqloom.runs.training import finetune as run_finetune
@@ -145,23 +164,31 @@ def finetune(
     if launch_ranks(ranks, seeds=seeds, curve=curve):
         return
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
+    plan = None if tasks is None else OpenedPlan.read(tasks)
+    main = task or (plan and plan.plan.main.task) or ""
     overrides = with_batch(
         with_options(settings, lr, milestones, epochs=epochs, flops=flops, minutes=minutes),
         settings,
         batch,
-        lambda changes: transfer_recipe(start, task, how, changes),
+        lambda changes: transfer_recipe(start, main, how, changes),
     )
-    transfer: dict[str, Any] = {
-        "how": how, "settings": overrides, "plugin": plugin, "language": language,
-        "columns": name_columns(task, True, text_column, label_column, pair_column, id_column), "encoding": encoding,
-    }  # fmt: skip
-    files: dict[str, Any] = {"train": train_files, "valid": valid or (), "test": test or ()}
-    if curve is None:
-        train_and_print(partial(run_finetune, start, task, **files, **transfer), out, options, seeds)
+    if plan is not None:
+        several = partial(finetune_tasks, start, plan, how=how, settings=overrides, plugin=plugin, language=language)
+        train_and_print(several, out, options, seeds)
         return
-    several = range(seed, seed + (seeds or 3))
-    sizes = learning_curve(start, task, files, out, parse_sizes(curve), seeds=several, options=options, **transfer)
-    print(format_table(sizes, len(several)))
+    transfer: dict[str, Any] = {
+        "how": how, "beside": named_runs(beside), "settings": overrides, "plugin": plugin, "language": language,
+        "columns": name_columns(main, True, text_column, label_column, pair_column, id_column), "encoding": encoding,
+    }  # fmt: skip
+    files: dict[str, Any] = {"train": train_files or (), "valid": valid or (), "test": test or ()}
+    if curve is None:
+        train_and_print(partial(run_finetune, start, main, **files, **transfer), out, options, seeds)
+        return
+    several_seeds = range(seed, seed + (seeds or 3))
+    sizes = learning_curve(
+        start, main, files, out, parse_sizes(curve), seeds=several_seeds, options=options, **transfer
+    )
+    print(format_table(sizes, len(several_seeds)))
     print(f"chart: {out / 'curve.html'}")
 
 
@@ -184,6 +211,10 @@ echo "a film that nobody needs" | seqloom predict runs/sentiment
 
 seqloom predict runs/forward reviews.jsonl --with runs/backward
 
+seqloom predict runs/several news.txt --task chunks
+
+seqloom predict runs/ner news.txt --beside moved/forward,moved/backward
+
 seqloom predict runs/topics de.jsonl --language de
 """
 
@@ -204,7 +235,7 @@ def predict(
             help="File to write, a .csv or .jsonl. Default: standard output, as csv for csv, otherwise as jsonl."
         ),
     ] = None,
-    beside: Annotated[
+    ensemble: Annotated[
         list[Path] | None,
         typer.Option("--with", metavar="RUN", help="Another run of the same task: average the predictions of all."),
     ] = None,
@@ -213,6 +244,8 @@ def predict(
     pair_column: PairColumn = None,
     id_column: IdColumn = None,
     encoding: Encoding = None,
+    task: OneTask = None,
+    beside: BesideMoved = None,
     threshold: Threshold = None,
     long_texts: LongTexts = None,
     language: Language = None,
@@ -223,13 +256,14 @@ def predict(
     from seqloom.errors import DataError
     from seqloom.files import new_file
 
-    require([run, *(beside or ())], [file])
+    require([run, *(ensemble or ()), *named_runs(beside)], [file])
     if out is not None:
         new_file(out, "--out")
     keep_memory_flat()  # every batch has another shape
     from seqloom.runs.load import load_predictor
 
-    loaded, *others = [load_predictor(each, device, language) for each in (run, *(beside or ()))]
+    loaded = load_predictor(run, device, language, named_runs(beside), task)
+    others = [load_predictor(each, device, language, task=task) for each in ensemble or ()]
     columns = name_columns(loaded.task, False, text_column, label_column, pair_column, id_column)
     for each in (loaded, *others):
         set_predictor(each, threshold, long_texts)

@@ -201,6 +201,17 @@ def untuned_transfer(found: Findings) -> list[str]:
     return lines
 
 
+def learnt_together(found: Findings) -> list[str]:
+    """Rows that learn all tasks on one body differ from others in more than that."""
+    joint = [each.name for each in found.rows if each.row.joint is not None]
+    if not joint:
+        return []
+    return [
+        f"{', '.join(joint)}: all tasks were learnt in one run, whose weights were chosen by {found.plan.tasks[0].name}, if it "
+        f"has validation files; other rows have a run, and a choice, for each task"
+    ]
+
+
 def uncorrected_metrics(found: Findings) -> list[str]:
     if len(found.metrics) < 2 or len(found.rows) < 2:
         return []
@@ -266,6 +277,7 @@ CAVEATS: tuple[Callable[[Findings], list[str]], ...] = (
     unequal_search,
     broken_settings,
     untuned_transfer,
+    learnt_together,
     uncorrected_metrics,
     different_settings,
     metrics_without_rows,

@@ -59,6 +59,7 @@ from seqloom.files import clear_folder, digest_of, files_below, read_record, sha
 from seqloom.migrations import RESULT, TRIAL
 from seqloom.models import model_class
 from seqloom.runs.folder import RUN, plain
+from seqloom.runs.joint import TasksPlan, finetune_tasks
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import load_language_model
 from seqloom.runs.training import finetune, pretrain
@@ -99,8 +100,8 @@ def run_job(out: Path, place: str, seed: int) -> None:
         sample=sample_text(run, plan.prompt),
         suites={suite.name: measure_suite(run, suite, out, items) for suite in plan.suites},
         milestones=measure_milestones(folder, plan, out),
-        tasks={task.name: transfer(out, row, seed, task, plan) for task in plan.tasks},
-        by=MeasuredBy.of(plan, asked(row, plan.rows)),
+        tasks=transfer_all(out, row, seed, plan),
+        by=MeasuredBy.of(plan, asked(row, plan.rows), row.joint),
         environment=current_environment(plan.device, row.recipe.train.precision),
     )
     path = result_path(out, place, seed)
@@ -213,6 +214,48 @@ def transfer(out: Path, row: Row, seed: int, task: TaskRecord, plan: ResolvedPla
     metrics = read_record(folder / "metrics.json", REDO)
     costs = {"seconds": metrics["seconds"], "flops": metrics["flops"]}
     return TaskScores.model_validate({**metrics["test_scores"], **costs})
+
+
+def transfer_all(out: Path, row: Row, seed: int, plan: ResolvedPlan) -> dict[str, TaskScores]:
+    """The scores of all tasks: each learnt in a run of its own, or all in one."""
+    if row.joint is None or row.is_count_based:
+        return {task.name: transfer(out, row, seed, task, plan) for task in plan.tasks}
+    model = model_class(row.recipe.model["name"])
+    if unfit := [task.task for task in plan.tasks if not task_class(task.task).fits(model)]:
+        refused = f"{unfit[0]} is not for the model {row.recipe.model['name']}, and all tasks are learnt together"
+        return {task.name: TaskScores(refused=refused) for task in plan.tasks}
+    main, weights = plan.tasks[0], row.joint.weights
+    folder = transfer_path(out, main.place, row.place, seed)
+    tasks = [
+        {
+            "task": task.task,
+            "name": task.place,
+            **{split: [str(out / name) for name in getattr(task, split)] for split in SPLITS},
+            "weight": weights.get(task.name, 1.0),
+            "settings": [each for each in task.settings if each.startswith("task.")],
+        }
+        for task in plan.tasks
+    ]
+    finetune_tasks(
+        run_path(out, row.place, seed),
+        TasksPlan.model_validate({"tasks": tasks, "smoothing": row.joint.smoothing}),
+        folder,
+        how=main.how,
+        settings=[each for each in main.settings if not each.startswith("task.")],
+        seed=seed,
+        resume=(folder / "config.json").exists(),
+        device=plan.device,
+        deterministic=plan.deterministic,
+    )
+    metrics = read_record(folder / "metrics.json", REDO)
+    scores = metrics["test_scores"]
+    others = scores.pop("tasks", {})
+    costs = {"seconds": metrics["seconds"], "flops": metrics["flops"]}  # of one run, and so of the first task alone
+    found = {main.name: TaskScores.model_validate({**scores, **costs})}
+    for task in plan.tasks[1:]:
+        left_out = TaskScores(refused="it has the weight 0 here and was not learnt")
+        found[task.name] = TaskScores.model_validate(others[task.place]) if task.place in others else left_out
+    return found
 
 
 def sample_text(run: Run, prompt: str) -> str:

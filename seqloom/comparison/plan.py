@@ -38,6 +38,7 @@
     train = ["train.jsonl"]
     test = ["test.jsonl"]                 # valid = [...] chooses the best weights; without it the last ones are taken
 
+A row with `joint = true` (or `joint = {smoothing = 0.5, weights = {chunks = 0.5}}`) learns all tasks on one body.
 Paths are relative to the plan. A plan is read, checked and resolved into rows with complete recipes (`resolve`) before anything
 is trained.
 """
@@ -96,6 +97,17 @@ class TextConfig(Config):
         return self
 
 
+class JointConfig(Config):
+    """How a row learns all tasks on one body."""
+
+    smoothing: float = Field(
+        1.0, ge=0, le=1, description="Exponent α: a task has steps in proportion to its examples to the power of α."
+    )
+    weights: dict[str, float] = Field(
+        {}, description="Weight λ of the loss of tasks, by their names; 1 unless it is given, 0 leaves a task out."
+    )
+
+
 class RowConfig(Config):
     """One model of a comparison."""
 
@@ -110,6 +122,11 @@ class RowConfig(Config):
     tokenizer: str | None = Field(None, description="Kind of tokenizer of this row; that of [text] unless it is given.")
     vocab_size: int | None = Field(
         None, gt=0, description="Size of this row's vocabulary; that of [text] unless it is given."
+    )
+    joint: bool | JointConfig = Field(
+        False,
+        description="Learn all tasks of the plan on one body, in one run in place of one for each; by the first of them the best "
+        "weights are chosen.",
     )
     grow: str = Field("dim", description="Key of [model] that is changed to make all rows the same size.")
     search: dict[str, Any] = Field(
@@ -379,6 +396,37 @@ def task_problems(plan: PlanConfig) -> list[str]:
     return found
 
 
+def joint_problems(plan: PlanConfig) -> list[str]:
+    """Rows that learn all tasks in one run need tasks that can be learnt so."""
+    joint = {row_name(row): row.joint for row in plan.rows if row.joint}
+    if not joint:
+        return []
+    found: list[str] = []
+    names = [task_name(task) for task in plan.tasks]
+    if len(names) < 2:
+        found.append(f"row {next(iter(joint))!r}: joint is for plans with two tasks or more")
+    for row, settings in joint.items():
+        weights = settings.weights if isinstance(settings, JointConfig) else {}
+        found += [
+            f"row {row!r}: joint.weights: {unknown_name('task', name, name, names)}"
+            for name in weights
+            if name not in names
+        ]
+        found += [
+            f"row {row!r}: joint.weights.{name} = {value:g}: give 0 or more"
+            for name, value in weights.items()
+            if value < 0
+        ]
+        if names and not weights.get(names[0], 1.0):
+            found.append(f"row {row!r}: joint.weights.{names[0]} = 0: by this task the weights are chosen")
+    own = {tuple(each for each in task.settings if not each.startswith("task.")) for task in plan.tasks}
+    if len({task.how for task in plan.tasks}) > 1 or len(own) > 1:
+        found.append(
+            "joint rows learn all tasks in one run: give all tasks one how, and the same settings but for task.…"
+        )
+    return found
+
+
 def question_problems(plan: PlanConfig) -> list[str]:
     found: list[str] = []
     names = [row_name(row) for row in plan.rows]
@@ -426,6 +474,7 @@ CHECKS: tuple[Callable[[PlanConfig], list[str]], ...] = (
     tokenizer_problems,
     suite_problems,
     task_problems,
+    joint_problems,
     question_problems,
     task_name_problems,
     search_problems,

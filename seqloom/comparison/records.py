@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 from seqloom.batch import Objective
 from seqloom.comparison.environment import Environment
 from seqloom.comparison.folder import items_path, plan_path
-from seqloom.comparison.plan import PriceConfig, QuestionConfig, TaskConfig, TextConfig
+from seqloom.comparison.plan import JointConfig, PriceConfig, QuestionConfig, TaskConfig, TextConfig
 from seqloom.comparison.search import Range, parse_range
 from seqloom.config import Config, flatten, problems
 from seqloom.errors import ModelError
@@ -66,6 +66,7 @@ class Row(Config):
     place: str
     search: dict[str, tuple[Any, ...]] = {}  # noqa: RUF012  # the ranges of its settings; none: it is not searched for
     narrowed: str = ""  # what is narrower than in the plan, in words
+    joint: JointConfig | None = None  # all tasks are learnt on one body
 
     @property
     def ranges(self) -> dict[str, Range]:
@@ -192,10 +193,14 @@ class MeasuredBy(Open):
     text: tuple[str, ...] | None = (
         None  # the common context or the forms of passages; None: an earlier version did not say
     )
+    joint: dict[str, Any] | None = None  # how all tasks were learnt on one body, if they were
 
     @classmethod
-    def of(cls, plan: ResolvedPlan, text: tuple[str, ...] | None = None) -> "MeasuredBy":
-        return cls.model_validate(plain(plan.model_dump(include={"suites", "tasks", "milestones"})) | {"text": text})
+    def of(
+        cls, plan: ResolvedPlan, text: tuple[str, ...] | None = None, joint: JointConfig | None = None
+    ) -> "MeasuredBy":
+        asked = plain(plan.model_dump(include={"suites", "tasks", "milestones"})) | {"text": text}
+        return cls.model_validate(asked | {"joint": None if joint is None else plain(joint.model_dump())})
 
     def lacks(self, wanted: "MeasuredBy") -> bool:
         """Whether the row must be measured again. What an earlier version did not measure is missing from the table instead: the

@@ -5,7 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.comparison.folder import slug
-from seqloom.comparison.plan import PlanConfig, RowConfig, TaskConfig, budget_of, row_name, task_name, tokens_of
+from seqloom.comparison.plan import (
+    JointConfig,
+    PlanConfig,
+    RowConfig,
+    TaskConfig,
+    budget_of,
+    row_name,
+    task_name,
+    tokens_of,
+)
 from seqloom.comparison.records import Row
 from seqloom.comparison.search import Range, illegal_values, row_ranges
 from seqloom.comparison.solve import describe_unscaled, solve_size
@@ -78,6 +87,7 @@ def resolve_row(plan: PlanConfig, row: RowConfig, data: Path, read: Examples, to
         place=slug(row_name(row)),
         search={name: (*each.values, *([each.scale] if each.scale else [])) for name, each in ranges.items()},
         narrowed=describe_narrowed(plan, ranges) if ranges else "",
+        joint=JointConfig() if row.joint is True else row.joint or None,
     )
 
 

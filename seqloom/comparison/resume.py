@@ -79,6 +79,10 @@ def check_same(out: Path, plan: ResolvedPlan, earlier: EarlierPlan) -> None:
                 if before is not None:
                     changed += describe_changes("suite", before.suites, now.suites)
                     changed += describe_changes("task", before.tasks, now.tasks)
+                    if before.joint != MeasuredBy.of(plan, joint=row.joint).joint:
+                        changed.append(
+                            f"row {row.name!r} learnt its tasks {'together' if before.joint else 'one by one'}"
+                        )
                 if before is None or before.lacks(MeasuredBy.of(plan, asked(row, plan.rows))):
                     incomplete.append(result)
     if changed:

@@ -255,6 +255,10 @@ def export_folder(
     run, out = Path(run), Path(out)
     card_options.check()
     loaded = load_run(run, "cpu")  # every file is checked by it
+    if loaded.config.get("beside"):
+        raise UsageError(
+            f"{run} stands on other runs (--beside), whose features no exported folder can hold: export a run that does not"
+        )
     check_out(out, overwrite, run, exported_folder(out))
     made = convert_run(run, loaded)
     with sole_owner(out):

@@ -10,6 +10,7 @@ where a model has one in front ([CLS]).
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,20 @@ from seqloom.tokens.tokenizer import Tokenizer
 POOLS = ("mean", "first", "last", "max", "none")
 
 Spell = Callable[[np.ndarray], np.ndarray | None]
+
+
+class Reading(NamedTuple):
+    """How a trained run reads texts."""
+
+    encoder: "Encoder"
+    tokenizer: Tokenizer
+    table: Characters | None = None  # the spelling of words, of a model that reads characters
+    backward: bool = False  # it reads texts from their end
+
+    def encode(
+        self, texts: Sequence[str], layers: str | int, pool: str, names: Sequence[str] | None
+    ) -> np.ndarray | list[np.ndarray]:
+        return self.encoder.read(texts, self.tokenizer, layers, pool, names, self.table, self.backward)
 
 
 class Encoder:

@@ -1,6 +1,7 @@
 """A recipe: everything that determines a run except the data and the seed. Frozen, closed, and the same in TOML and JSON."""
 
 import json
+import re
 from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -16,7 +17,8 @@ from seqloom.errors import UsageError
 from seqloom.models import MODELS, OWN, model_class
 from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
-from seqloom.tasks import TASKS, fitting_tasks, task_class
+from seqloom.tasks import BESIDE_OTHERS, TASKS, fitting_tasks, task_class
+from seqloom.tasks.several import Several
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.loop import TrainConfig
 from seqloom.training.state import Budget
@@ -58,7 +60,8 @@ class BatchesConfig(Config):
         1.0,
         ge=0,
         le=1,
-        description="Exponent α of the shares of several languages: each is read in proportion to its tokens to the power of α.",
+        description="Exponent α of the shares of several languages or tasks: each is read in proportion to its tokens, or its "
+        "examples, to the power of α.",
     )
 
     @property
@@ -142,6 +145,7 @@ class ValidConfig(Config):
 
 
 NEXT_TOKEN = {"name": "next-token"}
+ENTRY = ("called", "weight")  # of each of several tasks
 LISTS = {"objectives": "objective", "tasks": "task"}  # and how one of them is written
 
 
@@ -168,7 +172,7 @@ class Recipe(Config):
     tasks: tuple[dict[str, Any], ...] = Field(
         (),
         description="What is learnt from labelled examples: the name of a task and its keys. "
-        "One of them, written as [task].",
+        "One of them, written as [task]; of several, which share a model, each has a name of its own (called) and a weight.",
     )
     batches: BatchesConfig = Field(BatchesConfig(), description="How batches are made.")
     train: TrainConfig = Field(TrainConfig(), description="How the model is trained.")
@@ -196,7 +200,7 @@ class Recipe(Config):
         values = self.model_dump(exclude_defaults=exclude_defaults)
         found: dict[str, Any] = {}
         for key, value in values.items():
-            if key in LISTS:
+            if key in LISTS and len(value) < 2:
                 found |= {LISTS[key]: value[0]} if value else {}
             else:
                 found[key] = value
@@ -231,13 +235,22 @@ class Recipe(Config):
         model: Any = model_class(self.model["name"])
         config = self.model_config_of(vocab_size)
         backbone = model(config, plugin) if self.own_code else model(config)
-        kind, section = ("objective", self.objective) if self.objective is not None else ("task", self.task)
-        assert section is not None
-        learner: Any = (objective_class if kind == "objective" else task_class)(section["name"])
-        settings = build(learner.Config, without_name(section), kind, self.name)
-        if learner.reads == "labelled" and isinstance(backbone, EncoderDecoder):
-            backbone = backbone.view(settings.view)
-        return learner(backbone, settings)
+        if self.objective is not None:
+            learner: Any = objective_class(self.objective["name"])
+            return learner(backbone, build(learner.Config, without_name(self.objective), "objective", self.name))
+        kinds: list[Any] = [task_class(section["name"]) for section in self.tasks]
+        settings = [
+            build(kind.Config, task_settings(section), "task", self.name)
+            for kind, section in zip(kinds, self.tasks, strict=True)
+        ]
+        if kinds[0].reads == "labelled" and isinstance(backbone, EncoderDecoder):
+            backbone = backbone.view(settings[0].view)
+        made = [kind(backbone, own) for kind, own in zip(kinds, settings, strict=True)]
+        if len(made) == 1:
+            return made[0]
+        names = [called(section) for section in self.tasks]
+        weights = [float(section.get("weight", 1.0)) for section in self.tasks]
+        return Several(backbone, dict(zip(names, made, strict=True)), weights)
 
 
 def fill_defaults(values: Any) -> Any:
@@ -252,19 +265,55 @@ def without_name(section: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key != "name"}
 
 
+def task_settings(section: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a task's own config."""
+    return {key: value for key, value in section.items() if key not in ("name", *ENTRY)}
+
+
+def called(section: dict[str, Any]) -> str:
+    """The name of one of several tasks."""
+    return section.get("called") or section["name"]
+
+
 def build_recipe(values: dict[str, Any], source: str) -> Recipe:
     """Builds a recipe from plain values. Raises UsageError with everything that is wrong with them, in one line."""
     values = with_lists(values)
     found = problems(Recipe, values)
     found += section_problems(values, "model", MODELS | OWN, model_class)
     found += section_problems(values, "objective", OBJECTIVES, objective_class)
-    found += section_problems(values, "task", TASKS, task_class)
+    found += task_problems(values.get("tasks"))
     if not found:
         recipe = Recipe.model_validate(values)
         found = [*batch_problems(recipe), *misfits(recipe), *limit_problems(recipe)]
     if found:
         raise UsageError(f"{source}: " + "; ".join(found))
     return recipe
+
+
+def task_problems(sections: Any) -> list[str]:
+    """What is wrong with the tasks, each and together."""
+    if not isinstance(sections, list | tuple):
+        return []
+    found: list[str] = []
+    for number, section in enumerate(sections):
+        own = task_settings(section) | {"name": section.get("name")} if isinstance(section, dict) else section
+        found += section_problems({"task": own}, "task", TASKS | BESIDE_OTHERS if number else TASKS, task_class)
+    if found or len(sections) < 2:
+        return found
+    names = [called(section) for section in sections]
+    for name, section in zip(names, sections, strict=True):
+        weight = section.get("weight", 1.0)
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,200}", name):
+            found.append(f"'tasks.called' = {name!r}: give it a name of letters, digits, dots, - and _")
+        elif names.count(name) > 1:
+            found.append(f"'tasks.called': two tasks are called {name!r}: give each a name of its own")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            found.append(f"'tasks.weight' = {weight!r} of {name}: give 0, or a positive number")
+        if task_class(section["name"]).reads != "labelled":
+            found.append(f"'tasks.name' = \"{section['name']}\": it shares no model with other tasks")
+    if not found and not sections[0].get("weight", 1.0):
+        found.append(f"'tasks.weight' = 0 of {names[0]}, the main task: only others can be left out")
+    return list(dict.fromkeys(found))
 
 
 def section_problems(values: dict[str, Any], section: str, known: dict[str, str], find: Any) -> list[str]:
@@ -274,7 +323,7 @@ def section_problems(values: dict[str, Any], section: str, known: dict[str, str]
     several = values.get(f"{section}s")
     if isinstance(several, list | tuple):
         if len(several) > 1:
-            found.append(f"'{section}s' has {len(several)} entries: a run learns one {section} in this version")
+            found.append(f"'{section}s' has {len(several)} entries: a run has one {section}")
         part = next(iter(several), None)
     if not isinstance(part, dict):
         return found
@@ -338,7 +387,11 @@ def misfits(recipe: Recipe) -> list[str]:
         return ["'objective' and 'task': a run learns from plain text or from labelled examples: leave one of them out"]
     kind, find = ("task", fitting_tasks) if recipe.task is not None else ("objective", fitting_objectives)
     learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
-    found = []
+    found = [
+        f"'tasks.name' = \"{section['name']}\" is not for the model {recipe.model['name']}"
+        for section in recipe.tasks[1:]
+        if not task_class(section["name"]).fits(cls)
+    ]
     if not learner.fits(cls):
         fitting = find(cls)
         other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)

@@ -8,7 +8,7 @@ from pydantic import ConfigDict
 from seqloom.config import Config, to_toml
 from seqloom.files import write_bytes
 from seqloom.progress import clock, human
-from seqloom.recipes.schema import Recipe
+from seqloom.recipes.schema import Recipe, called
 from seqloom.text.words import WHITESPACE
 
 # scores of tasks with labelled texts, and what they are called
@@ -26,12 +26,18 @@ class Part(Config):
     model_config = ConfigDict(extra="ignore")
 
 
+class OtherRun(Part):
+    run: str
+    weights: dict[str, str]
+
+
 class RunDescription(Part):
     """Of config.json."""
 
     recipe: Recipe
     seed: int
     versions: dict[str, str | None]
+    beside: tuple[OtherRun, ...] = ()  # whose features it reads
 
 
 class SplitScores(Part):
@@ -51,6 +57,7 @@ class SplitScores(Part):
     bleu_signature: str | None = None
     retrieval_accuracy: Number | None = None
     retrieval_accuracy_back: Number | None = None
+    tasks: dict[str, "SplitScores"] = {}  # noqa: RUF012 (never changed)  # the others of several
 
 
 class Evaluation(Part):
@@ -76,6 +83,7 @@ class RunResult(Part):
     co2_kg: Number
     co2_country: str
     skipped: Number
+    beside_flops: Number | None = None  # of the features of other runs, which were computed once
     train_loss: Number | None
     valid_loss: Number | None
     best_step: Number | None
@@ -128,7 +136,7 @@ def write_card(folder: Path, card: Card) -> None:
 
 def card_text(card: Card) -> str:
     recipe, data = card.config.recipe, card.data
-    rows = [*cost_rows(card.result, recipe.count_based), *score_rows(card.result, recipe)]
+    rows = [*cost_rows(card.result, recipe.count_based), *beside_rows(card), *score_rows(card.result, recipe)]
     splits = [
         f"| {name} | {part.documents:,} | {part.words:,} | {part.tokens:,} | {part.bytes:,} |"
         for name, part in data.splits.items()
@@ -138,7 +146,7 @@ def card_text(card: Card) -> str:
         [
             f"# {recipe.name}",
             "",
-            f"A {recipe.model['name']} model trained with the {kind} {recipe.learns}, seed {card.config.seed}.",
+            f"A {recipe.model['name']} model trained with the {kind} {learnt(recipe)}, seed {card.config.seed}.",
             "One seed: differences from another run may be noise.",
             "",
             "| | |",
@@ -162,6 +170,12 @@ def card_text(card: Card) -> str:
     )
 
 
+def learnt(recipe: Recipe) -> str:
+    """What it learns; of several tasks all."""
+    names = [f"{called(section)} (weight {section.get('weight', 1.0):g})" for section in recipe.tasks]
+    return recipe.learns + ("" if len(names) < 2 else f" as {names[0]}, on one body with {', '.join(names[1:])}")
+
+
 def cost_rows(result: RunResult, count_based: bool) -> list[tuple[str, str]]:
     share = "" if result.mfu is None else f", {result.mfu:.1%} of the device's peak"
     flops = f"{result.flops:.3g} (matrix products; {human(result.flops_per_second)}FLOP/s{share})"
@@ -179,6 +193,15 @@ def cost_rows(result: RunResult, count_based: bool) -> list[tuple[str, str]]:
     ]
 
 
+def beside_rows(card: Card) -> list[tuple[str, str]]:
+    """The runs that it stands on, which are not in it."""
+    runs = [f"{each.run} (weights {each.weights.get('backbone.safetensors', '?')[:12]})" for each in card.config.beside]
+    if not runs:
+        return []
+    flops = "" if card.result.beside_flops is None else f"; {card.result.beside_flops:.3g} operations, once"
+    return [("reads features of other runs, which it needs", ", ".join(runs) + flops)]
+
+
 def score_rows(result: RunResult, recipe: Recipe) -> list[tuple[str, str]]:
     scored = {split: scores for split, scores in result.scores().items() if scores.score is not None}
     unit = "" if scored else " nats per token"  # tasks have other units: an example, a word, a squared error
@@ -189,17 +212,19 @@ def score_rows(result: RunResult, recipe: Recipe) -> list[tuple[str, str]]:
         step = "" if recipe.count_based else f", at step {result.best_step:,}"
         name = "validation loss of the weights that were kept" if scored else "best validation loss"
         rows.append((name, f"{result.valid_loss:.4f}{unit}{step}"))
-    rows += [(split, task_scores(scores, recipe)) for split, scores in scored.items()]
+    for split, scores in scored.items():
+        rows.append((split, task_scores(scores, recipe.task)))
+        rows += [(f"{split} of {name}", task_scores(each, None)) for name, each in scores.tasks.items()]
     for split, scores in result.scores().items():
         rows += translation_rows(split, scores)
     return rows
 
 
-def task_scores(scores: SplitScores, recipe: Recipe) -> str:
-    """The scores of a task, beside those of always predicting the most frequent class."""
+def task_scores(scores: SplitScores, task: dict[str, Any] | None) -> str:
+    """The scores of a task, beside those of always predicting the most frequent class. task: its section, if that is known."""
     values = {name: getattr(scores, key) for key, name in SCORES.items()}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items() if value is not None)
-    classes = len((recipe.task or {}).get("labels") or scores.per_class or ())
+    classes = len((task or {}).get("labels") or scores.per_class or ())
     beside = [f"{classes:,} classes"] if classes else []
     if scores.majority is not None:
         beside.append(f"always the most frequent: accuracy {scores.majority:.4f}")

@@ -22,6 +22,7 @@ from seqloom.objectives import objective_class
 from seqloom.plugins import Plugin
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
+from seqloom.runs.beside import BesideRuns
 from seqloom.runs.folder import read_config
 from seqloom.text.survey import SPLITS
 from seqloom.tokens.tokenizer import Tokenizer
@@ -33,6 +34,7 @@ class Corpus:
     """Prepared folders with one tokenizer, by the names of their languages and in that order; a single one has no name."""
 
     scored: tuple[str, ...] = ()  # there are no scores but the loss
+    beside: BesideRuns | None = None  # it has no examples that features of other runs could stand beside
 
     def __init__(
         self,

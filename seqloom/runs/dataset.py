@@ -8,6 +8,7 @@ from seqloom.batch import Learner, Vocabulary
 from seqloom.batches.plan import Batches
 from seqloom.randomness import derive_seed
 from seqloom.recipes.schema import Recipe
+from seqloom.runs.beside import BesideRuns
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.share import Share
 
@@ -16,6 +17,7 @@ class Dataset(Protocol):
     """The data of a run: its batches for training, and its held-out part for evaluation."""
 
     recipe: Recipe  # with what follows from the data: classes, when to validate
+    beside: BesideRuns | None  # other runs whose features its examples have
 
     @property
     def tokenizer(self) -> Tokenizer: ...

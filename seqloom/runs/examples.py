@@ -20,6 +20,7 @@ from seqloom.evaluate.labelled import class_logits, evaluate_examples
 from seqloom.evaluate.masked import masked_loss
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
+from seqloom.runs.beside import BesideRuns
 from seqloom.runs.calibration import fit_calibration, load_calibration, write_calibration
 from seqloom.runs.predictor import LongTexts, held_out_frame
 from seqloom.runs.translator import Translator
@@ -52,6 +53,7 @@ class ExampleFiles:
 
     examples_are: str
     splits: dict[str, Any]  # of Encoded
+    beside: BesideRuns | None = None
 
     def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
         if recipe.train.watch == "bleu" and "valid" not in files:
@@ -207,15 +209,21 @@ class LabelledFiles(ExampleFiles):
         tokenizer: Tokenizer,
         chosen: Sequence[int] | None = None,
         layout: Layout = PLAIN,
+        beside: BesideRuns | None = None,
     ):
         super().__init__(recipe, files, tokenizer)
         assert recipe.task is not None
+        self.beside = beside
         cls: Any = task_class(recipe.task["name"])
         self.layout = layout
         self.examples: dict[str, list[Any]] = {
             name: list(cls.read(paths, layout=layout)) for name, paths in files.items()
         }
         task = cls.configure(recipe.task, self.examples["train"])
+        if beside is not None:
+            task["beside"] = {**task.get("beside", {}), "dim": beside.width}
+        elif task.get("beside"):
+            raise UsageError(f"{recipe.name}: 'task.beside' is for features from other runs: name them by --beside")
         if chosen is not None:
             self.examples["train"] = [self.examples["train"][i] for i in chosen]
         steps = recipe.steps_an_epoch(len(self.examples["train"]))
@@ -234,6 +242,8 @@ class LabelledFiles(ExampleFiles):
             learner.check(examples)
             frame = training if name == "train" else held_out
             rows, cut = learner.encode(examples, tokenizer, frame)
+            if beside is not None:
+                rows = beside.attach(rows, [cls.texts_of(example) for example in examples], check=True)
             long = LongTexts()
             long.add(rows, cut, frame)
             long.say(frame, name)

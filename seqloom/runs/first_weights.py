@@ -82,15 +82,16 @@ def take_over(learner: Any, before: Trained) -> None:
     if isinstance(theirs, EncoderDecoder) and not isinstance(learner.backbone, EncoderDecoder):
         theirs = theirs.view(learner.about["view"])
     learner.backbone.load_state_dict(theirs.state_dict())
-    ours, output = getattr(learner, "softmax", None), getattr(before.learner, "softmax", None)
-    if ours is None or output is None:
-        return
-    if type(ours) is not type(output):
-        raise UsageError(
-            f"'task.lm' goes on with an output layer over all words, and that of {before.folder} is {type(output).__name__}: "
-            f"leave it out"
-        )
-    ours.load_state_dict(output.state_dict())
+    for head in getattr(learner, "tasks", [learner]):
+        ours, output = getattr(head, "softmax", None), getattr(before.learner, "softmax", None)
+        if ours is None or output is None:
+            continue
+        if type(ours) is not type(output):
+            raise UsageError(
+                f"'task.lm' goes on with an output layer over all words, and that of {before.folder} is "
+                f"{type(output).__name__}: leave it out"
+            )
+        ours.load_state_dict(output.state_dict())
 
 
 def vectors_from(path: Path, tokenizer: Tokenizer, recipe: Recipe) -> Start:

@@ -101,6 +101,8 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]
     changed += ["--from"] if first[0] != first[1] else []
+    others = [[each["weights"] for each in config.get("beside") or ()] for config in (before, now)]
+    changed += ["--beside"] if others[0] != others[1] else []
     if changed:
         raise UsageError(
             f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "

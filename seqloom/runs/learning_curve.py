@@ -22,7 +22,16 @@ from seqloom.runs.first_weights import transfer_from
 from seqloom.runs.load import Trained
 from seqloom.runs.options import RunOptions
 from seqloom.runs.seeds import NOTHING, holding_runs
-from seqloom.runs.training import Files, check_transfer, files_of, layout_of, open_start, recipe_after, train_run
+from seqloom.runs.training import (
+    Files,
+    beside_of,
+    check_transfer,
+    files_of,
+    layout_of,
+    open_start,
+    recipe_after,
+    train_run,
+)
 from seqloom.tasks import task_class
 
 MIN_STEPS = 100  # an epoch of ten examples is only one step
@@ -47,6 +56,7 @@ def learning_curve(
     sizes: Sequence[int],
     *,
     how: str = "finetune",
+    beside: Files = (),
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
     settings: list[str] | None = None,
@@ -69,6 +79,7 @@ def learning_curve(
     kept = sorted({min(size, len(examples)) for size in sizes})
     fixed = any(each.startswith("budget") for each in settings or [])
     recipes = {kind: recipe_after(before, task, how if kind == "pretrained" else "scratch", settings) for kind in KINDS}
+    others: dict[str, Any] = beside_of(beside, recipes["pretrained"], folder, options, trained=before)
     values: dict[tuple[str, int], list[float]] = {(kind, size): [] for size in kept for kind in KINDS}
     score = baseline = None
     with holding_runs(folder, options.resume, options.overwrite):
@@ -76,7 +87,7 @@ def learning_curve(
             order = nested_order([stratum(example) for example in examples], seed)
             for kind, size in values:
                 recipe = recipes[kind] if fixed else long_enough(recipes[kind], size)
-                dataset = LabelledFiles(recipe, given, before.tokenizer, order[:size], **layout)
+                dataset = LabelledFiles(recipe, given, before.tokenizer, order[:size], **layout, **others)
                 place = folder / "curve" / kind / str(size) / f"seed-{seed}"
                 transfer = transfer_from(before, weights=kind == "pretrained")
                 run: Any = train_run(dataset, place, replace(options, seed=seed), transfer)

@@ -1,5 +1,6 @@
 """Loading run folders: nothing in one is executed, and every file is checked before it is used."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,15 +8,19 @@ import torch
 from torch import Tensor
 
 from seqloom import migrations
+from seqloom.config import build, unknown_name
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import check_run_folder, read_json
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.beside import BesideRuns, find_recorded, open_beside
 from seqloom.runs.folder import WEIGHTS, check_weights
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.translator import Translator
+from seqloom.tasks.several import Several
+from seqloom.tasks.transfer import BesideConfig
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.precision import choose_device
 from seqloom.weights import check_fit, fill, load_tensors, shapes_only
@@ -27,10 +32,17 @@ class FolderOfOthers(ModelError):
     """No run, but what can become one."""
 
 
-def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Trained:
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+    beside: Sequence[str | Path] = (),
+    task: str | None = None,
+) -> Trained:
     """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
 
-    plugin: the file with code of your own that the model was trained with.
+    plugin: the file with code of your own that the model was trained with; beside: where the runs are that it stands on, if they
+    were moved; task: of several that it has learnt, the one that it predicts, else the main one.
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path, config, recipe = folder / "config.json", *read_recipe(folder)
@@ -64,9 +76,61 @@ def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin |
     learner = learner.to(where).eval()
     if recipe.learns == "translate":
         return Translator(folder, config, learner, tokenizer, where)
+    if isinstance(learner, Several):
+        return several_tasks(folder, config, learner, tokenizer, where, task)
+    if task is not None:
+        raise UsageError(f"--task {task}: {folder} has learnt one thing, {recipe.learns}: leave it out")
     if learner.reads == "labelled":
-        return Predictor(folder, config, learner, tokenizer, where)
+        return Predictor(folder, config, learner, tokenizer, where, stood_on(folder, config, learner, where, beside))
+    if beside:
+        raise UsageError(f"--beside: {folder} stands on no other runs: leave it out")
     return Run(folder, config, learner, tokenizer, where)
+
+
+def several_tasks(
+    folder: Path, config: dict[str, Any], learner: Several, tokenizer: Tokenizer, device: torch.device, task: str | None
+) -> Predictor:
+    """What a run with several tasks predicts. task: which of them, else the main one."""
+    sections = config["recipe"]["tasks"]
+    names = learner.names
+    if task is not None and task not in names:
+        raise UsageError(unknown_name("--task", task, task, names))
+    index = 0 if task is None else names.index(task)
+    if not learner.tasks[index].predicts:
+        raise UsageError(f"--task {task}: it predicts nothing itself: choose one of {', '.join(scored_names(learner))}")
+    if not learner.weights[index]:
+        raise UsageError(f"--task {task}: it has the weight 0 in {folder} and was not learnt: choose another")
+    data, alone = config.get("data"), config["recipe"] | {"tasks": [sections[index]]}
+    if isinstance(data, dict) and isinstance(data.get("tasks"), dict) and names[index] in data["tasks"]:
+        data = data | {"columns": None} | data["tasks"][names[index]]
+    return Predictor(
+        folder, config | {"recipe": alone, "data": data}, learner.tasks[index], tokenizer, device, is_main=index == 0,
+        for_task=lambda name: several_tasks(folder, config, learner, tokenizer, device, name),
+    )  # fmt: skip
+
+
+def scored_names(learner: Several) -> list[str]:
+    return [name for name, head in zip(learner.names, learner.tasks, strict=True) if head.predicts]
+
+
+def stood_on(
+    folder: Path, config: dict[str, Any], learner: Any, device: torch.device, given: Sequence[str | Path]
+) -> BesideRuns | None:
+    """The runs that a run stands on. given: where they are, if they were moved."""
+    recorded = config.get("beside")
+    if recorded is None:
+        if given:
+            raise UsageError(f"--beside: {folder} stands on no other runs: leave it out")
+        if learner.beside_at:
+            raise ModelError(f"{folder / 'config.json'} does not say whose features the run reads: it is damaged")
+        return None
+    places = find_recorded(folder, recorded, [Path(each) for each in given])
+    found = open_beside(places, build(BesideConfig, learner.about["beside"]), lambda each: load(each, str(device)))
+    if found.width != learner.about["beside"]["dim"]:
+        raise ModelError(
+            f"{folder}: the runs that it stands on give {found.width} features, and it reads others: it is damaged"
+        )
+    return found
 
 
 def read_recipe(folder: Path) -> tuple[dict[str, Any], Recipe]:
@@ -113,9 +177,15 @@ def load_translator(folder: str | Path, device: str = "auto") -> Translator:
     return found
 
 
-def load_predictor(folder: str | Path, device: str = "auto", language: str | None = None) -> Predictor:
-    """The trained task of a run folder. language: as above."""
-    found = load(folder, device)
+def load_predictor(
+    folder: str | Path,
+    device: str = "auto",
+    language: str | None = None,
+    beside: Sequence[str | Path] = (),
+    task: str | None = None,
+) -> Predictor:
+    """The trained task of a run folder. language, beside, task: as above."""
+    found = load(folder, device, beside=beside, task=task)
     if not isinstance(found, Predictor):
         raise UsageError(
             f"{folder} is not trained for a task that predicts labels: 'seqloom finetune {folder} --task classify …' has it "

@@ -1,7 +1,7 @@
 """A trained task that predicts labels of texts: classes, numbers, tags, answers."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import torch
 
 from seqloom.batches.labelled import Examples, Frame
 from seqloom.errors import DataError, ModelError, UsageError
-from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.files import new_file
 from seqloom.progress import Progress, human, say
 from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.beside import BesideRuns
 from seqloom.runs.calibration import load_calibration, set_threshold
 from seqloom.runs.corpus import languages_of
 from seqloom.runs.loaded import LoadedRun
@@ -34,18 +35,36 @@ class Predictor(LoadedRun):
     """A trained task with its tokenizer, on a device."""
 
     def __init__(
-        self, folder: Path, config: dict[str, Any], learner: Transfer, tokenizer: Tokenizer, device: torch.device
+        self,
+        folder: Path,
+        config: dict[str, Any],
+        learner: Transfer,
+        tokenizer: Tokenizer,
+        device: torch.device,
+        beside: BesideRuns | None = None,
+        is_main: bool = True,
+        for_task: "Callable[[str], Predictor] | None" = None,
     ):
+        """is_main: of several tasks of a run, the one that may be calibrated; for_task: gives the others by their names."""
+        self.others = for_task
+        self.beside = beside  # the runs whose features it reads
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
-        load_calibration(folder, learner)
+        if is_main:
+            load_calibration(folder, learner)
         self.languages = languages_of(recipe, data)
         if self.languages and isinstance(data, dict) and data.get("language") is not None:
             if data["language"] not in self.languages:
                 raise ModelError(f"{folder}: the language in its config.json is damaged")
             self.set_language(data["language"])  # the one it was trained on, until another is set
+
+    def for_task(self, name: str) -> "Predictor":
+        """What predicts another of several tasks that were learnt together. name: of the task."""
+        if self.others is None:
+            raise UsageError(f"{self.folder} has learnt one task, {self.task}: there is no other, {name}")
+        return self.others(name)
 
     def __call__(
         self,
@@ -207,6 +226,8 @@ class Predictor(LoadedRun):
         """Examples as token ids. examples: of the task; name: of them, for what is said of long texts; long: as in
         `predict_examples`."""
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
+        if self.beside is not None:
+            rows = self.beside.attach(rows, [self.learner.texts_of(example) for example in examples])
         counted = LongTexts() if long is None else long
         counted.add(rows, cut, self.frame)
         if long is None:
@@ -232,9 +253,17 @@ class Predictor(LoadedRun):
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
         """The hidden states of each text. texts, layers, pool, names: as in `Run.encode`."""
+        return self.reading.encode(texts, layers, pool, names)
+
+    @property
+    def reading(self) -> Reading:
         frame = self.frame
+        if self.learner.beside_at.isdecimal():
+            raise UsageError(
+                f"{self.folder}: inside, its model reads features of other runs: it has no vectors of its own"
+            )
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
-        return reads.read(texts, self.tokenizer, layers, pool, names, frame.spelling, frame.backward)
+        return Reading(reads, self.tokenizer, frame.spelling, frame.backward)
 
     def evaluate(
         self,
@@ -285,7 +314,7 @@ def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> F
     """The frame of held-out texts, which may be longer than those of training: as long as the model can read."""
     longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
     frame = Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
-    return frame._replace(windows=learner.long_texts == "windows")
+    return frame._replace(windows=learner.long_texts == "windows", spots=bool(learner.beside_at))
 
 
 class LongTexts:

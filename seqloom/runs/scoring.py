@@ -17,7 +17,7 @@ from seqloom.config import unknown_name
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
 from seqloom.evaluate.continuations import ContinuationScore, count_after_context, score_continuations
-from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
 from seqloom.evaluate.score import Scored
 from seqloom.evaluate.suites import find_suite
@@ -289,17 +289,17 @@ class TextScorer(LoadedRun):
             pool: "mean", "max" and "last" over a text's own tokens; "first": [CLS] where the model has it.
             names: where each text is from, for messages.
         """
-        self.check_language()
-        table = self._spellings if self.characters else None
-        return self.encoder.read(texts, self.tokenizer, layers, pool, names, table, self.backward)
+        return self.reading.encode(texts, layers, pool, names)
 
-    @cached_property
-    def encoder(self) -> Encoder:
+    @property
+    def reading(self) -> Reading:
+        self.check_language()
         tokenizer, backbone = self.tokenizer, self.learner.backbone
         around: tuple[list[int], list[int]] = ([tokenizer.end_id], [])  # as left-to-right models read
         if not backbone.causal:
             around = ([tokenizer.first_id], [tokenizer.separator_id])
-        return Encoder(backbone, *around, self.device)
+        table = self._spellings if self.characters else None
+        return Reading(Encoder(backbone, *around, self.device), tokenizer, table, self.backward)
 
     # ---- words
 

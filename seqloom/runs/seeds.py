@@ -63,6 +63,8 @@ def scores_of(folder: Path) -> dict[str, dict[str, float]]:
     """The scores of a finished run on each held-out split."""
     metrics = read_record(folder / "metrics.json", "remove it and card.md, and --resume the run")
     splits = {split: metrics.get(f"{split}_scores", {}) for split in ("valid", "test")}
+    # the others of several tasks
+    splits |= {f"{split} of {name}": each for split in splits for name, each in splits[split].get("tasks", {}).items()}
     return {
         split: {name: scores[name] for name in SCORES if name in scores} for split, scores in splits.items() if scores
     }

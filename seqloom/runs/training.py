@@ -15,7 +15,7 @@ from seqloom import progress
 from seqloom.batch import Learner
 from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
-from seqloom.config import named_object, override, unknown_name
+from seqloom.config import build, named_object, override, unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import digest_of, sha256, sole_owner
 from seqloom.objectives import objective_class
@@ -23,7 +23,8 @@ from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
 from seqloom.progress import say
 from seqloom.recipes.library import find_recipe, task_sections
-from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.recipes.schema import Recipe, build_recipe, task_settings
+from seqloom.runs.beside import BesideRuns, open_beside
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
@@ -106,6 +107,7 @@ def train(
     valid: Files = (),
     test: Files = (),
     vectors: str | Path | None = None,
+    beside: Files = (),
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
     settings: list[str] | None = None,
@@ -125,6 +127,7 @@ def train(
         valid: examples by which the best weights are chosen; without them the last weights are kept.
         test: examples that are scored once at the end.
         vectors: a file of word vectors to begin with, in the text format of word2vec or GloVe.
+        beside: folders of other runs, whose features enter beside those of this model; they stay as they are.
         columns: what the fields of the task are called in the files, as {"text": "review", "label": "sentiment"}.
         encoding: of files that are not UTF-8, as "cp1252".
         settings: changes of the recipe, as "train.optim.lr=0.001" and "budget={epochs=10}".
@@ -148,8 +151,9 @@ def train(
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
     layout = layout_of(task, columns, encoding)
     texts = reader.texts(files["train"], task, **layout)
+    others = beside_of(beside, recipe, Path(out), options, own)
     words = learn_tokenizer(texts, tokenizer, cls.parted_by)
-    dataset = reader(recipe, files, words, **layout)
+    dataset = reader(recipe, files, words, **layout, **others)
     first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
     return with_report(train_run(dataset, Path(out), options, first, own), files, **layout)
 
@@ -175,6 +179,7 @@ def finetune(
     *,
     test: Files = (),
     how: str = "finetune",
+    beside: Files = (),
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
     settings: list[str] | None = None,
@@ -193,6 +198,7 @@ def finetune(
         out: the run folder to write.
         test: examples that are scored once at the end.
         how: "finetune" (all weights), "features" (the backbone stays as it is) or "gradual" (from the top layer down).
+        beside: folders of other runs, whose features enter beside those of this model; they stay as they are.
         columns: what the fields of the task are called in the files, as {"text": "review", "label": "sentiment"}.
         encoding: of files that are not UTF-8, as "cp1252".
         settings: changes of the task's recipe, as "train.optim.lr=0.001" and "budget={epochs=3}".
@@ -210,8 +216,40 @@ def finetune(
     before = open_start(start, out, plugin, language)
     options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)
     recipe, layout = recipe_after(before, task, how, settings), layout_of(task, columns, encoding)
-    dataset = dataset_class(task_class(task), task)(recipe, files, before.tokenizer, **layout)
+    others = beside_of(beside, recipe, Path(out), options, trained=before)
+    dataset = dataset_class(task_class(task), task)(recipe, files, before.tokenizer, **layout, **others)
     return with_report(train_run(dataset, Path(out), options, transfer_from(before)), files, **layout)
+
+
+def beside_of(
+    runs: Files,
+    recipe: Recipe,
+    out: Path,
+    options: RunOptions,
+    plugin: Plugin | None = None,
+    trained: Trained | None = None,
+) -> dict[str, BesideRuns]:
+    """The runs whose features a task reads beside those of its own model, as an argument of its dataset; nothing where there are
+    none. trained: the run whose model that is, if it is not new."""
+    folders = files_of(runs=runs).get("runs", [])
+    if not folders:
+        return {}
+    cls: Any = task_class(recipe.learns)
+    if cls.reads != "labelled" or not cls.finds_spots:
+        raise UsageError(
+            f"--beside is for classify, regress, pair, choose and tag, not for {recipe.learns}: leave it out"
+        )
+    settings = build(cls.Config, task_settings(recipe.task or {}), "task", recipe.name).beside
+    if trained is not None and settings.at.isdecimal():
+        raise UsageError(
+            f"'task.beside.at' = {settings.at}: the layers of {trained.folder} are trained and read nothing new: use \"output\", "
+            f'or "reader" with task.reader = "lstm"'
+        )
+    for folder in folders:
+        if out.resolve() in (folder.resolve(), *folder.resolve().parents):
+            raise UsageError(f"--out {out} is --beside {folder} itself, or holds it: choose another folder")
+    device = choose_device(options.device)
+    return {"beside": open_beside(folders, settings, lambda folder: load(folder, str(device), plugin))}
 
 
 def train_run(
@@ -245,6 +283,7 @@ def train_run(
         config = describe(recipe, tokenizer.vocab_size, tokenizer.hash, data, options.seed)
         config |= {"from": start.origin} if start is not None and start.origin else {}
         config |= {"plugin": record(plugin)} if plugin is not None else {}
+        config |= {"beside": dataset.beside.record(folder)} if dataset.beside is not None else {}
         check_ranks(ranks, config)
         ranks.on_first(lambda: begin_folder(folder, config, tokenizer, options.resume, options.overwrite))
         check_shared(ranks, folder)
@@ -285,6 +324,7 @@ def train_run(
         if not ranks.from_first((folder / "card.md").exists()):
             scores = score_splits(dataset, ranks, lambda: load(folder, str(device), plugin))
             scores |= {"averaged": state.averaged} if state.averaged else {}
+            scores |= {"beside_flops": dataset.beside.flops} if dataset.beside is not None else {}
             known = dataset.describe() | {"fingerprint": data["fingerprint"]}
             costs = training_costs(state, options.country, device)
             ranks.on_first(lambda: finish(folder, config, state, learner, known, costs, **scores))
@@ -415,6 +455,10 @@ def open_start(
         raise UsageError(f"--out {out} is the run itself, or holds it: choose another folder")
     found = in_language(load(Path(start), "cpu", plugin), language)
     found.check_language()
+    if getattr(found, "beside", None) is not None:
+        raise UsageError(
+            f"{start} stands on other runs: start from the run that it was trained from, and name them by --beside"
+        )
     return found
 
 

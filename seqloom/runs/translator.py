@@ -16,7 +16,7 @@ from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Hypothesis, Search
 from seqloom.decode.step import Ensemble, Stepper
 from seqloom.errors import DataError, UsageError
-from seqloom.evaluate.encode import Encoder
+from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.translation import pair_loss
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.progress import Progress
@@ -242,8 +242,12 @@ class Translator(LoadedRun):
         self, texts: Sequence[str], layers: str | int = "last", pool: str = "mean", names: Sequence[str] | None = None
     ) -> np.ndarray | list[np.ndarray]:
         """The encoder's states of each source. texts, layers, pool, names: as in `Run.encode`."""
-        reads = Encoder(self.learner.backbone.view("encoder"), [], [self.tokenizer.end_id], self.device)
-        return reads.read(texts, self.tokenizer, layers, pool, names)
+        return self.reading.encode(texts, layers, pool, names)
+
+    @property
+    def reading(self) -> Reading:
+        reads = Encoder(self.learner.backbone.view("encoder").eval(), [], [self.tokenizer.end_id], self.device)
+        return Reading(reads, self.tokenizer)
 
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
         """BLEU and chrF of the translation of the sources.

@@ -19,9 +19,11 @@ TASKS = {
     "entity-lm": "seqloom.objectives.entity_lm:EntityLM",
 }
 
+BESIDE_OTHERS = {"cross-view": "cross_view:CrossView"}  # learnt together with other tasks only
+
 
 def task_class(name: str) -> "type[Task]":
-    return named_class("task", name, TASKS, __name__)
+    return named_class("task", name, TASKS if name in TASKS else BESIDE_OTHERS | TASKS, __name__)
 
 
 def fitting_tasks(model: "type[Backbone] | type[EncoderDecoder]") -> list[str]:

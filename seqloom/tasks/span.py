@@ -32,6 +32,7 @@ class PickSpan(Transfer):
     """Predicts the span that answers a question."""
 
     main_metric = "f1"
+    finds_spots = False  # of paragraphs alone
     fields = ("question", "context")
 
     class Config(Transfer.Config):

@@ -138,7 +138,12 @@ class TagWords(Transfer):
             tags = convert(example.tags, self.learns) if self.learns else example.tags
             labels = np.array([number[tag] for tag in tags] or [IGNORE] * len(words), np.int64)
             parts = pieces([len(ids) for ids, _ in words], room)
-            found.append([row_of(words[a:b], labels[a:b], tokenizer, frame, blank) for a, b in parts])
+            rows = [row_of(words[a:b], labels[a:b], tokenizer, frame, blank) for a, b in parts]
+            if frame.spots:
+                spots = np.array(example.word_offsets, np.int64).reshape(-1, 2)
+                sizes = np.array([len(ids) for ids, _ in words])
+                rows = [with_spots(row, spots[a:b], sizes[a:b]) for row, (a, b) in zip(rows, parts, strict=True)]
+            found.append(rows)
         return found, cut
 
     def logits(self, features: Tensor, example: Labelled) -> Tensor:
@@ -247,3 +252,11 @@ def row_of(
     places = np.stack((stops - sizes + skipped, stops), 1)
     chars = spelling_of(ids, words, tokenizer, frame)
     return Row(ids, segments, source >= 0, labels, places, chars)
+
+
+def with_spots(row: Row, spots: np.ndarray, sizes: np.ndarray) -> Row:
+    """With the characters that its tokens stand for: those of their whole word. spots: (W, 2) of its words; sizes: (W,) how many
+    tokens each has."""
+    placed, source = np.full((len(row.ids), 2), -1), np.where(row.own, 0, -1)
+    placed[row.own] = np.repeat(spots, sizes, 0)
+    return row._replace(spots=placed, source=source)

@@ -37,7 +37,7 @@ from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.views import View
 from seqloom.config import Config as BaseConfig
-from seqloom.errors import UsageError
+from seqloom.errors import DataError, UsageError
 from seqloom.text.tables import NOTHING, PLAIN, Layout
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -47,6 +47,29 @@ Encoded = tuple[
 ]  # the rows of each example, and the places of texts that were too long and were cut
 
 
+class BesideConfig(BaseConfig):
+    """Features from other runs, which stay as they are (--beside)."""
+
+    dim: int = Field(0, ge=0, description="Width of the features; it follows from the runs.")
+    at: str = Field(
+        "output",
+        pattern=r"^(output|reader|\d{1,3})$",
+        coerce_numbers_to_str=True,
+        description="Where they enter: output, beside what the output layer reads; reader, beside what task.reader reads; or a "
+        "layer of the model, beside what that gives: 0, the embedding, 1, the first layer (TagLM) and so on.",
+    )
+    layers: str = Field(
+        "last", coerce_numbers_to_str=True, description="Layers of the other runs, as in embed --layers, but for all."
+    )
+    read: Literal["auto", "first", "last", "mean", "border"] = Field(
+        "auto",
+        description="State of a word: that of its first or last token, the mean, or border: behind it for a model that reads "
+        "forward, before it for one that reads backward (Flair). auto: border for left-to-right models of characters or bytes, "
+        "the token read last for other left-to-right ones, else the mean.",
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout probability of the features.")
+
+
 class Transfer(Task):
     """A task that predicts labels. Each defines `read`, `survey`, `encode`, `logits`, `loss`, `predictions`, `scores`."""
 
@@ -54,12 +77,16 @@ class Transfer(Task):
     main_metric: str  # the one of its scores that decides which weights are the best
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of a row that it predicts for
     long_texts: str = "cut"  # or "windows", in which held-out texts are read that are longer than the model reads
+    predicts: bool = True  # it can be asked for predictions, and be a task alone
+    finds_spots: bool = True  # its rows can say which characters each token stands for
     over_tokens = ("softmax",)  # it predicts the next token at every token, also where a label is of a whole text
     backbone: Backbone
 
     class Config(BaseConfig):
         layers: str = Field(
-            "last", description="Layers of the backbone that are used, as in embed --layers; mix: with learnt weights."
+            "last",
+            coerce_numbers_to_str=True,
+            description="Layers of the backbone that are used, as in embed --layers; mix: with learnt weights.",
         )
         view: View = Field(
             "encoder",
@@ -81,6 +108,7 @@ class Transfer(Task):
             ge=0,
             description="Weight λ of λ‖w‖² on the weights of a mix; ELMo: 0.001, or 1 for nearly equal shares.",
         )
+        beside: BesideConfig = Field(BesideConfig(), description="Features from other runs (--beside).")
         dropout: float = Field(0.1, ge=0, lt=1, description="Dropout probability before the output layer.")
         lm: float = Field(0.0, ge=0, description="Weight λ of an auxiliary language-modelling loss.")
         lm_tie: bool = Field(
@@ -98,10 +126,15 @@ class Transfer(Task):
         self.about = config.model_dump()  # with what `survey` found
         stack: Any = getattr(backbone, "stack", None)
         # whether labels are predicted from the top layer itself
-        self.is_top = config.layers == "last" and config.reader == "none"
+        beside = config.beside
+        self.beside_at, self.beside_dropout = beside.at if beside.dim else "", nn.Dropout(beside.dropout)
+        self.is_top = config.layers == "last" and config.reader == "none" and self.beside_at != "output"
         depth = 1 if stack is None else len(stack.unrolled_layers)
         check_layers(config.layers, depth, "'task.layers' =", [name for name in LAYERS if name != "all"])
         check_mix(config)
+        check_beside(config)
+        if self.beside_at.isdecimal():
+            make_room(backbone, int(self.beside_at), beside.dim)
         self.mix = self.mix_above = None
         if config.layers == "mix":
             if stack is None:
@@ -113,9 +146,11 @@ class Transfer(Task):
         self.reader: Any = None
         if config.reader == "lstm":
             half = config.reader_dim // 2
+            width += beside.dim if self.beside_at == "reader" else 0
             self.reader = Bidirectional(LstmCell(width, half), LstmCell(width, half), config.dropout)
             init_lstm(self.reader)
             width = config.reader_dim + (0 if self.mix_above is None else backbone.dim)
+        width += beside.dim if self.beside_at == "output" else 0
         self.width, self.dropout = width, nn.Dropout(config.dropout)
         self.softmax = None
         if config.lm:
@@ -141,6 +176,9 @@ class Transfer(Task):
             self.backbone.eval()
         return self
 
+    def look_at(self, others: Mapping[str, "Transfer"]) -> None:
+        """Called where it is one of several tasks on one body, with all of them; few look."""
+
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         self.backbone.set_vocabulary(vocabulary)
 
@@ -152,6 +190,9 @@ class Transfer(Task):
     def features(self, batch: Ragged) -> tuple[Tensor, Output]:
         """(T, width) features, and the output of the backbone."""
         several = self.layers != "last"
+        if self.beside_at:
+            assert batch.beside is not None, "this task reads features of other runs, and the batch has none"
+            batch = batch._replace(beside=self.beside_dropout(batch.beside))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             output = self.backbone(batch, layers=several)
             states = (*output.layers[:-1], output.hidden)
@@ -160,10 +201,16 @@ class Transfer(Task):
         if self.mix is not None:
             found = self.mixed(self.mix, states)
         if self.reader is not None:
-            found, _, _ = self.reader(found, batch)
+            found, _, _ = self.reader(self.with_beside(found, batch, "reader"), batch)
         if self.mix_above is not None:
             found = torch.cat((found, self.mixed(self.mix_above, states)), 1)
-        return found, output
+        return self.with_beside(found, batch, "output"), output
+
+    def with_beside(self, x: Tensor, batch: Ragged, place: str) -> Tensor:
+        """With the features from other runs, if this is where they enter."""
+        if self.beside_at != place or batch.beside is None:
+            return x
+        return torch.cat((x, batch.beside.to(x.dtype)), 1)
 
     def mixed(self, mix: ScalarMix, states: tuple[Tensor, ...]) -> Tensor:
         widths = [state.shape[1] for state in states]
@@ -243,6 +290,11 @@ class Transfer(Task):
         return cls.survey(examples) | dict(task)
 
     @classmethod
+    def complete(cls, task: dict[str, Any], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The section of a recipe with what follows from the other tasks that share the model. known: their sections."""
+        return task
+
+    @classmethod
     def check_against(cls, examples: Sequence[Any], about: Mapping[str, Any]) -> None:
         """Raises DataError where examples have labels that the training ones lack. about: the `survey` of those."""
 
@@ -298,6 +350,25 @@ def check_mix(config: Transfer.Config) -> None:
         raise UsageError("; ".join(found) + ": set it, or leave them out")
 
 
+def check_beside(config: Transfer.Config) -> None:
+    """Raises UsageError where features from other runs have no place to enter."""
+    if config.beside.dim and config.beside.at == "reader" and config.reader == "none":
+        raise UsageError('\'task.beside.at\' = "reader" is for task.reader = "lstm": set it, or use "output"')
+    if config.beside.dim and config.beside.at.isdecimal() and config.frozen:
+        raise UsageError(
+            f"'task.beside.at' = {config.beside.at}: a frozen model has no new weights for features inside it: use \"output\""
+        )
+
+
+def make_room(backbone: Any, layer: int, width: int) -> None:
+    """Has a layer of a model read so many features more than what the layer below gives (0: the embedding)."""
+    if not hasattr(backbone, "make_room"):
+        raise UsageError(
+            f"'task.beside.at' = {layer}: only layers of recurrent models can read other features: use \"output\""
+        )
+    backbone.make_room(layer, width)
+
+
 def label_layer(reads: int, outputs: int) -> nn.Linear:
     """The output layer on top of a backbone, initialised as BERT's matrices: with small weights."""
     layer = nn.Linear(reads, outputs)
@@ -339,26 +410,49 @@ def encode_texts(
     cut: list[str] = []
     for example, label in zip(examples, labels, strict=True):
         rows = []
-        for texts, each in zip(combine([next(encoded) for _ in example.texts]), label, strict=True):
-            whole, unknown = zip(*texts, strict=True)
-            parts: list[tuple[list[np.ndarray], Sequence[Sequence[str]]]]
+        numbered = [(*next(encoded), number) for number in range(len(example.texts))]
+        spots = [spots_of(text, len(ids), tokenizer) for text, (ids, *_) in zip(example.texts, numbered, strict=True)
+                 if frame.spots]  # fmt: skip
+        for texts, each in zip(combine(numbered), label, strict=True):
+            whole, unknown, numbers = zip(*texts, strict=True)
+            # of each: the tokens that are kept, its unknown words, and where each text begins in it
+            parts: list[tuple[list[np.ndarray], Sequence[Sequence[str]], int]]
             if frame.windows and len(whole) == 1:
                 (ids,) = whole
                 spans = windows(len(ids), frame)
-                parts = [([ids[part]], unknown_in(part, ids, unknown[0], tokenizer)) for part in spans]
+                parts = [([ids[part]], unknown_in(part, ids, unknown[0], tokenizer), part.start) for part in spans]
             else:
-                parts = [(truncate(whole, frame.room(len(whole))), unknown)]
-            kept = sum(len(text) for fitting, _ in parts for text in fitting)
+                parts = [(truncate(whole, frame.room(len(whole))), unknown, 0)]
+            kept = sum(len(text) for fitting, *_ in parts for text in fitting)
             if kept < sum(map(len, whole)) and example.place not in cut[-1:]:
                 cut.append(example.place)
-            for fitting, unread in parts:
-                if frame.backward:  # what is kept is the beginning, read from its end
-                    fitting = [text[::-1] for text in fitting]
+            for fitting, unread, begin in parts:
+                turn = slice(
+                    None, None, -1 if frame.backward else 1
+                )  # what is kept is the beginning, read from its end
+                fitting = [text[turn] for text in fitting]
                 ids, segments, source, _ = add_special_tokens(fitting, frame)
                 chars = spelling_of(ids, list(zip(fitting, unread, strict=True)), tokenizer, frame)
-                rows.append(Row(ids, segments, source >= 0, each, chars=chars))
+                row = Row(ids, segments, source >= 0, each, chars=chars)
+                if frame.spots:
+                    placed = np.full((len(ids), 2), -1)
+                    own = [spots[n][begin : begin + len(text)][turn] for n, text in zip(numbers, fitting, strict=True)]
+                    placed[source >= 0] = np.concatenate(own)
+                    row = row._replace(spots=placed, source=np.append(numbers, -1)[source])
+                rows.append(row)
         found.append(rows)
     return found, cut
+
+
+def spots_of(text: str, count: int, tokenizer: Tokenizer) -> np.ndarray:
+    """(L, 2) the characters of each of a text's tokens, of which there are `count`."""
+    _, spots = tokenizer.encode_with_offsets(text)
+    if len(spots) != count:
+        raise DataError(
+            f"{tokenizer.where}: its tokens cannot be aligned with the characters of {text[:40]!r}: features of other runs need "
+            f"that; learn a tokenizer by 'seqloom prepare'"
+        )
+    return np.array(spots, np.int64).reshape(-1, 2)
 
 
 def windows(size: int, frame: Frame) -> list[slice]:

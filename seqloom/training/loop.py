@@ -412,7 +412,7 @@ class Fit:
             raise NumbersError(self.where(f"the validation loss is {result['loss']}"))
         state.eval_due, state.evaluation = False, result
         line = {"step": state.step, "tokens": state.tokens, "valid": result["loss"], "seconds": state.seconds}
-        self.log_line(line | {name: result[name] for name in ("bleu", "score", "languages") if name in result})
+        self.log_line(line | {name: result[name] for name in ("bleu", "score", "languages", "tasks") if name in result})
         if self.take_if_better(result):
             state.best_step, state.stale, state.since_drop = state.step, 0, 0
         else:
