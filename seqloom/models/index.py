@@ -14,6 +14,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "ngram": {"tiny": 0, "small": 0},
     "nnlm": {"tiny": 938048, "small": 7492042, "bengio-brown": 5762483},
     "word2vec": {"tiny": 819200, "small": 1638400, "google-news": 1800000000},
+    "glove": {"tiny": 835584, "small": 1654784, "6b": 240800000},
     "rnn": {"tiny": 689472, "small": 7025592},
     "irnn": {"tiny": 689472, "small": 7025592},
     "jordan": {"tiny": 813152, "small": 6178642},
@@ -80,6 +81,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "kind": "static",
         "causal": True,
         "objectives": ["skip-gram", "cbow"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "glove": {
+        "paper": "Pennington et al., GloVe: Global vectors for word representation",
+        "year": 2014,
+        "kind": "static",
+        "causal": True,
+        "objectives": ["glove"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
     },
     "rnn": {

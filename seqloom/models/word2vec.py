@@ -7,11 +7,12 @@ Departures: vectors are learnt by AdaGrad on large batches, not by SGD on one pa
 why, and what it changes).
 """
 
-from typing import Any
+from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, HeadStyle, Lineage, Output, Ragged, State
+from seqloom.batch import Backbone, Context, HeadStyle, Lineage, Output, Ragged, State, Vocabulary
 from seqloom.config import Config as BaseConfig
 from seqloom.models.fields import Dim, VocabSize
 
@@ -20,7 +21,7 @@ class Word2vec(Backbone):
     """A table of vectors. No token sees another one, so there is nothing to remember."""
 
     lineage = Lineage("Mikolov et al., Efficient estimation of word representations in vector space", 2013, "static")
-    learns_from = "windows"
+    learns_from: Literal["windows", "cells"] = "windows"
     head_style = HeadStyle(pooling="mean")
 
     class Config(BaseConfig):
@@ -55,11 +56,23 @@ class Word2vec(Backbone):
         self.init_weights()
 
     def init_weights(self) -> None:
-        nn.init.uniform_(self.token.weight, -0.5 / self.dim, 0.5 / self.dim)
+        for table in self.tables():
+            nn.init.uniform_(table.weight, -0.5 / self.dim, 0.5 / self.dim)
+
+    def tables(self) -> list[nn.Embedding]:
+        return [module for module in self.modules() if isinstance(module, nn.Embedding)]
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        with torch.no_grad():  # nothing is learnt about what is no word: it has no vector
+            for table in self.tables():
+                table.weight[vocabulary.specials()] = 0.0
 
     @property
     def table(self) -> nn.Embedding:
         return self.token
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.token(ids)
 
     def forward(
         self,
@@ -70,7 +83,7 @@ class Word2vec(Backbone):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        hidden = self.token(batch.ids)
+        hidden = self.embed(batch.ids)
         return Output(hidden, state, (hidden, hidden) if layers else ())
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:

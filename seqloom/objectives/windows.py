@@ -145,9 +145,6 @@ class Windows(Objective):
         self.specials[vocabulary.specials()] = True
         if not (self.counts[~self.specials] > 0).any():
             raise DataError("the training text has no word of the vocabulary: prepare it from more text")
-        assert self.backbone.table is not None
-        with torch.no_grad():  # nothing is learnt about what is no word: it has no vector
-            self.backbone.table.weight[self.specials] = 0.0
         self.prepare()
 
     def validate_loaded(self) -> None:

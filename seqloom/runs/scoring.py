@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqloom.batch import Objective
+from seqloom.batch import STATIC, Objective
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.config import unknown_name
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
@@ -307,7 +307,7 @@ class TextScorer(LoadedRun):
     def default_vectors(self) -> str:
         """How words become vectors unless somebody says otherwise: by the table where nothing else is learnt, else by what the
         model makes of each word alone."""
-        return "in" if self.learner.backbone.learns_from == "windows" else "alone"
+        return "in" if self.learner.backbone.learns_from in STATIC else "alone"
 
     @cached_property
     def word_vocabulary(self) -> Vocabulary:

@@ -1,6 +1,8 @@
 """Word vectors from the command line: learnt, asked, written, read, compared; and files that are none."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import seqloom
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run as command
 from seqloom.comparison.run import compare
-from seqloom.errors import UsageError
+from seqloom.errors import Interrupted, UsageError
 from seqloom.text.vectors import read_all_vectors
 from tests.comparison.plans import LSTM, plan_of
 from tests.forked import forked_jobs
@@ -34,6 +36,8 @@ def folder(tmp_path_factory):
     for name, objective in (("skip-gram", "skip-gram"), ("cbow", "cbow")):
         settings = [*SMALL, f"objective.name={objective}", "objective.subsample=0", "budget={steps=60}"]
         seqloom.pretrain("word2vec-tiny", place / "words", place / name, settings=settings, device="cpu")
+    settings = ["model.dim=16", "batches.budget=512", "objective.passes=40"]
+    seqloom.pretrain("glove-tiny", place / "words", place / "glove", settings=settings, device="cpu")
     short = ["budget={steps=2}", "valid.limit=100"]
     for name in ("lstm", "gpt2", "bert"):
         seqloom.pretrain(f"{name}-tiny", place / "pieces", place / name, settings=short, device="cpu")
@@ -52,17 +56,17 @@ def refused(capsys, code, *call):
     return message
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "cbow"])
+@pytest.mark.parametrize("name", ["skip-gram", "cbow", "glove"])
 def test_vectors_are_learnt(folder, name, capsys):
     lines = (folder / name / "metrics.jsonl").read_text().splitlines()
     losses = [row["loss"] for line in lines if "loss" in (row := json.loads(line))]
     assert losses[-1] < 0.95 * losses[0]
     found = json.loads(out(capsys, "evaluate", folder / name, "--data", folder / "words", "--split", "valid", "--json"))
     again = json.loads(out(capsys, "evaluate", folder / name, "--data", folder / "words", "--split", "valid", "--json"))
-    assert found["loss"] == again["loss"] and found["predictions"] > 0
+    assert found["loss"] == again["loss"] and found["cells" if name == "glove" else "predictions"] > 0
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "lstm", "gpt2", "bert"])
+@pytest.mark.parametrize("name", ["skip-gram", "glove", "lstm", "gpt2", "bert"])
 def test_neighbours(folder, name, capsys):
     found = json.loads(out(capsys, "neighbours", folder / name, "king", "--top", "3", "--json"))["neighbours"]
     assert len(found) == 3 and "king" not in [each["word"] for each in found]
@@ -153,9 +157,9 @@ def test_exports_that_are_refused(folder, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "cbow", "lstm", "gpt2", "bert"])
+@pytest.mark.parametrize("name", ["skip-gram", "cbow", "glove", "lstm", "gpt2", "bert"])
 def test_suites(folder, name, capsys):
-    static = name in ("skip-gram", "cbow")
+    static = name in ("skip-gram", "cbow", "glove")
     call = ("evaluate", folder / name, "--json", "--suite")
     found = json.loads(out(capsys, *call, "analogies", "--suite-data", folder / "analogies.txt"))
     assert found["questions"] == 4 and found["unknown"] == static  # pieces make up every word
@@ -178,6 +182,22 @@ def test_a_model_of_vectors_scores_no_text(folder, tmp_path, capsys):
     assert run.encode(["the cat"]).shape == (1, 16)
     wanted = run.table()[[run.tokenizer.id("the"), run.tokenizer.id("cat")]].mean(0)
     assert np.allclose(run.encode(["the cat"])[0], wanted, atol=1e-6)
+
+
+def test_a_run_of_counts_is_resumed(folder, tmp_path):
+    """It counts again, and ends with the same bits."""
+    settings = ["model.dim=16", "batches.budget=512", "objective.passes=4", "train.save_every=1", "train.log_every=1"]
+    call = ("glove-tiny", folder / "words")
+    seqloom.pretrain(*call, tmp_path / "whole", settings=settings, device="cpu")
+
+    def interrupt(row):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        seqloom.pretrain(*call, tmp_path / "cut", settings=settings, device="cpu", on_log=interrupt)
+    seqloom.pretrain(*call, tmp_path / "cut", settings=settings, device="cpu", resume=True)
+    for name in ("backbone.safetensors", "head.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
 
 
 def test_rows_of_a_comparison(tmp_path, monkeypatch):
