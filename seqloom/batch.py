@@ -114,18 +114,10 @@ class Pair(NamedTuple):
         n = self.source.num_sequences
         lengths = torch.bincount(self.target.owner[self.targets != IGNORE], minlength=n)
         sources = self.source.offsets.diff().long() * (lengths > 0)
-        tokens = int(lengths.sum())
-        return Sizes(
-            tokens,
-            int((lengths * lengths).sum()),
-            tokens,
-            tokens,
-            int(sources.sum()),
-            int((sources * sources).sum()),
-            int((sources * lengths).sum()),
-            tuple(lengths[lengths > 0].tolist()),
-            tuple(sources[sources > 0].tolist()),
-        )
+        tokens, both = int(lengths.sum()), ((lengths, lengths), (sources, sources), (sources, lengths))
+        own, source_pairs, cross = (int((a * b).sum()) for a, b in both)
+        there = [tuple(each[each > 0].tolist()) for each in (lengths, sources)]
+        return Sizes(tokens, own, tokens, tokens, int(sources.sum()), source_pairs, cross, *there)
 
 
 class Passage(NamedTuple):
@@ -282,6 +274,9 @@ class Vocabulary(Protocol):
     def specials(self) -> list[int]:
         """The special tokens."""
 
+    def words(self) -> list[str]:
+        """The text of each token, without the space before it; of special tokens none."""
+
     def mask(self) -> int:
         """The mask token. Raises ModelError where there is none."""
 
@@ -350,6 +345,10 @@ class Backbone(nn.Module):
     def word_vectors(self) -> Tensor | None:
         """(V, D) the vectors that tokens are read as; None where words have none of their own."""
         return None if self.table is None else self.table.weight
+
+    def vector_of(self, word: str) -> Tensor | None:
+        """(D,) of a word that is not in the vocabulary; None where there is none."""
+        return None
 
     def forward(
         self,

@@ -12,6 +12,7 @@ MODELS = {
     "nnlm": "nnlm:Nnlm",
     "word2vec": "word2vec:Word2vec",
     "glove": "glove:Glove",
+    "fasttext": "fasttext:FastText",
     "rnn": "rnn:Rnn",
     "irnn": "irnn:Irnn",
     "jordan": "jordan:Jordan",

@@ -15,6 +15,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "nnlm": {"tiny": 938048, "small": 7492042, "bengio-brown": 5762483},
     "word2vec": {"tiny": 819200, "small": 1638400, "google-news": 1800000000},
     "glove": {"tiny": 835584, "small": 1654784, "6b": 240800000},
+    "fasttext": {"tiny": 969200, "small": 21638400, "wiki": 2100000000},
     "rnn": {"tiny": 689472, "small": 7025592},
     "irnn": {"tiny": 689472, "small": 7025592},
     "jordan": {"tiny": 813152, "small": 6178642},
@@ -89,6 +90,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "kind": "static",
         "causal": True,
         "objectives": ["glove"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "fasttext": {
+        "paper": "Bojanowski et al., Enriching word vectors with subword information",
+        "year": 2017,
+        "kind": "static",
+        "causal": True,
+        "objectives": ["skip-gram", "cbow"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
     },
     "rnn": {

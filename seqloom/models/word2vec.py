@@ -3,8 +3,8 @@
 The model is the table W alone: its hidden states are the vectors of the tokens. What it learns by, skip-gram or CBOW, is the
 objective, which has the second table W′.
 
-Departures: vectors are learnt by AdaGrad on large batches, not by SGD on one pair after the other (docs/decisions/models.md says
-why, and what it changes).
+Departures: SGD steps by the sum of the gradients of 1,024 tokens, not after each pair; `tiny` learns by AdaGrad
+(docs/decisions/models.md says why, and what it changes).
 """
 
 from typing import Any, Literal
@@ -23,6 +23,7 @@ class Word2vec(Backbone):
     lineage = Lineage("Mikolov et al., Efficient estimation of word representations in vector space", 2013, "static")
     learns_from: Literal["windows", "cells"] = "windows"
     head_style = HeadStyle(pooling="mean")
+    static = True  # as in Learner: texts of one shape run the same kernels
 
     class Config(BaseConfig):
         vocab_size: VocabSize
@@ -37,11 +38,16 @@ class Word2vec(Backbone):
     @classmethod
     def recipe(cls, preset: str) -> dict[str, Any]:
         tiny = preset == "tiny"
+        optim = {"name": "sgd", "lr": 0.025, "gradient": "sum"}
+        if (
+            tiny
+        ):  # for texts of few different words, of each of which a batch has many: there the sum is too long a step
+            optim = {"name": "adagrad", "lr": 0.2}
         return {
             "objective": {"name": "skip-gram", "negatives": 5},
-            "batches": {"budget": 4096, "length": 1024},
+            "batches": {"budget": 4096 if tiny else 1024, "length": 1024},
             "train": {
-                "optim": {"name": "adagrad", "lr": 0.2, "clip": 0.0},
+                "optim": optim | {"clip": 0.0},
                 "schedule": {"name": "linear", "warmup": 0, "floor": 1e-4},
                 "eval_every": 200 if tiny else 1000,
                 "save_every": 1000,
@@ -57,7 +63,12 @@ class Word2vec(Backbone):
 
     def init_weights(self) -> None:
         for table in self.tables():
-            nn.init.uniform_(table.weight, -0.5 / self.dim, 0.5 / self.dim)
+            nn.init.uniform_(table.weight, -self.spread, self.spread)
+
+    @property
+    def spread(self) -> float:
+        """Of the first values, to either side of 0."""
+        return 0.5 / self.dim
 
     def tables(self) -> list[nn.Embedding]:
         return [module for module in self.modules() if isinstance(module, nn.Embedding)]
@@ -68,7 +79,7 @@ class Word2vec(Backbone):
                 table.weight[vocabulary.specials()] = 0.0
 
     @property
-    def table(self) -> nn.Embedding:
+    def table(self) -> nn.Embedding | None:
         return self.token
 
     def embed(self, ids: Tensor) -> Tensor:

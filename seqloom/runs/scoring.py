@@ -223,7 +223,7 @@ class TextScorer(LoadedRun):
 
         ask: Any = {"sentences": sentences, "words": words, "continuations": going_on, "vectors": of_words}[asks]
         definitions = self.evaluator.definitions if asks == "sentences" else self.evaluator.word_definitions
-        defined = VECTORS[known_vectors(vectors)] if asks == "vectors" else definitions[definition]
+        defined = self.describe_vectors(vectors) if asks == "vectors" else definitions[definition]
         result = measure(read(Path(data)), ask)
         if not items:
             del result["items"]
@@ -314,7 +314,7 @@ class TextScorer(LoadedRun):
         return Vocabulary(self.tokenizer)
 
     def word_vectors(self, words: Sequence[str], vectors: str | None = None) -> list[np.ndarray | None]:
-        """The vector of each word, None where it is unknown.
+        """The vector of each word, None where it is unknown: not in the vocabulary, and not made of n-grams either.
 
         Args:
             words: as they would stand in a text; in lower case where the vocabulary has no other form.
@@ -329,8 +329,24 @@ class TextScorer(LoadedRun):
             rows = iter(self.encode(known) if known else ())
             return [None if ids is None else next(rows) for ids in tokens]
         table = self.table(vectors)
-        found = [None if ids is None else table[ids].mean(0) for ids in tokens]
+        found = [
+            (self.unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
+            for form, ids in zip(forms, tokens, strict=True)
+        ]
         return [None if vector is None or not vector.any() else vector for vector in found]
+
+    def describe_vectors(self, vectors: str) -> str:
+        """How words become vectors, in words."""
+        own = vectors == "in" and self.unknown_vector("word") is not None
+        return VECTORS[known_vectors(vectors)] + (
+            "; of a word that is not in the vocabulary those of its n-grams" * own
+        )
+
+    def unknown_vector(self, word: str) -> np.ndarray | None:
+        """Of a word that is not in the vocabulary, where the model has one."""
+        with torch.no_grad():
+            found = self.learner.backbone.vector_of(word)
+        return None if found is None else found.float().cpu().numpy()
 
     def table(self, vectors: str = "in") -> np.ndarray:
         """(V, D) the vectors of all tokens. vectors: "in", "out" or "mean"."""
@@ -350,7 +366,8 @@ class TextScorer(LoadedRun):
             return AskedWords(found, keys, None)
         every = list(self.word_vocabulary.ids)
         rows = dict(zip(every, self.word_vectors(every, vectors), strict=True))
-        rows |= {keys[word]: vector for word, vector in found.items()}
+        # a word of several tokens may be an answer, too; one that is made of its letters alone may not
+        rows |= {keys[word]: vector for word, vector in found.items() if self.word_vocabulary.tokens(keys[word])}
         known = {word: vector for word, vector in rows.items() if vector is not None}
         return AskedWords(found, keys, WordTable(list(known), np.stack(list(known.values()))))
 

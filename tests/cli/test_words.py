@@ -38,6 +38,8 @@ def folder(tmp_path_factory):
         seqloom.pretrain("word2vec-tiny", place / "words", place / name, settings=settings, device="cpu")
     settings = ["model.dim=16", "batches.budget=512", "objective.passes=40"]
     seqloom.pretrain("glove-tiny", place / "words", place / "glove", settings=settings, device="cpu")
+    settings = [*SMALL, "model.buckets=500", "objective.subsample=0", "budget={steps=60}"]
+    seqloom.pretrain("fasttext-tiny", place / "words", place / "fasttext", settings=settings, device="cpu")
     short = ["budget={steps=2}", "valid.limit=100"]
     for name in ("lstm", "gpt2", "bert"):
         seqloom.pretrain(f"{name}-tiny", place / "pieces", place / name, settings=short, device="cpu")
@@ -56,7 +58,7 @@ def refused(capsys, code, *call):
     return message
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "cbow", "glove"])
+@pytest.mark.parametrize("name", ["skip-gram", "cbow", "glove", "fasttext"])
 def test_vectors_are_learnt(folder, name, capsys):
     lines = (folder / name / "metrics.jsonl").read_text().splitlines()
     losses = [row["loss"] for line in lines if "loss" in (row := json.loads(line))]
@@ -66,7 +68,7 @@ def test_vectors_are_learnt(folder, name, capsys):
     assert found["loss"] == again["loss"] and found["cells" if name == "glove" else "predictions"] > 0
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "glove", "lstm", "gpt2", "bert"])
+@pytest.mark.parametrize("name", ["skip-gram", "glove", "fasttext", "lstm", "gpt2", "bert"])
 def test_neighbours(folder, name, capsys):
     found = json.loads(out(capsys, "neighbours", folder / name, "king", "--top", "3", "--json"))["neighbours"]
     assert len(found) == 3 and "king" not in [each["word"] for each in found]
@@ -89,12 +91,36 @@ def test_neighbours_by_hand(folder):
     assert run.neighbours("king - cat + dog") == run.neighbours("king", "-", "cat", "+", "dog")
 
 
+def test_words_that_are_not_in_the_vocabulary(folder, capsys):
+    """By their n-grams, in neighbours and similarity; in analogies they stay unknown."""
+    found = json.loads(out(capsys, "neighbours", folder / "fasttext", "kingly", "--top", "3", "--json"))["neighbours"]
+    run = seqloom.load(folder / "fasttext", device="cpu")
+    (vector,) = run.word_vectors(["kingly"])
+    assert np.array_equal(vector, run.learner.backbone.vector_of("kingly").detach().numpy())
+    assert found[0]["similarity"] > 0 and "kingly" not in run.word_vocabulary.ids
+    call = ("evaluate", folder / "fasttext", "--json", "--suite")
+    similarity = json.loads(out(capsys, *call, "similarity", "--suite-data", folder / "similarity.tsv"))
+    assert similarity["unknown"] == 0 and "n-grams" in similarity["definition"]
+    analogies = json.loads(out(capsys, *call, "analogies", "--suite-data", folder / "analogies.txt"))
+    assert analogies["unknown"] == 1
+    assert run.neighbours("king")[0].word in run.word_vocabulary.ids
+
+
 def test_what_neighbours_refuses(folder, capsys):
     assert "not in the vocabulary" in refused(capsys, 2, "neighbours", folder / "skip-gram", "zebra")
     assert "did you mean 'queen'" in refused(capsys, 2, "neighbours", folder / "skip-gram", "queem")
     assert "between them" in refused(capsys, 2, "neighbours", folder / "skip-gram", "king", "queen")
     assert "no second table" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "out")
     assert "unknown --vectors" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "up")
+
+
+@pytest.mark.parametrize("name", ["glove", "fasttext"])
+def test_files_have_whole_words(folder, name, tmp_path, capsys):
+    """Not the tables that they are added up of."""
+    out(capsys, "export", folder / name, "--out", tmp_path / "v.vec")
+    run, found = seqloom.load(folder / name, device="cpu"), read_all_vectors(tmp_path / "v.vec")
+    assert len(found.words) == len(run.word_vocabulary.ids)
+    assert np.allclose(run.encode(found.words[:5]), found.vectors[:5], atol=1e-6)
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".vec", ".txt"])

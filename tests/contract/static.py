@@ -18,7 +18,11 @@ from tests.contract import properties
 from tests.contract.properties import VOCAB, close, digest, sequences
 from tests.corpus import MemorySplit
 
-SMALL: dict[str, dict[str, Any]] = {"word2vec": {"dim": 24}, "glove": {"dim": 24}}
+SMALL: dict[str, dict[str, Any]] = {
+    "word2vec": {"dim": 24},
+    "glove": {"dim": 24},
+    "fasttext": {"dim": 24, "buckets": 97},
+}
 # by name: the objective and its settings
 OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
     "skip-gram": ("skip-gram", {"samples": 8}),
