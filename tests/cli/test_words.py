@@ -12,6 +12,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.cli import run as command
 from seqloom.comparison.run import compare
 from seqloom.errors import Interrupted, UsageError
+from seqloom.evaluate.contexts import Contexts
 from seqloom.text.vectors import read_all_vectors
 from tests.comparison.plans import LSTM, plan_of
 from tests.forked import forked_jobs
@@ -195,6 +196,60 @@ def test_suites(folder, name, capsys):
     if not static:
         alone = json.loads(out(capsys, *call, "similarity", "--suite-data", folder / "similarity.tsv"))
         assert "alone" in alone["definition"] and alone["spearman"] != table["spearman"]
+
+
+@pytest.mark.parametrize("name", ["skip-gram", "lstm", "gpt2", "bert"])
+def test_means_over_contexts(folder, name, tmp_path, capsys):
+    text = tmp_path / "contexts.txt"
+    text.write_text((folder / "pieces.txt").read_text())
+    call = ("evaluate", folder / name, "--json", "--suite", "similarity", "--suite-data", folder / "similarity.tsv")
+    call = (*call, "--contexts", text)
+    found = json.loads(out(capsys, *call, "--num-contexts", "4"))
+    assert "at most 4 of each word, in contexts.txt" in found["definition"]
+    assert found["unknown"] == 1, "a word that does not occur has no vector"
+    again = json.loads(out(capsys, *call, "--num-contexts", "4", "--vectors", "contexts"))
+    assert found["spearman"] == again["spearman"] and found["by_set"] == again["by_set"]
+    questions = ("--suite", "analogies", "--suite-data", folder / "analogies.txt", "--contexts", text)
+    assert json.loads(out(capsys, "evaluate", folder / name, "--json", *questions))["unknown"] == 1
+    run = seqloom.load(folder / name, device="cpu")
+    (vector,) = run.word_vectors(["king"], contexts=text, num_contexts=3)
+    occurrences = Contexts(text, 3).find(["king"])["king"]
+    by_hand = []
+    for one in occurrences:
+        tokens = run.tokenizer.encode_with_offsets(one.text)[1]
+        own = [i for i, (a, b) in enumerate(tokens) if one.text[a:b].strip() and a < one.stop and b > one.start]
+        by_hand.append(run.encode([one.text], pool="none")[0][own].mean(0))
+    assert len(occurrences) == 3 and np.allclose(vector, np.mean(by_hand, axis=0), atol=1e-5)
+    (table,) = run.word_vectors(["king"])
+    assert np.allclose(vector, table, atol=1e-5) == (name == "skip-gram")
+
+
+def test_a_context_longer_than_the_model_reads(folder, monkeypatch, tmp_path):
+    """It is cut around the word."""
+    monkeypatch.setattr("seqloom.evaluate.contexts.REACH", 5000)
+    run = seqloom.load(folder / "bert", device="cpu")
+    words = (folder / "pieces.txt").read_text().replace("\n", " ")[:3000]
+    for place, text in enumerate((f"zebra {words}", f"{words} zebra {words}", f"{words} zebra")):
+        (tmp_path / f"{place}.txt").write_text(text)
+        (one,) = Contexts(tmp_path / f"{place}.txt", 1).find(["zebra"])["zebra"]
+        short = run.shorten(one)
+        assert short.text[short.start : short.stop] == "zebra" and len(one.text) > 3000
+        assert run.learner.backbone.max_len // 2 < len(run.tokenizer.encode(short.text)) < run.learner.backbone.max_len
+        assert run.word_vectors(["zebra"], contexts=tmp_path / f"{place}.txt")[0] is not None
+
+
+def test_contexts_that_are_refused(folder, tmp_path, capsys):
+    call = ("evaluate", folder / "gpt2", "--suite", "similarity", "--suite-data", folder / "similarity.tsv")
+    (tmp_path / "other.txt").write_text("nothing of it\n")
+    assert "no such file" in refused(capsys, 2, *call, "--contexts", tmp_path / "none.txt")
+    assert "between 1 and" in refused(capsys, 2, *call, "--contexts", tmp_path / "other.txt", "--num-contexts", "0")
+    assert "need each other" in refused(capsys, 2, *call, "--vectors", "contexts")
+    assert "need each other" in refused(capsys, 2, *call, "--vectors", "in", "--contexts", tmp_path / "other.txt")
+    assert "leave it out" in refused(capsys, 2, *call, "--num-contexts", "3")
+    assert "need each other" in refused(capsys, 2, "neighbours", folder / "gpt2", "king", "--vectors", "contexts")
+    questions = ("--suite", "analogies", "--suite-data", folder / "analogies.txt")
+    message = refused(capsys, 2, "evaluate", folder / "gpt2", *questions, "--contexts", tmp_path / "other.txt")
+    assert "vector of no word" in message
 
 
 def test_a_model_of_vectors_scores_no_text(folder, tmp_path, capsys):
