@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from seqloom.config import named_object
 
 IGNORE = -100  # the target of a place that is not to be predicted
+STATIC = ("windows", "cells")  # what models learn from whose words have one vector each, whatever stands around them
 
 Tree = TypeVar("Tree")
 
@@ -114,18 +115,10 @@ class Pair(NamedTuple):
         n = self.source.num_sequences
         lengths = torch.bincount(self.target.owner[self.targets != IGNORE], minlength=n)
         sources = self.source.offsets.diff().long() * (lengths > 0)
-        tokens = int(lengths.sum())
-        return Sizes(
-            tokens,
-            int((lengths * lengths).sum()),
-            tokens,
-            tokens,
-            int(sources.sum()),
-            int((sources * sources).sum()),
-            int((sources * lengths).sum()),
-            tuple(lengths[lengths > 0].tolist()),
-            tuple(sources[sources > 0].tolist()),
-        )
+        tokens, both = int(lengths.sum()), ((lengths, lengths), (sources, sources), (sources, lengths))
+        own, source_pairs, cross = (int((a * b).sum()) for a, b in both)
+        target, source = (tuple(each[each > 0].tolist()) for each in (lengths, sources))
+        return Sizes(tokens, own, tokens, tokens, int(sources.sum()), source_pairs, cross, target, source)
 
 
 class Passage(NamedTuple):
@@ -160,12 +153,8 @@ class Labelled(NamedTuple):
     own: Tensor  # (T,) the tokens that labels are about: no special tokens, no filler; of two texts sometimes only one
     real: Tensor  # (T,) whether a token is read at all, and not filler
     labels: Tensor  # in the form of the task; IGNORE, or NaN for numbers, where there is no label
-    groups: (
-        Tensor  # (N,) the example of each sequence: a choice has several sequences; filler has an example of its own
-    )
-    places: Tensor | None = (
-        None  # (W, 2) where labels are of words: the first token of each, and the one behind its last
-    )
+    groups: Tensor  # (N,) the example of each sequence: a choice has several sequences; filler has one of its own
+    places: Tensor | None = None  # (W, 2) of labelled words: the first token of each, and the one behind its last
     words: Words | None = None
 
     @property
@@ -237,9 +226,7 @@ class Output(NamedTuple):
     # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
     cross: tuple[Tensor, ...] = ()
     query: Tensor | None = None  # (T, D) a second stream, which has not seen the token of its own place
-    penalty: Tensor | None = (
-        None  # () a sum that is learnt from beside the objective: of experts, attention, relaxation
-    )
+    penalty: Tensor | None = None  # () a sum learnt from beside the objective: of experts, attention, relaxation
 
 
 def without_state(output: Output) -> Output:
@@ -288,6 +275,9 @@ class Vocabulary(Protocol):
     def specials(self) -> list[int]:
         """The special tokens."""
 
+    def words(self) -> list[str]:
+        """The text of each token, without the space before it; of special tokens none."""
+
     def mask(self) -> int:
         """The mask token. Raises ModelError where there is none."""
 
@@ -319,8 +309,9 @@ class Backbone(nn.Module):
     causal: bool = True
     carries: bool = False  # True: a state of constant size goes from batch to batch
     recurrent: bool = False  # True: it computes step by step, and its state is a hidden state
-    # counts: of n-grams, without gradients; windows: what stands around a word, which it does not read; labels: not pre-trained
-    learns_from: Literal["text", "counts", "windows", "labels"] = "text"
+    # counts: of n-grams, without gradients; windows: what stands around a word, which it does not read; cells: how often two
+    # words stand near each other; labels: not pre-trained
+    learns_from: Literal["text", "counts", "windows", "cells", "labels"] = "text"
     # what segment ids stand for: the two texts of a pair, or languages
     segment_kind: Literal["", "texts", "languages"] = ""
     head_style: HeadStyle = HeadStyle()
@@ -351,6 +342,14 @@ class Backbone(nn.Module):
     def vocab_size(self) -> int:
         assert self.table is not None
         return self.table.num_embeddings
+
+    def word_vectors(self) -> Tensor | None:
+        """(V, D) the vectors that tokens are read as; None where words have none of their own."""
+        return None if self.table is None else self.table.weight
+
+    def vector_of(self, word: str) -> Tensor | None:
+        """(D,) of a word that is not in the vocabulary; None where there is none."""
+        return None
 
     def forward(
         self,
@@ -440,7 +439,7 @@ class Learner(nn.Module):
     """What the training loop trains: an example goes in, a summed loss and a count come out."""
 
     static: bool = True  # examples of one shape run the same kernels: nothing is decided on the host
-    # what the loader cuts out for it: excerpts, passages, pairs, tagged passages or labelled texts
+    # what the loader cuts out for it: excerpts, passages, pairs, tagged passages, labelled texts or cells of counts
     reads: str = "excerpts"
     parted_by: str = "punctuation"  # what separates words, where a vocabulary of words is built for it
     count_based: bool = False  # True: it learns by counting, without gradients
@@ -496,6 +495,7 @@ class Objective(Learner):
     form: str = ""  # of the passages that it is trained on
     has_next_word: bool = False  # it gives the probability of the next word: it can generate, be mixed, use a cache
     fills_gaps: bool = False  # it gives the probability of a word in the place of the mask token
+    chosen_by_loss: bool = True  # the best weights are those with the least loss on held-out text
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
@@ -504,7 +504,7 @@ class Objective(Learner):
 
     def vectors(self, table: str) -> Tensor | None:
         """(V, D) of the words: "in" those that are read, "out" those that are predicted, "mean" of both; None: it has none."""
-        return self.backbone.table.weight if table == "in" and self.backbone.table is not None else None
+        return self.backbone.word_vectors() if table == "in" else None
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.carries else None

@@ -34,3 +34,25 @@ def uniform_at(places: "np.ndarray", salt: int) -> "np.ndarray":
     with np.errstate(over="ignore"):
         spread = finalize(places.astype(np.uint64) + np.uint64(GOLDEN * (salt + 1) & WORD))
     return (spread >> 11).astype(np.float64) / 2**53
+
+
+def permute(places: "np.ndarray", size: int, seed: int) -> "np.ndarray":
+    """Where places of 0 … size − 1 go in a permutation that belongs to the seed; none of it is stored.
+
+    A Feistel network of four rounds permutes the numbers of the next even power of two; one that lands outside goes on until
+    it lands within.
+    """
+    import numpy as np
+
+    half = max((size - 1).bit_length() + 1, 2) // 2
+    low = np.uint64((1 << half) - 1)
+    found = places.astype(np.uint64)
+    left_over = np.arange(len(found))
+    with np.errstate(over="ignore"):
+        while len(left_over):
+            left, right = found[left_over] >> np.uint64(half), found[left_over] & low
+            for number in range(4):
+                left, right = right, left ^ (finalize(right + np.uint64(derive_seed(seed, number))) & low)
+            found[left_over] = left << np.uint64(half) | right
+            left_over = left_over[found[left_over] >= size]
+    return found.astype(np.int64)

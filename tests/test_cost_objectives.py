@@ -9,6 +9,7 @@ from seqloom import cost
 from seqloom.batch import IGNORE, Excerpt, pack
 from seqloom.batches.labelled import Row, batch_of
 from seqloom.batches.passages import Rows, passage
+from seqloom.blocks.block_product import RowProduct
 from seqloom.cost import Flops
 from seqloom.models import MODELS, model_class
 from seqloom.objectives import fitting_objectives, objective_class
@@ -82,6 +83,11 @@ def learner_and_example(name, objective, **larger):
         texts = [[1 + i % 50 for i in range(n)] for n in (64, 32, 64)]
         targets = torch.tensor([i for text in texts for i in text])
         return learner, learner.corrupt(Excerpt(pack(texts), targets), torch.Generator().manual_seed(0))
+    if model.learns_from == "cells":
+        learner = static.learner_of(name, objective, dtype=torch.float32)
+        example = static.example_of(learner, 0)
+        there = example.values > 0  # nothing filled up
+        return learner, example._replace(**{key: getattr(example, key)[there] for key in ("rows", "columns", "values")})
     if model.causal:
         config = {"start": 0.5, "end": 0.5} if objective == "scheduled-sampling" else {}
         learner = kind(build(name, dtype=torch.float32), kind.Config(tie=False, **config)).train()
@@ -103,6 +109,8 @@ def learner_and_example(name, objective, **larger):
 
 def ratio(name, objective, monkeypatch, **larger) -> float:
     plain_products(monkeypatch)
+    # the same as matrix products, which the counter counts
+    monkeypatch.setattr(RowProduct, "forward", lambda self, a, b: torch.bmm(a[:, None, :], b[:, :, None]).flatten())
     learner, example = learner_and_example(name, objective, **larger)
     with FlopCounterMode(display=False) as counter:
         learner(example).total.backward()

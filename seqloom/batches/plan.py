@@ -13,7 +13,7 @@ change what is read. Two ways to cut a corpus into batches:
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ import torch
 from seqloom.batch import IGNORE, Excerpt, Joints, Labelled, Pair, Passage, Ragged
 from seqloom.batches.store import Split
 from seqloom.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqloom.batches.cells import Cells
 
 
 class Pieces(NamedTuple):
@@ -59,7 +62,7 @@ class Plan(Protocol):
     """One epoch."""
 
     def __len__(self) -> int: ...
-    def batch(self, i: int) -> Excerpt | Pair | Passage | Labelled: ...
+    def batch(self, i: int) -> "Excerpt | Pair | Passage | Labelled | Cells": ...
 
 
 class Batches(Protocol):
@@ -71,6 +74,24 @@ class Batches(Protocol):
 
 def generator(seed: int, epoch: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+
+
+class Selection(NamedTuple):
+    """The documents that are counted: where they start in the split, and how many of their tokens are taken."""
+
+    starts: np.ndarray
+    lengths: np.ndarray
+
+
+def select_documents(split: Split, tokens: float, seed: int) -> Selection:
+    """All of them; or the first in random order, as training would read them, with the last one cut at the budget."""
+    starts, lengths = split.offsets[:-1], np.diff(split.offsets)
+    if tokens >= split.num_tokens:
+        return Selection(starts, lengths)
+    order = generator(seed, 0).permutation(split.num_documents)
+    starts, lengths = starts[order], lengths[order]
+    taken = np.clip(max(int(tokens), 1) - (np.cumsum(lengths) - lengths), 0, lengths)
+    return Selection(starts[taken > 0], taken[taken > 0])
 
 
 def excerpt(split: Corpus, pieces: Pieces, max_len: int, num_sequences: int = 0, num_tokens: int = 0) -> Excerpt:

@@ -10,7 +10,7 @@ from seqloom.batches.store import Split
 from seqloom.errors import ModelError
 from seqloom.tokens.spelling import spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.tokens.words import continues
+from seqloom.tokens.words import WORD_START, continues, texts_of
 
 AT_ONCE = 1 << 24  # tokens
 
@@ -40,6 +40,9 @@ class PreparedVocabulary:
         return sorted(
             {*self.tokenizer.special_ids.values(), *([] if self.tokenizer.unk_id is None else [self.tokenizer.unk_id])}
         )
+
+    def words(self) -> list[str]:
+        return [text.replace(WORD_START, " ").strip() for text in texts_of(self.tokenizer)]
 
     def mask(self) -> int:
         if self.tokenizer.mask_id is None:

@@ -195,6 +195,8 @@ seqloom evaluate runs/lstm --suite agreement --suite-data colorless_english.tsv 
 seqloom evaluate runs/gpt --suite lambada --suite-data lambada/test.txt
 
 seqloom evaluate runs/word2vec --suite analogies --suite-data questions-words.txt --vectors mean
+
+seqloom evaluate runs/bert --suite similarity --suite-data word-similarity --contexts corpus.txt
 """
 
 
@@ -240,10 +242,22 @@ def evaluate(
     vectors: Annotated[
         str | None,
         typer.Option(
-            help="Vectors of words in analogies and similarity: rows of a table (in, out, mean), or what the model makes of each "
-            "word alone (alone). Default: in for models without a context, alone for others.",
+            help="Vectors of words in analogies and similarity: rows of a table (in, out, mean), what the model makes of each "
+            "word alone (alone), or the mean over contexts (contexts). Default: in for models without a context, else alone.",
             rich_help_panel=SUITES,
         ),
+    ] = None,
+    contexts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Text in which words are looked up for --vectors contexts, as 'prepare' reads it.",
+            rich_help_panel=SUITES,
+        ),
+    ] = None,
+    num_contexts: Annotated[
+        int | None,
+        typer.Option(help="The most contexts of each word that are read. Default: 10.", rich_help_panel=SUITES),
     ] = None,
     items: Annotated[
         Path | None,
@@ -355,6 +369,7 @@ def evaluate(
         "--suite" if suite is not None else "--test" if test else "--data",
         {
             "--pll": (pll, ["--suite"]), "--items": (items, ["--suite"]), "--vectors": (vectors, ["--suite"]),
+            "--contexts": (contexts, ["--suite"]), "--num-contexts": (num_contexts, ["--suite"]),
             "--beam": (beam, ["--test"]), "--tokenize": (tokenize, ["--test"]),
             "--mix": (mix, ["--data"]), "--cache": (cache, ["--data"]), "--cache-theta": (cache_theta, ["--data"]),
             "--cache-lambda": (cache_lambda, ["--data"]), "--split": (split, ["--data"]),
@@ -368,7 +383,10 @@ def evaluate(
     )  # fmt: skip
     if suite is not None and suite_data is not None:
         load_run = partial(load_language_model, run, device, plugin, language)
-        result = evaluate_suite(load_run, suite, suite_data, pll, vectors, batch_tokens or BATCH_TOKENS, items)
+        if num_contexts is not None and contexts is None:
+            raise UsageError(f"--num-contexts {num_contexts} is for --contexts TEXT: leave it out, or name a text")
+        words = {"vectors": vectors, "contexts": contexts, "num_contexts": 10 if num_contexts is None else num_contexts}
+        result = evaluate_suite(load_run, suite, suite_data, pll, words, batch_tokens or BATCH_TOKENS, items)
     elif test:
         named = text_column, label_column, pair_column, id_column
 
@@ -434,17 +452,17 @@ def evaluate_suite(
     suite: str,
     path: Path,
     pll: str | None,
-    vectors: str | None,
+    words: dict[str, Any],
     batch_tokens: int,
     items: Path | None,
 ) -> dict[str, Any]:
-    """Scores on a test suite. The options are checked before the run is loaded."""
+    """Scores on a test suite. The options are checked before the run is loaded. words: how they become vectors."""
     from seqloom.evaluate.suites import find_suite, write_items
     from seqloom.files import new_file
 
     _, read, _, sets = find_suite(suite)
     items = None if items is None else new_file(items, "--items", ".npz", ".jsonl")
-    result = load_run().evaluate_suite(suite, path, pll, batch_tokens, items=True, vectors=vectors)
+    result = load_run().evaluate_suite(suite, path, pll, batch_tokens, items=True, **words)
     item_scores = result.pop("items")
     if items is not None:
         write_items(items, item_scores, None if sets is None else sets(read(path)))

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from seqloom.batch import STATIC
 from seqloom.convert.huggingface import check_out, write_run
 from seqloom.errors import UsageError
 from seqloom.files import new_file, sole_owner
@@ -56,7 +57,7 @@ def export_vectors(run: str | Path, out: str | Path, vectors: str = "in", overwr
     special = {tokenizer.unk_id, *tokenizer.special_ids.values()}
     # a special token may be a word of an imported file: then it has a vector
     there = [i for i in range(len(table)) if tokenizer.entry(i) and (i not in special or table[i].any())]
-    if loaded.learner.backbone.learns_from != "windows":  # where special tokens are read like others
+    if loaded.learner.backbone.learns_from not in STATIC:  # where special tokens are read like others
         there = [i for i in there if i not in special]
     found = WordVectors([tokenizer.token(i) for i in there], np.ascontiguousarray(table[there]))
     write_vectors_file(out, found)

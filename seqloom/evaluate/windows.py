@@ -23,7 +23,7 @@ class WindowEvaluator(Evaluator):
 
     @torch.no_grad()
     def measure(
-        self, prepared: HeldOutText, limit: int | None = None, share: Share = ALONE, title: str = "evaluate"
+        self, prepared: Any, limit: int | None = None, share: Share = ALONE, title: str = "evaluate"
     ) -> dict[str, Any]:
         pieces = cut_documents(prepared.split.offsets, prepared.length)
         if limit is not None:
@@ -53,7 +53,7 @@ class WindowEvaluator(Evaluator):
     def evaluate(self, text: HeldOutText, **options: Any) -> dict[str, Any]:
         if options.get("carry"):
             raise UsageError("--carry is for models that carry a state: leave it out for this model, which has none")
-        return self.measure(text)
+        return self.measure(self.prepare(text))
 
     def definition(self, variant: str | None, backward: bool) -> str:
         self.reject_variant(variant, "none")

@@ -14,6 +14,7 @@ VECTORS = {
     "out": "rows of the output table; the mean of them where a word has several tokens",
     "mean": "the mean of the input and the output table; the mean of rows where a word has several tokens",
     "alone": "the last layer of the model that reads each word alone in its frame, the mean over its tokens",
+    "contexts": "the last layer of the model that reads each word in contexts, the mean over its tokens and then over contexts",
 }
 
 

@@ -11,6 +11,8 @@ MODELS = {
     "ngram": "ngram:Ngram",
     "nnlm": "nnlm:Nnlm",
     "word2vec": "word2vec:Word2vec",
+    "glove": "glove:Glove",
+    "fasttext": "fasttext:FastText",
     "rnn": "rnn:Rnn",
     "irnn": "irnn:Irnn",
     "jordan": "jordan:Jordan",

@@ -3,15 +3,16 @@
 The model is the table W alone: its hidden states are the vectors of the tokens. What it learns by, skip-gram or CBOW, is the
 objective, which has the second table W′.
 
-Departures: vectors are learnt by AdaGrad on large batches, not by SGD on one pair after the other (docs/decisions/models.md says
-why, and what it changes).
+Departures: SGD steps by the sum of the gradients of 1,024 tokens, not after each pair; `tiny` learns by AdaGrad
+(docs/decisions/models.md says why, and what it changes).
 """
 
-from typing import Any
+from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, HeadStyle, Lineage, Output, Ragged, State
+from seqloom.batch import Backbone, Context, HeadStyle, Lineage, Output, Ragged, State, Vocabulary
 from seqloom.config import Config as BaseConfig
 from seqloom.models.fields import Dim, VocabSize
 
@@ -20,8 +21,9 @@ class Word2vec(Backbone):
     """A table of vectors. No token sees another one, so there is nothing to remember."""
 
     lineage = Lineage("Mikolov et al., Efficient estimation of word representations in vector space", 2013, "static")
-    learns_from = "windows"
+    learns_from: Literal["windows", "cells"] = "windows"
     head_style = HeadStyle(pooling="mean")
+    static = True  # as in Learner: texts of one shape run the same kernels
 
     class Config(BaseConfig):
         vocab_size: VocabSize
@@ -36,11 +38,16 @@ class Word2vec(Backbone):
     @classmethod
     def recipe(cls, preset: str) -> dict[str, Any]:
         tiny = preset == "tiny"
+        optim = {"name": "sgd", "lr": 0.025, "gradient": "sum"}
+        if (
+            tiny
+        ):  # for texts of few different words, of each of which a batch has many: there the sum is too long a step
+            optim = {"name": "adagrad", "lr": 0.2}
         return {
             "objective": {"name": "skip-gram", "negatives": 5},
-            "batches": {"budget": 4096, "length": 1024},
+            "batches": {"budget": 4096 if tiny else 1024, "length": 1024},
             "train": {
-                "optim": {"name": "adagrad", "lr": 0.2, "clip": 0.0},
+                "optim": optim | {"clip": 0.0},
                 "schedule": {"name": "linear", "warmup": 0, "floor": 1e-4},
                 "eval_every": 200 if tiny else 1000,
                 "save_every": 1000,
@@ -55,11 +62,28 @@ class Word2vec(Backbone):
         self.init_weights()
 
     def init_weights(self) -> None:
-        nn.init.uniform_(self.token.weight, -0.5 / self.dim, 0.5 / self.dim)
+        for table in self.tables():
+            nn.init.uniform_(table.weight, -self.spread, self.spread)
 
     @property
-    def table(self) -> nn.Embedding:
+    def spread(self) -> float:
+        """Of the first values, to either side of 0."""
+        return 0.5 / self.dim
+
+    def tables(self) -> list[nn.Embedding]:
+        return [module for module in self.modules() if isinstance(module, nn.Embedding)]
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        with torch.no_grad():  # nothing is learnt about what is no word: it has no vector
+            for table in self.tables():
+                table.weight[vocabulary.specials()] = 0.0
+
+    @property
+    def table(self) -> nn.Embedding | None:
         return self.token
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.token(ids)
 
     def forward(
         self,
@@ -70,7 +94,7 @@ class Word2vec(Backbone):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        hidden = self.token(batch.ids)
+        hidden = self.embed(batch.ids)
         return Output(hidden, state, (hidden, hidden) if layers else ())
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:

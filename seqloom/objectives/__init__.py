@@ -15,6 +15,7 @@ OBJECTIVES = {
     "counts": "counted:Counted",
     "skip-gram": "skip_gram:SkipGram",
     "cbow": "cbow:Cbow",
+    "glove": "glove:LogCounts",
     "masked": "masked:MaskedLM",
     "next-sentence": "next_sentence:NextSentence",
     "sentence-order": "sentence_order:SentenceOrder",

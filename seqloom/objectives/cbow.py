@@ -3,13 +3,14 @@
 import torch
 import torch.nn.functional as F
 
-from seqloom.batch import Backbone, Loss, State
+from seqloom.batch import Loss, State
 from seqloom.blocks.block_product import BlockProduct
+from seqloom.models.word2vec import Word2vec
 from seqloom.objectives.windows import BLOCK, Windowed, Windows, against, in_blocks
 
 
 class Cbow(Windows):
-    def __init__(self, backbone: Backbone, config: Windows.Config):
+    def __init__(self, backbone: Word2vec, config: Windows.Config):
         super().__init__(backbone, config)
         self.means = BlockProduct(backbone.dim, BLOCK + 2 * config.window, gradients=1)
 

@@ -7,14 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.batch import Backbone, Loss, State
+from seqloom.batch import Loss, State
 from seqloom.blocks.block_product import BlockProduct
 from seqloom.blocks.huffman import HuffmanTree
+from seqloom.models.word2vec import Word2vec
 from seqloom.objectives.windows import BLOCK, Windowed, Windows, against, in_blocks
 
 
 class SkipGram(Windows):
-    def __init__(self, backbone: Backbone, config: Windows.Config):
+    def __init__(self, backbone: Word2vec, config: Windows.Config):
         super().__init__(backbone, config)
         if self.tree is None:
             self.scores = BlockProduct(backbone.dim, BLOCK + 2 * config.window)

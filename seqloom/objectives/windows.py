@@ -27,6 +27,7 @@ from seqloom.blocks.block_product import BlockProduct
 from seqloom.blocks.huffman import HuffmanTree
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import DataError, ModelError
+from seqloom.models.word2vec import Word2vec
 
 BLOCK = 32  # words whose windows are one matrix, and which share their negatives
 POWER = 0.75  # of the counts, where negatives are drawn
@@ -122,8 +123,9 @@ class Windows(Objective):
     def fits(cls, model: type[Backbone]) -> bool:
         return issubclass(model, Backbone) and model.learns_from == "windows"
 
-    def __init__(self, backbone: Backbone, config: Config):
+    def __init__(self, backbone: Word2vec, config: Config):
         super().__init__()
+        self.static = backbone.static
         self.backbone, self.window, self.subsample = backbone, config.window, config.subsample
         self.num_negatives, self.samples = config.negatives, config.samples
         self.context: nn.Embedding | None = None
@@ -145,12 +147,10 @@ class Windows(Objective):
         self.specials[vocabulary.specials()] = True
         if not (self.counts[~self.specials] > 0).any():
             raise DataError("the training text has no word of the vocabulary: prepare it from more text")
-        assert self.backbone.table is not None
-        with torch.no_grad():  # nothing is learnt about what is no word: it has no vector
-            self.backbone.table.weight[self.specials] = 0.0
         self.prepare()
 
     def validate_loaded(self) -> None:
+        self.backbone.validate_loaded()
         if bool((self.counts < 0).any()):
             raise ValueError("a count of a word is below 0")
         self.prepare()

@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from seqloom.batch import EncoderDecoder
+from seqloom.batches.cells import CellBatches
 from seqloom.batches.pairs import EncodedPairs, PairBatches
 from seqloom.batches.passages import Marks, Passages
 from seqloom.batches.plan import Batches, Packed, Streams
@@ -30,14 +32,15 @@ class BatchesConfig(Config):
     """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens; pairs:
     texts of about one length with what they are turned into, at most `budget` tokens on either side; passages: pieces of
     documents with their special tokens, alone or as two parts, as the objective wants them; labelled: `examples` texts a
-    batch, of at most `length` tokens each, special ones included."""
+    batch, of at most `length` tokens each, special ones included; cells: `budget` cells of the table that says how often two
+    words stand near each other."""
 
-    kind: Literal["packed", "streams", "pairs", "passages", "labelled"] = Field(
+    kind: Literal["packed", "streams", "pairs", "passages", "labelled", "cells"] = Field(
         "packed",
         description="How batches are made: text packed to a number of tokens, parallel streams of text, pairs of texts, "
-        "passages with special tokens, or labelled examples.",
+        "passages with special tokens, labelled examples, or cells of a table of counts.",
     )
-    budget: int = Field(8192, ge=1, description="The most tokens of a batch, on either side for pairs.")
+    budget: int = Field(8192, ge=1, description="The most tokens of a batch, on either side for pairs; or its cells.")
     streams: int = Field(32, ge=1, description="Number of parallel streams.")
     length: int = Field(128, ge=1, description="The most tokens of a sequence; tokens of each stream in a batch.")
     vary: bool = Field(
@@ -66,8 +69,8 @@ class BatchesConfig(Config):
 
     @property
     def tokens(self) -> int:
-        """The tokens of a full batch of plain text."""
-        return self.streams * self.length if self.kind == "streams" else self.budget
+        """The tokens of a full batch of plain text. Many batches of cells stand for one token."""
+        return {"streams": self.streams * self.length, "cells": 1}.get(self.kind, self.budget)
 
     def build(self, split: Split) -> Batches:
         if self.kind == "packed":
@@ -85,6 +88,11 @@ class BatchesConfig(Config):
             epochs,
             keep_borders,
         )
+
+    def build_cells(
+        self, split: Split, specials: Sequence[int], window: int, passes: int, epochs: float
+    ) -> CellBatches:
+        return CellBatches(split, specials, self.budget, window, passes, epochs)
 
     def build_pairs(self, pairs: EncodedPairs, shapes: str) -> PairBatches:
         return PairBatches(pairs, self.budget, self.length, shapes)
@@ -227,6 +235,12 @@ class Recipe(Config):
         return self.objective is not None and objective_class(self.learns).count_based
 
     @property
+    def objective_config(self) -> Any:
+        """The settings of its objective."""
+        assert self.objective is not None
+        return build(objective_class(self.learns).Config, without_name(self.objective), "objective", self.name)  # type: ignore[attr-defined]
+
+    @property
     def own_code(self) -> bool:
         return self.model["name"] in OWN
 
@@ -358,7 +372,7 @@ def batch_problems(recipe: Recipe) -> list[str]:
         found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
     if batches.kind not in ("streams", "packed") and batches.reset:
         found.append("'batches.reset' = true is for batches.kind = \"streams\": leave it out")
-    if batches.kind in ("streams", "pairs") and batches.smoothing != 1:
+    if batches.kind in ("streams", "pairs", "cells") and batches.smoothing != 1:
         found.append(f"'batches.smoothing' is not for batches.kind = \"{batches.kind}\": leave it out")
     return found
 
@@ -401,7 +415,9 @@ def misfits(recipe: Recipe) -> list[str]:
         found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
     else:
         right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
-        if recipe.batches.kind != right and (right or recipe.batches.kind in ("pairs", "passages", "labelled")):
+        if recipe.batches.kind != right and (
+            right or recipe.batches.kind in ("pairs", "passages", "labelled", "cells")
+        ):
             use = right or "packed"
             found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{use}"')
         found += short_passages(recipe)

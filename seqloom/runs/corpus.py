@@ -117,7 +117,7 @@ class Corpus:
     def check(self) -> None:
         """Raises where the folders cannot be used together in one run."""
         recipe, first = self.recipe, self.first
-        if recipe.count_based:
+        if recipe.count_based or recipe.batches.kind == "cells":
             raise UsageError(
                 f"--data: {recipe.name} learns by counting, from one folder: prepare all of the text as one"
             )
@@ -179,11 +179,14 @@ class Corpus:
 
     @property
     def validates(self) -> bool:
-        return bool(self.held_out)
+        return bool(self.held_out) and objective_class(self.recipe.learns).chosen_by_loss
 
     def batches(self, epochs: float, shapes: str = "free") -> Batches:
         """The training batches. epochs: how many the run will have."""
         recipe, found = self.recipe, []
+        if recipe.batches.kind == "cells":
+            settings, specials = recipe.objective_config, self.vocabulary.specials()
+            return recipe.batches.build_cells(self.train[0], specials, settings.window, settings.passes, epochs)
         for number, (store, train) in enumerate(zip(self.stores.values(), self.train, strict=True)):
             if recipe.batches.kind != "passages":
                 found.append(recipe.batches.build(train))

@@ -1,6 +1,7 @@
 """What a trained model computes for given texts: scores, words for gaps, vectors."""
 
 import difflib
+import itertools
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -11,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from seqloom.batch import Objective
+from seqloom.batch import STATIC, Objective
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.config import unknown_name
 from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
 from seqloom.errors import UsageError
+from seqloom.evaluate.contexts import Contexts, Occurrence
 from seqloom.evaluate.continuations import ContinuationScore, count_after_context, score_continuations
 from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, evaluator_of
@@ -24,10 +26,14 @@ from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
 from seqloom.evaluate.suites.analogies import AskedWords
 from seqloom.evaluate.words import VECTORS, Neighbour, Vocabulary, WordTable, parse_expression
+from seqloom.progress import Progress
 from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.results import Report
 from seqloom.tokens.spelling import Characters, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
+
+CONTEXTS_AT_ONCE = 512
+SPARE = 8  # tokens that a context leaves free: special ones, and what is cut otherwise at its ends
 
 
 class TextScorer(LoadedRun):
@@ -183,6 +189,8 @@ class TextScorer(LoadedRun):
         batch_tokens: int = 16384,
         items: bool = False,
         vectors: str | None = None,
+        contexts: str | Path | None = None,
+        num_contexts: int = 10,
     ) -> dict[str, Any]:
         """The metrics of a suite on its published files, and the definition of scores.
 
@@ -192,7 +200,9 @@ class TextScorer(LoadedRun):
             pll: as in `score`.
             batch_tokens: computed at once; changes no figure.
             items: "items", too: a number for each of them in the order of the files, which is the same for every model.
-            vectors: of analogies and similarity, how words become vectors: "in", "out", "mean" or "alone", as in `word_vectors`.
+            vectors: of analogies and similarity, how words become vectors: "in", "out", "mean", "alone" or "contexts", as in
+                `word_vectors`.
+            contexts, num_contexts: as there.
         """
         asks, read, measure, _ = find_suite(suite)
         definition, started = self.evaluator.definition(pll, self.backward), time.monotonic()
@@ -212,18 +222,19 @@ class TextScorer(LoadedRun):
         def going_on(contexts: Sequence[str], more: Sequence[str]) -> list[ContinuationScore]:
             return self.continuations(contexts, more, batch_tokens)
 
-        if asks != "vectors" and vectors is not None:
+        given = {"vectors": vectors, "contexts": contexts}
+        if asks != "vectors" and (option := next((name for name in given if given[name] is not None), None)):
             raise UsageError(
-                f"--vectors {vectors} is for the suites analogies and similarity: leave it out for {suite}"
+                f"--{option} {given[option]} is for the suites analogies and similarity: leave it out for {suite}"
             )
-        vectors = vectors or self.default_vectors
+        vectors, places = self.how_vectors(vectors, contexts, num_contexts)
 
         def of_words(words: Sequence[str], with_vocabulary: bool) -> AskedWords:
-            return self.ask_words(words, vectors, with_vocabulary)
+            return self.ask_words(words, vectors, with_vocabulary, places)
 
         ask: Any = {"sentences": sentences, "words": words, "continuations": going_on, "vectors": of_words}[asks]
         definitions = self.evaluator.definitions if asks == "sentences" else self.evaluator.word_definitions
-        defined = VECTORS[known_vectors(vectors)] if asks == "vectors" else definitions[definition]
+        defined = self.describe_vectors(vectors, places) if asks == "vectors" else definitions[definition]
         result = measure(read(Path(data)), ask)
         if not items:
             del result["items"]
@@ -307,21 +318,44 @@ class TextScorer(LoadedRun):
     def default_vectors(self) -> str:
         """How words become vectors unless somebody says otherwise: by the table where nothing else is learnt, else by what the
         model makes of each word alone."""
-        return "in" if self.learner.backbone.learns_from == "windows" else "alone"
+        return "in" if self.learner.backbone.learns_from in STATIC else "alone"
 
     @cached_property
     def word_vocabulary(self) -> Vocabulary:
         return Vocabulary(self.tokenizer)
 
-    def word_vectors(self, words: Sequence[str], vectors: str | None = None) -> list[np.ndarray | None]:
-        """The vector of each word, None where it is unknown.
+    def how_vectors(
+        self, vectors: str | None, contexts: str | Path | None, num_contexts: int
+    ) -> tuple[str, Contexts | None]:
+        """How words become vectors, and where their contexts are found, if that is how."""
+        vectors = known_vectors(vectors or ("contexts" if contexts is not None else self.default_vectors))
+        if (vectors == "contexts") != (contexts is not None):
+            raise UsageError("--vectors contexts and --contexts TEXT need each other: name a text in which words stand")
+        return vectors, None if contexts is None else Contexts(Path(contexts), num_contexts)
+
+    def word_vectors(
+        self,
+        words: Sequence[str],
+        vectors: str | None = None,
+        contexts: str | Path | None = None,
+        num_contexts: int = 10,
+    ) -> list[np.ndarray | None]:
+        """The vector of each word, None where it is unknown: not in the vocabulary, and not made of n-grams either.
 
         Args:
             words: as they would stand in a text; in lower case where the vocabulary has no other form.
-            vectors: "in" and "out", rows of the input and the output table, "mean" of both, or "alone": the last layer of the
-                model that reads the word alone. Unless given "in" for models without a context, and "alone" for others.
+            vectors: "in" and "out", rows of the input and the output table, "mean" of both; "alone": the last layer of the model
+                that reads the word alone; "contexts": the mean over places where it stands in `contexts`. Unless given "in"
+                for models without a context, and "alone" for others.
+            contexts: a text, as `prepare` reads it.
+            num_contexts: the most places of each word that are read there; always the same ones.
         """
-        vectors = known_vectors(vectors or self.default_vectors)
+        return self.vectors_of(words, *self.how_vectors(vectors, contexts, num_contexts))
+
+    def vectors_of(self, words: Sequence[str], vectors: str, contexts: Contexts | None) -> list[np.ndarray | None]:
+        if contexts is not None:
+            found = contexts.find(words)
+            return self.mean_over_contexts([found[word] for word in words])
         forms = [self.word_vocabulary.form(word) for word in words]
         tokens = [self.word_vocabulary.tokens(form) for form in forms]
         if vectors == "alone":
@@ -329,8 +363,56 @@ class TextScorer(LoadedRun):
             rows = iter(self.encode(known) if known else ())
             return [None if ids is None else next(rows) for ids in tokens]
         table = self.table(vectors)
-        found = [None if ids is None else table[ids].mean(0) for ids in tokens]
-        return [None if vector is None or not vector.any() else vector for vector in found]
+        rows_of_words = [
+            (self.unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
+            for form, ids in zip(forms, tokens, strict=True)
+        ]
+        return [None if vector is None or not vector.any() else vector for vector in rows_of_words]
+
+    def mean_over_contexts(self, each: Sequence[Sequence[Occurrence]]) -> list[np.ndarray | None]:
+        """The mean over the occurrences of each word; None where it has none."""
+        every = [self.shorten(one) for some in each for one in some]
+        vectors: list[np.ndarray] = []
+        with Progress("read contexts", total=float(len(every)), unit="contexts") as bar:
+            for first in range(0, len(every), CONTEXTS_AT_ONCE):
+                some = every[first : first + CONTEXTS_AT_ONCE]
+                for one, states in zip(some, self.encode([one.text for one in some], pool="none"), strict=True):
+                    vectors.append(states[self.own_tokens(one)].mean(0))
+                bar.advance(len(some))
+        borders = np.cumsum([0, *(len(some) for some in each)]).tolist()
+        return [np.mean(vectors[a:b], axis=0) if b > a else None for a, b in itertools.pairwise(borders)]
+
+    def own_tokens(self, one: Occurrence) -> list[int]:
+        """The tokens of a word in its context."""
+        _, stretches = self.tokenizer.encode_with_offsets(one.text)
+        return [i for i, (a, b) in enumerate(stretches) if a < one.stop and b > one.start]
+
+    def shorten(self, one: Occurrence) -> Occurrence:
+        """A context that the model can read whole: so many tokens around the word."""
+        longest = self.learner.backbone.max_len
+        _, stretches = self.tokenizer.encode_with_offsets(one.text)
+        room = len(stretches) if longest is None else longest - SPARE
+        if len(stretches) <= room:
+            return one
+        own = self.own_tokens(one)
+        first = max(min(own[0] - (room - len(own)) // 2, len(stretches) - room), 0)
+        begin, end = stretches[first][0], max(stretches[min(first + room, len(stretches)) - 1][1], one.stop)
+        return Occurrence(one.text[begin:end], one.start - begin, one.stop - begin)
+
+    def describe_vectors(self, vectors: str, contexts: Contexts | None) -> str:
+        """How words become vectors, in words."""
+        if contexts is not None:
+            return f"{VECTORS[vectors]}: at most {contexts.most} of each word, in {contexts.path.name}"
+        own = vectors == "in" and self.unknown_vector("word") is not None
+        return VECTORS[known_vectors(vectors)] + (
+            "; of a word that is not in the vocabulary those of its n-grams" * own
+        )
+
+    def unknown_vector(self, word: str) -> np.ndarray | None:
+        """Of a word that is not in the vocabulary, where the model has one."""
+        with torch.no_grad():
+            found = self.learner.backbone.vector_of(word)
+        return None if found is None else found.float().cpu().numpy()
 
     def table(self, vectors: str = "in") -> np.ndarray:
         """(V, D) the vectors of all tokens. vectors: "in", "out" or "mean"."""
@@ -341,17 +423,24 @@ class TextScorer(LoadedRun):
             raise UsageError(f"--vectors {vectors}: {self.folder} has no second table of vectors: leave it out")
         return found.detach().float().cpu().numpy()
 
-    def ask_words(self, words: Sequence[str], vectors: str, with_vocabulary: bool) -> AskedWords:
+    def ask_words(
+        self, words: Sequence[str], vectors: str, with_vocabulary: bool, contexts: Contexts | None = None
+    ) -> AskedWords:
         """What a suite wants to know. words: its words; vectors: as in `word_vectors`; with_vocabulary: all words of the
-        vocabulary may be an answer, too."""
-        found = dict(zip(words, self.word_vectors(words, vectors), strict=True))
+        vocabulary may be an answer, too; contexts: where words are looked up."""
+        found = dict(zip(words, self.vectors_of(words, vectors, contexts), strict=True))
         keys = {word: self.word_vocabulary.form(word) for word in words}
         if not with_vocabulary:
             return AskedWords(found, keys, None)
         every = list(self.word_vocabulary.ids)
-        rows = dict(zip(every, self.word_vectors(every, vectors), strict=True))
-        rows |= {keys[word]: vector for word, vector in found.items()}
+        rows = dict(zip(every, self.vectors_of(every, vectors, contexts), strict=True))
+        # a word of several tokens may be an answer, too; one that is made of its letters alone may not
+        rows |= {keys[word]: vector for word, vector in found.items() if self.word_vocabulary.tokens(keys[word])}
         known = {word: vector for word, vector in rows.items() if vector is not None}
+        if not known:
+            raise UsageError(
+                f"{self.folder} has a vector of no word: name a text for --contexts that has its words in it"
+            )
         return AskedWords(found, keys, WordTable(list(known), np.stack(list(known.values()))))
 
     def neighbours(self, *words: str, top: int = 10, vectors: str = "in") -> list[Neighbour]:
@@ -366,7 +455,8 @@ class TextScorer(LoadedRun):
         if not 1 <= top <= 1_000_000:
             raise UsageError(f"top = {top}: between 1 and 1,000,000 neighbours can be listed")
         terms = parse_expression([part for word in words for part in word.split()])
-        asked = self.ask_words([word for _, word in terms], known_vectors(vectors), with_vocabulary=True)
+        vectors, _ = self.how_vectors(vectors, None, 1)
+        asked = self.ask_words([word for _, word in terms], vectors, with_vocabulary=True)
         query: Any = 0.0
         for sign, word in terms:
             vector = asked.vectors[word]

@@ -15,6 +15,7 @@ from seqloom import progress
 from seqloom.batch import Learner
 from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
+from seqloom.batches.plan import select_documents
 from seqloom.config import build, named_object, override, unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import digest_of, sha256, sole_owner
@@ -43,7 +44,7 @@ from seqloom.text.pairs import TextPair, read_pairs
 from seqloom.text.tables import PLAIN, Layout
 from seqloom.tokens.learn import TokenizerOptions, check_options
 from seqloom.tokens.tokenizer import Tokenizer
-from seqloom.training.count import Count, check_order, select_documents
+from seqloom.training.count import Count, check_order
 from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
 from seqloom.training.loop import Fit, is_sharded

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from seqloom import cost
-from seqloom.batches.plan import generator
+from seqloom.batches.plan import Selection
 from seqloom.batches.store import Ints, Split
 from seqloom.errors import Interrupted, UsageError
 from seqloom.objectives.counted import FALLBACK, Counted
@@ -28,24 +28,6 @@ from seqloom.training.state import TrainState
 from seqloom.weights import unique
 
 Counts = npt.NDArray[np.int32]
-
-
-class Selection(NamedTuple):
-    """The documents that are counted: where they start in the split, and how many of their tokens are taken."""
-
-    starts: Ints
-    lengths: Ints
-
-
-def select_documents(split: Split, tokens: float, seed: int) -> Selection:
-    """All of them; or the first in random order, as training would read them, with the last one cut at the budget."""
-    starts, lengths = split.offsets[:-1], np.diff(split.offsets)
-    if tokens >= split.num_tokens:
-        return Selection(starts, lengths)
-    order = generator(seed, 0).permutation(split.num_documents)
-    starts, lengths = starts[order], lengths[order]
-    taken = np.clip(max(int(tokens), 1) - (np.cumsum(lengths) - lengths), 0, lengths)
-    return Selection(starts[taken > 0], taken[taken > 0])
 
 
 def check_order(order: int, chosen: Selection) -> None:

@@ -273,7 +273,8 @@ class Fit:
             if not self.is_unfrozen(group["depth"], epoch):  # it is neither moved nor remembered, nor clipped for
                 for parameter in group["params"]:
                     parameter.grad = None
-        norm, broken = step(self.optimizer, count, self.config.optim.clip, self.differentiate.scaler)
+        optim = self.config.optim
+        norm, broken = step(self.optimizer, count, optim.clip, self.differentiate.scaler, optim.gradient == "mean")
         for part, carried in self.carry.items():  # a state with a NaN in it would spoil every later step
             if carried is not None:
                 self.carry[part] = restore_carry(carried, last_good[part], broken)

@@ -24,6 +24,14 @@ class OptimConfig(Config):
     eps: float = Field(1e-8, gt=0, description="Number added to the denominator of Adam and AdaGrad.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of SGD.")
     nesterov: bool = Field(False, description="Use Nesterov momentum in SGD.")
+    accumulator: float = Field(
+        0.0, ge=0, description="Number that AdaGrad's sums of squared gradients begin with (GloVe uses 1)."
+    )
+    gradient: Literal["mean", "sum"] = Field(
+        "mean",
+        description="Step by the mean of the gradients of a step's targets, or by their sum: then lr is the rate of one target, "
+        "as in programs that learn from one after the other.",
+    )
     clip: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0: no clipping.")
     average: Literal["never", "start", "nonmono"] = Field(
         "never",
@@ -76,28 +84,28 @@ def build_optimizer(
         for (place, small), parameters in sorted(parts.items(), key=lambda part: part[0])
     ]
     fused = all(parameter.device.type != "mps" for parameter in learner.parameters())  # there it cannot skip a step
+    # a row without a gradient stays as it is, unless it decays or has momentum; on a GPU whole tables are faster, and recorded
+    on_host = all(parameter.device.type == "cpu" for parameter in learner.parameters())
+    moves_alone = config.name != "adamw" and not (config.weight_decay or config.momentum)
+    if few_rows := few_rows and on_host and moves_alone:
+        torch.sparse.check_sparse_tensor_invariants.disable()  # as they are; torch warns unless that is said
+        for module in learner.modules():
+            if isinstance(module, nn.Embedding):
+                module.sparse = True
     if config.name == "sgd":
-        fused = fused and not any(
-            is_shared(parameter) for parameter in learner.parameters()
-        )  # torch has no such kernel
+        shared = any(is_shared(parameter) for parameter in learner.parameters())
+        fused = fused and not shared and not few_rows  # torch has no such kernel
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, nesterov=config.nesterov, fused=fused)
     if config.name == "adagrad":
-        # a row without a gradient stays as it is, unless it decays; on a GPU whole tables are faster, and can be recorded
-        on_host = all(parameter.device.type == "cpu" for parameter in learner.parameters())
-        if few_rows and on_host and not config.weight_decay:
-            torch.sparse.check_sparse_tensor_invariants.disable()  # as they are; torch warns unless that is said
-            for module in learner.modules():
-                if isinstance(module, nn.Embedding):
-                    module.sparse = True
-        return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps)
+        return torch.optim.Adagrad(groups, lr=config.lr, eps=config.eps, initial_accumulator_value=config.accumulator)
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=fused)
 
 
 def step(
-    optimizer: torch.optim.Optimizer, count: Tensor, clip: float, scaler: LossScale | None = None
+    optimizer: torch.optim.Optimizer, count: Tensor, clip: float, scaler: LossScale | None = None, mean: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Turns summed gradients into those of the mean over `count` targets, clips, and steps unless a number is broken.
-    scaler: what the loss was multiplied by; it learns whether that was too much.
+    scaler: what the loss was multiplied by; it learns whether that was too much. mean: False leaves them sums.
 
     With fused kernels everything stays on the device: they divide by `grad_scale` and skip the update where `found_inf` is
     set, so that nothing waits for the host. Others are given divided gradients, and the host decides whether they step.
@@ -105,6 +113,8 @@ def step(
     """
     gradients = [values(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     many = count.clamp(min=1).to(torch.float32)
+    if not mean:
+        many = torch.ones_like(many)
     if scaler is not None:
         many = many * scaler.scale
     norm = whole(torch.nn.utils.get_total_norm(gradients)).to(torch.float32) / many

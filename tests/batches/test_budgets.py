@@ -10,6 +10,7 @@ import pytest
 
 from seqloom.batch import IGNORE, Excerpt
 from seqloom.batches.loader import Cursor, Loader
+from seqloom.batches.plan import select_documents
 from seqloom.batches.prepare import prepare
 from seqloom.objectives import masked
 from seqloom.recipes.library import find_recipe
@@ -17,7 +18,6 @@ from seqloom.recipes.schema import Recipe
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import build_learner
 from seqloom.runs.training import milestones, pretrain
-from seqloom.training.count import select_documents
 
 LENGTHS = (1, 2, 3, 8, 40, 1000)  # words of a document
 TOTAL = 6000  # of a text

@@ -1,6 +1,8 @@
 """Word vectors from the command line: learnt, asked, written, read, compared; and files that are none."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ import seqloom
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run as command
 from seqloom.comparison.run import compare
-from seqloom.errors import UsageError
+from seqloom.errors import Interrupted, UsageError
+from seqloom.evaluate.contexts import Contexts
 from seqloom.text.vectors import read_all_vectors
 from tests.comparison.plans import LSTM, plan_of
 from tests.forked import forked_jobs
@@ -34,6 +37,10 @@ def folder(tmp_path_factory):
     for name, objective in (("skip-gram", "skip-gram"), ("cbow", "cbow")):
         settings = [*SMALL, f"objective.name={objective}", "objective.subsample=0", "budget={steps=60}"]
         seqloom.pretrain("word2vec-tiny", place / "words", place / name, settings=settings, device="cpu")
+    settings = ["model.dim=16", "batches.budget=512", "objective.passes=40"]
+    seqloom.pretrain("glove-tiny", place / "words", place / "glove", settings=settings, device="cpu")
+    settings = [*SMALL, "model.buckets=500", "objective.subsample=0", "budget={steps=60}"]
+    seqloom.pretrain("fasttext-tiny", place / "words", place / "fasttext", settings=settings, device="cpu")
     short = ["budget={steps=2}", "valid.limit=100"]
     for name in ("lstm", "gpt2", "bert"):
         seqloom.pretrain(f"{name}-tiny", place / "pieces", place / name, settings=short, device="cpu")
@@ -52,17 +59,17 @@ def refused(capsys, code, *call):
     return message
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "cbow"])
+@pytest.mark.parametrize("name", ["skip-gram", "cbow", "glove", "fasttext"])
 def test_vectors_are_learnt(folder, name, capsys):
     lines = (folder / name / "metrics.jsonl").read_text().splitlines()
     losses = [row["loss"] for line in lines if "loss" in (row := json.loads(line))]
     assert losses[-1] < 0.95 * losses[0]
     found = json.loads(out(capsys, "evaluate", folder / name, "--data", folder / "words", "--split", "valid", "--json"))
     again = json.loads(out(capsys, "evaluate", folder / name, "--data", folder / "words", "--split", "valid", "--json"))
-    assert found["loss"] == again["loss"] and found["predictions"] > 0
+    assert found["loss"] == again["loss"] and found["cells" if name == "glove" else "predictions"] > 0
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "lstm", "gpt2", "bert"])
+@pytest.mark.parametrize("name", ["skip-gram", "glove", "fasttext", "lstm", "gpt2", "bert"])
 def test_neighbours(folder, name, capsys):
     found = json.loads(out(capsys, "neighbours", folder / name, "king", "--top", "3", "--json"))["neighbours"]
     assert len(found) == 3 and "king" not in [each["word"] for each in found]
@@ -85,12 +92,36 @@ def test_neighbours_by_hand(folder):
     assert run.neighbours("king - cat + dog") == run.neighbours("king", "-", "cat", "+", "dog")
 
 
+def test_words_that_are_not_in_the_vocabulary(folder, capsys):
+    """By their n-grams, in neighbours and similarity; in analogies they stay unknown."""
+    found = json.loads(out(capsys, "neighbours", folder / "fasttext", "kingly", "--top", "3", "--json"))["neighbours"]
+    run = seqloom.load(folder / "fasttext", device="cpu")
+    (vector,) = run.word_vectors(["kingly"])
+    assert np.array_equal(vector, run.learner.backbone.vector_of("kingly").detach().numpy())
+    assert found[0]["similarity"] > 0 and "kingly" not in run.word_vocabulary.ids
+    call = ("evaluate", folder / "fasttext", "--json", "--suite")
+    similarity = json.loads(out(capsys, *call, "similarity", "--suite-data", folder / "similarity.tsv"))
+    assert similarity["unknown"] == 0 and "n-grams" in similarity["definition"]
+    analogies = json.loads(out(capsys, *call, "analogies", "--suite-data", folder / "analogies.txt"))
+    assert analogies["unknown"] == 1
+    assert run.neighbours("king")[0].word in run.word_vocabulary.ids
+
+
 def test_what_neighbours_refuses(folder, capsys):
     assert "not in the vocabulary" in refused(capsys, 2, "neighbours", folder / "skip-gram", "zebra")
     assert "did you mean 'queen'" in refused(capsys, 2, "neighbours", folder / "skip-gram", "queem")
     assert "between them" in refused(capsys, 2, "neighbours", folder / "skip-gram", "king", "queen")
     assert "no second table" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "out")
     assert "unknown --vectors" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "up")
+
+
+@pytest.mark.parametrize("name", ["glove", "fasttext"])
+def test_files_have_whole_words(folder, name, tmp_path, capsys):
+    """Not the tables that they are added up of."""
+    out(capsys, "export", folder / name, "--out", tmp_path / "v.vec")
+    run, found = seqloom.load(folder / name, device="cpu"), read_all_vectors(tmp_path / "v.vec")
+    assert len(found.words) == len(run.word_vocabulary.ids)
+    assert np.allclose(run.encode(found.words[:5]), found.vectors[:5], atol=1e-6)
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".vec", ".txt"])
@@ -153,9 +184,9 @@ def test_exports_that_are_refused(folder, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["skip-gram", "cbow", "lstm", "gpt2", "bert"])
+@pytest.mark.parametrize("name", ["skip-gram", "cbow", "glove", "lstm", "gpt2", "bert"])
 def test_suites(folder, name, capsys):
-    static = name in ("skip-gram", "cbow")
+    static = name in ("skip-gram", "cbow", "glove")
     call = ("evaluate", folder / name, "--json", "--suite")
     found = json.loads(out(capsys, *call, "analogies", "--suite-data", folder / "analogies.txt"))
     assert found["questions"] == 4 and found["unknown"] == static  # pieces make up every word
@@ -165,6 +196,60 @@ def test_suites(folder, name, capsys):
     if not static:
         alone = json.loads(out(capsys, *call, "similarity", "--suite-data", folder / "similarity.tsv"))
         assert "alone" in alone["definition"] and alone["spearman"] != table["spearman"]
+
+
+@pytest.mark.parametrize("name", ["skip-gram", "lstm", "gpt2", "bert"])
+def test_means_over_contexts(folder, name, tmp_path, capsys):
+    text = tmp_path / "contexts.txt"
+    text.write_text((folder / "pieces.txt").read_text())
+    call = ("evaluate", folder / name, "--json", "--suite", "similarity", "--suite-data", folder / "similarity.tsv")
+    call = (*call, "--contexts", text)
+    found = json.loads(out(capsys, *call, "--num-contexts", "4"))
+    assert "at most 4 of each word, in contexts.txt" in found["definition"]
+    assert found["unknown"] == 1, "a word that does not occur has no vector"
+    again = json.loads(out(capsys, *call, "--num-contexts", "4", "--vectors", "contexts"))
+    assert found["spearman"] == again["spearman"] and found["by_set"] == again["by_set"]
+    questions = ("--suite", "analogies", "--suite-data", folder / "analogies.txt", "--contexts", text)
+    assert json.loads(out(capsys, "evaluate", folder / name, "--json", *questions))["unknown"] == 1
+    run = seqloom.load(folder / name, device="cpu")
+    (vector,) = run.word_vectors(["king"], contexts=text, num_contexts=3)
+    occurrences = Contexts(text, 3).find(["king"])["king"]
+    by_hand = []
+    for one in occurrences:
+        tokens = run.tokenizer.encode_with_offsets(one.text)[1]
+        own = [i for i, (a, b) in enumerate(tokens) if one.text[a:b].strip() and a < one.stop and b > one.start]
+        by_hand.append(run.encode([one.text], pool="none")[0][own].mean(0))
+    assert len(occurrences) == 3 and np.allclose(vector, np.mean(by_hand, axis=0), atol=1e-5)
+    (table,) = run.word_vectors(["king"])
+    assert np.allclose(vector, table, atol=1e-5) == (name == "skip-gram")
+
+
+def test_a_context_longer_than_the_model_reads(folder, monkeypatch, tmp_path):
+    """It is cut around the word."""
+    monkeypatch.setattr("seqloom.evaluate.contexts.REACH", 5000)
+    run = seqloom.load(folder / "bert", device="cpu")
+    words = (folder / "pieces.txt").read_text().replace("\n", " ")[:3000]
+    for place, text in enumerate((f"zebra {words}", f"{words} zebra {words}", f"{words} zebra")):
+        (tmp_path / f"{place}.txt").write_text(text)
+        (one,) = Contexts(tmp_path / f"{place}.txt", 1).find(["zebra"])["zebra"]
+        short = run.shorten(one)
+        assert short.text[short.start : short.stop] == "zebra" and len(one.text) > 3000
+        assert run.learner.backbone.max_len // 2 < len(run.tokenizer.encode(short.text)) < run.learner.backbone.max_len
+        assert run.word_vectors(["zebra"], contexts=tmp_path / f"{place}.txt")[0] is not None
+
+
+def test_contexts_that_are_refused(folder, tmp_path, capsys):
+    call = ("evaluate", folder / "gpt2", "--suite", "similarity", "--suite-data", folder / "similarity.tsv")
+    (tmp_path / "other.txt").write_text("nothing of it\n")
+    assert "no such file" in refused(capsys, 2, *call, "--contexts", tmp_path / "none.txt")
+    assert "between 1 and" in refused(capsys, 2, *call, "--contexts", tmp_path / "other.txt", "--num-contexts", "0")
+    assert "need each other" in refused(capsys, 2, *call, "--vectors", "contexts")
+    assert "need each other" in refused(capsys, 2, *call, "--vectors", "in", "--contexts", tmp_path / "other.txt")
+    assert "leave it out" in refused(capsys, 2, *call, "--num-contexts", "3")
+    assert "need each other" in refused(capsys, 2, "neighbours", folder / "gpt2", "king", "--vectors", "contexts")
+    questions = ("--suite", "analogies", "--suite-data", folder / "analogies.txt")
+    message = refused(capsys, 2, "evaluate", folder / "gpt2", *questions, "--contexts", tmp_path / "other.txt")
+    assert "vector of no word" in message
 
 
 def test_a_model_of_vectors_scores_no_text(folder, tmp_path, capsys):
@@ -178,6 +263,22 @@ def test_a_model_of_vectors_scores_no_text(folder, tmp_path, capsys):
     assert run.encode(["the cat"]).shape == (1, 16)
     wanted = run.table()[[run.tokenizer.id("the"), run.tokenizer.id("cat")]].mean(0)
     assert np.allclose(run.encode(["the cat"])[0], wanted, atol=1e-6)
+
+
+def test_a_run_of_counts_is_resumed(folder, tmp_path):
+    """It counts again, and ends with the same bits."""
+    settings = ["model.dim=16", "batches.budget=512", "objective.passes=4", "train.save_every=1", "train.log_every=1"]
+    call = ("glove-tiny", folder / "words")
+    seqloom.pretrain(*call, tmp_path / "whole", settings=settings, device="cpu")
+
+    def interrupt(row):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted):
+        seqloom.pretrain(*call, tmp_path / "cut", settings=settings, device="cpu", on_log=interrupt)
+    seqloom.pretrain(*call, tmp_path / "cut", settings=settings, device="cpu", resume=True)
+    for name in ("backbone.safetensors", "head.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
 
 
 def test_rows_of_a_comparison(tmp_path, monkeypatch):

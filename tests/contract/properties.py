@@ -84,6 +84,9 @@ class Words:
     def spellings(self, longest: int) -> Tensor:
         return torch.from_numpy(spell([bytes([i]) for i in range(VOCAB)], longest))
 
+    def words(self) -> list[str]:
+        return [chr(0x4E00 + i) for i in range(VOCAB)]
+
 
 def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Backbone:
     base, extra = VARIANTS.get(name, (name, {}))

@@ -1,24 +1,35 @@
 """What every model without a context must do. Each check raises AssertionError where it does not hold."""
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.batch import Backbone, Excerpt, pack
+from seqloom.batches.cells import Cells, Table
+from seqloom.batches.plan import select_documents
 from seqloom.models import model_class
 from seqloom.objectives import fitting_objectives, objective_class
+from seqloom.objectives.windows import Windows
 from seqloom.training.optim import OptimConfig, build_optimizer, step
 from tests.contract import properties
 from tests.contract.properties import VOCAB, close, digest, sequences
+from tests.corpus import MemorySplit
 
-SMALL: dict[str, dict[str, Any]] = {"word2vec": {"dim": 24}}
+SMALL: dict[str, dict[str, Any]] = {
+    "word2vec": {"dim": 24},
+    "glove": {"dim": 24},
+    "fasttext": {"dim": 24, "buckets": 97},
+}
 # by name: the objective and its settings
 OBJECTIVES: dict[str, tuple[str, dict[str, Any]]] = {
-    "skip-gram": ("skip-gram", {}),
-    "cbow": ("cbow", {}),
+    "skip-gram": ("skip-gram", {"samples": 8}),
+    "cbow": ("cbow", {"samples": 8}),
     "skip-gram-tree": ("skip-gram", {"output": "hierarchical"}),
     "cbow-tree": ("cbow", {"output": "hierarchical"}),
+    "glove": ("glove", {"x_max": 2.0}),
 }
 LEARNERS = [
     (name, variant)
@@ -46,11 +57,12 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> Backb
 def learner_of(name: str, objective: str, seed: int = 0, dtype: torch.dtype = torch.float64, **config: Any) -> Any:
     base, more = OBJECTIVES[objective]
     kind: Any = objective_class(base)
-    learner = kind(build(name, seed, dtype), kind.Config(**({"window": 3, "samples": 8} | more | config))).to(dtype)
+    learner = kind(build(name, seed, dtype), kind.Config(**({"window": 3} | more | config))).to(dtype)
     learner.set_vocabulary(Words())
-    output = learner.tree.nodes if learner.context is None else learner.context
-    with torch.no_grad():
-        output.weight.normal_(0, 0.1)  # zeros would hide what is read of them
+    if isinstance(learner, Windows):
+        output = learner.tree.nodes if learner.context is None else learner.context
+        with torch.no_grad():
+            output.weight.normal_(0, 0.1)  # zeros would hide what is read of them
     return learner
 
 
@@ -59,7 +71,17 @@ def excerpt_of(texts: list[list[int]]) -> Excerpt:
     return Excerpt(pack(texts), torch.tensor([i for text in texts for i in text]))
 
 
+def cells_of(texts: list[list[int]], window: int) -> Cells:
+    """All that is counted in some texts."""
+    split = MemorySplit(texts)
+    is_word = np.arange(VOCAB) != 0
+    table = Table(split, select_documents(split, math.inf, 0), is_word, window)
+    return table.read(np.arange(len(table)), split.num_tokens)
+
+
 def example_of(learner: Any, seed: int, texts: list[list[int]] | None = None) -> Any:
+    if learner.reads == "cells":
+        return cells_of(texts or sequences(seed), learner.window)
     return learner.corrupt(excerpt_of(texts or sequences(seed)), torch.Generator().manual_seed(seed))
 
 

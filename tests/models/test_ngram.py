@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from seqloom.batch import IGNORE, Excerpt, pack
+from seqloom.batches.plan import select_documents
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import sample
 from seqloom.decode.step import Stepper
@@ -16,7 +17,7 @@ from seqloom.errors import UsageError
 from seqloom.evaluate.score import score
 from seqloom.models.ngram import Ngram
 from seqloom.objectives.counted import FALLBACK, Counted
-from seqloom.training.count import check_order, count_ngrams, discounts, put, select_documents
+from seqloom.training.count import check_order, count_ngrams, discounts, put
 from tests.contract import properties as p
 from tests.corpus import END, MemorySplit
 

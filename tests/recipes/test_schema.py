@@ -52,6 +52,8 @@ def test_a_built_in_recipe_builds(name: str) -> None:
         if isinstance(learner.backbone, EncoderDecoder)
         else "packed"
         if learner.reads == "excerpts"
+        else "cells"
+        if learner.reads == "cells"
         else "passages"
     )
     if learner.backbone.learns_from == "labels" and kind != "pairs":
