@@ -4,7 +4,7 @@ and has the default training of every task, for all models."""
 from pathlib import Path
 from typing import Any
 
-from seqloom.batch import Backbone
+from seqloom.batch import STATIC, Backbone
 from seqloom.config import override, read_toml
 from seqloom.errors import UsageError
 from seqloom.models import model_class
@@ -77,9 +77,10 @@ def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
     }
     section: dict[str, Any] = {"name": task}
     if how == "features":
-        # embeddings of another width than the layers cannot be mixed with them
+        # embeddings of another width than the layers cannot be mixed with them, and static vectors have no layers
         uneven = "embedding_dim" in cls.Config.model_fields and not attentive
-        section |= {"frozen": True, "layers": "last" if uneven else "mix"}
+        alone = uneven or cls.learns_from in STATIC
+        section |= {"frozen": True, "layers": "last" if alone else "mix"}
         if task in ("classify", "pair", "regress", "choose"):
             section["pool"] = "mean"
     if how == "gradual":

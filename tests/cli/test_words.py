@@ -16,6 +16,7 @@ from seqloom.evaluate.contexts import Contexts
 from seqloom.text.vectors import read_all_vectors
 from tests.comparison.plans import LSTM, plan_of
 from tests.forked import forked_jobs
+from tests.tasks.labelled import examples, write
 from tests.training.material import prepared, write_text
 
 SMALL = ["model.dim=16", "batches.budget=512", "batches.length=64"]
@@ -293,3 +294,39 @@ def test_rows_of_a_comparison(tmp_path, monkeypatch):
     assert result["suites"]["analogies"]["questions"] == 4 and "spearman" in result["suites"]["similarity"]
     assert "no probability of a text" in result["suites"]["pairs"]["refused"]
     assert "word2vec-tiny" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_what_a_context_adds(tmp_path, monkeypatch):
+    """Static vectors beside a model with a context, transferred to a classifier and a tagger: a question of a plan."""
+    forked_jobs(monkeypatch)
+    write_text(tmp_path / "text.txt", 200)
+    write(tmp_path / "train.jsonl", "classify", examples("classify", 24))
+    write(tmp_path / "test.jsonl", "classify", examples("classify", 16, 1))
+    tagged = "the D\ncat N\nsees V\n\na D\ndog N\nfollows V\n\n"
+    (tmp_path / "tags.conll").write_text(tagged * 6)
+    small = ["model.dim=16", "batches.budget=512"]
+    rows = [
+        {"recipe": "word2vec-tiny", "settings": [*small, "batches.length=64"], "tokenizer": "word"},
+        {"recipe": "glove-tiny", "settings": [*small, "objective.passes=3"], "tokenizer": "word"},
+        {
+            "recipe": "fasttext-tiny",
+            "settings": [*small, "batches.length=64", "model.buckets=200"],
+            "tokenizer": "word",
+        },
+        LSTM,
+    ]
+    short = ("budget={epochs=1}",)
+    tasks = [
+        {"task": "classify", "how": "features", "train": ["train.jsonl"], "test": ["test.jsonl"], "settings": short},
+        {"task": "tag", "train": ["tags.conll"], "test": ["tags.conll"], "settings": short},
+    ]
+    tasks = [each | {key: [str(tmp_path / each[key][0])] for key in ("train", "test")} for each in tasks]
+    asked = [{"name": "What does context add?", "rows": ["word2vec-tiny", "LSTM"]}]
+    settings = ["train.save_every=5"]
+    plan = plan_of(tmp_path / "text.txt", rows=rows, seeds=1, pairs=0, tasks=tasks, questions=asked, settings=settings)
+    compare(plan, tmp_path / "out", device="cpu")
+    for name in ("word2vec-tiny", "glove-tiny", "fasttext-tiny", "LSTM"):
+        result = json.loads((tmp_path / "out" / "results" / name / "seed-0.json").read_text())
+        assert all("refused" not in each for each in result["tasks"].values()) and len(result["tasks"]) == 2
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "What does context add?" in report
