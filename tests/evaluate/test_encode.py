@@ -75,9 +75,9 @@ def test_pooling(model, pool):
 def test_batches_change_nothing():
     run = run_of("bert", "masked", WORDPIECE)
     ids = [run.tokenizer.encode(text) for text in TEXTS]
-    whole = run.encoder.encode(ids)[0]
+    whole = run.reading.encoder.encode(ids)[0]
     for budget in (1, 20, 50):
-        np.testing.assert_allclose(run.encoder.encode(ids, batch_tokens=budget)[0], whole, atol=1e-6)
+        np.testing.assert_allclose(run.reading.encoder.encode(ids, batch_tokens=budget)[0], whole, atol=1e-6)
     np.testing.assert_allclose(run.encode(TEXTS[::-1])[::-1], whole, atol=1e-6)
 
 
