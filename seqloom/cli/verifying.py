@@ -21,7 +21,7 @@ seqloom verify results.zip --row LSTM --seed 0 --data data --files blimp --devic
 @app.command(epilog=VERIFY_EXAMPLES)
 def verify(
     archive: Annotated[Path, typer.Argument(metavar="FILE.zip", help="File that compare --pack has written.")],
-    row: Annotated[str | None, typer.Option(metavar="ROW", help="Row to train again.")] = None,
+    row: Annotated[str | None, typer.Option(metavar="NAME", help="Row to train again.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of that row.")] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Prepared text of the row, if it is not in the archive.")

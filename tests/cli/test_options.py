@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import seqloom
-from seqloom.cli import run
+from seqloom.cli import app, register, run
 from seqloom.cli.options import with_budget, with_options
 from seqloom.comparison.plan_names import BUILT_IN
 from seqloom.comparison.plans import PLANS
@@ -187,3 +188,18 @@ def test_mistyped_names_answer_without_torch(code: int, arguments: list[str], tm
 
 def test_names_of_plans_are_all_there() -> None:
     assert tuple(PLANS) == BUILT_IN
+
+
+def test_no_placeholder_is_the_name_of_its_option() -> None:
+    """typer 0.27 takes such a placeholder for the option itself: --ROW instead of --row."""
+    register()
+    commands: Any = typer.main.get_command(app)
+    placeholders = {
+        f"{name} --{option.name}": option.metavar
+        for name, command in commands.commands.items()
+        for option in command.params
+        if option.param_type_name == "option"
+    }
+    assert len(placeholders) > 100
+    same = {option for option, metavar in placeholders.items() if metavar == option.split("--")[1].upper()}
+    assert not same
