@@ -1,6 +1,6 @@
 """Ranks on one GPU: what torchrun costs one of them, whether two of them find the same, and a sharded one.
 
-    python benchmarks/ranks_gpu.py OUT [--device cuda|cpu] [--steps 60]
+    python benchmarks/ranks_gpu.py OUT [--device cuda|cpu] [--steps 60] [--only speed|weights]
 
 It makes its own text, of random words, and takes about a minute.
 
@@ -141,10 +141,16 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--steps", type=int, default=60, help="of each timed run")
+    parser.add_argument(
+        "--only", choices=("speed", "weights"), help="one half of it; weights may run beside other work"
+    )
     given = parser.parse_args()
     began = time.monotonic()
     given.out.mkdir(parents=True, exist_ok=True)
-    for name, words in (("data", LARGE[given.device][1]), ("small", 300)):
+    texts = {"data": LARGE[given.device][1], "small": 300}
+    if given.only == "weights":
+        del texts["data"]
+    for name, words in texts.items():
         write_text(given.out / f"{name}.txt", words)
         prepare(
             [given.out / f"{name}.txt"], given.out / name, tokenizer="word", min_count=1, valid=0.02, vocab_size=words + 10,
@@ -152,10 +158,13 @@ def main() -> None:
         )  # fmt: skip
     runs = Runs(given.out, given.device)
     device = torch.cuda.get_device_name() if given.device == "cuda" else "cpu"
-    found = {"device": device, "torch": torch.__version__, "steps": given.steps}
-    found |= {"speed": measure_speed(runs, given.steps, began), "weights": compare_weights(runs)}
+    found: dict[str, Any] = {"device": device, "torch": torch.__version__, "steps": given.steps}
+    if given.only != "weights":
+        found["speed"] = measure_speed(runs, given.steps, began)
+    if given.only != "speed":
+        found["weights"] = compare_weights(runs)
     for name in ("one", "two", "one-deterministic", "two-deterministic", "one-sharded", "data", "small"):
-        shutil.rmtree(given.out / name)
+        shutil.rmtree(given.out / name, ignore_errors=True)
     found["seconds"] = round(time.monotonic() - began, 1)
     (given.out / "ranks.json").write_text(json.dumps(found, indent=1) + "\n")
     print(json.dumps(found, indent=1))
