@@ -277,7 +277,8 @@ def train_run(
     ranks = join(device, options.deterministic, recipe.train.shard)
     if counted is not None and ranks.world > 1:
         raise UsageError(f"{recipe.name} learns by counting, in one process: call it without ranks")
-    with alone(folder, ranks), deterministic_algorithms(options.deterministic):
+    parts = max(recipe.train.accumulate, recipe.train.parts)
+    with alone(folder, ranks), deterministic_algorithms(options.deterministic, parts):
         data = dataset.source()
         if start is not None:
             data = data | start.data | {"fingerprint": data["fingerprint"] + start.fingerprint}

@@ -61,14 +61,19 @@ def choose_precision(name: str, device: torch.device) -> str:
 
 
 @contextmanager
-def deterministic_algorithms(asked: bool) -> Iterator[None]:
-    """The same bits on a GPU too, if asked; as it was before afterwards."""
-    before = torch.are_deterministic_algorithms_enabled()
+def deterministic_algorithms(asked: bool, parts: int = 1) -> Iterator[None]:
+    """The same bits on a GPU too, if asked; as it was before afterwards. parts: of a step. Where there are several, any number
+    of processes may compute them, each with as many threads as are left for it, and threads decide how sums are rounded: each
+    has one then."""
+    before, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     torch.use_deterministic_algorithms(asked or before)
+    if asked and parts > 1:
+        torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+        torch.set_num_threads(threads)
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:

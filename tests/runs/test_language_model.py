@@ -658,7 +658,19 @@ def test_60_planted_pickles_are_not_executed(copy: Path, tmp_path: Path) -> None
     assert not marker.exists()
 
 
-def test_deterministic_ends_with_the_run(made: Made, tmp_path: Path) -> None:
-    settings = ["model.dim=16", "budget={steps=2}"]
-    pretrain("lstm-tiny", made.data, tmp_path / "run", settings=settings, deterministic=True)
+@pytest.mark.parametrize("parts", [1, 2])
+def test_deterministic_ends_with_the_run(made: Made, tmp_path: Path, parts: int) -> None:
+    """Processes that share the parts of a step have fewer threads than one alone, and threads decide how sums are rounded."""
+    seen: set[int] = set()
+    settings = ["model.dim=16", "budget={steps=2}", f"train.parts={parts}", "train.log_every=1"]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        pretrain(
+            "lstm-tiny", made.data, tmp_path / "run", settings=settings, deterministic=True,
+            on_log=lambda line: seen.add(torch.get_num_threads()),
+        )  # fmt: skip
+        assert seen == {1 if parts > 1 else 2} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
     assert not torch.are_deterministic_algorithms_enabled()
