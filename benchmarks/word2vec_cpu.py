@@ -22,15 +22,22 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 
 THEIRS = """
-import json, sys, time
+import json, random, sys, time
 from gensim.models import Word2Vec
-text, out, dim, window, negatives, subsample, epochs, seed, sg = json.loads(sys.argv[1])
+text, out, dim, window, negatives, subsample, epochs, seed, sg, shuffle = json.loads(sys.argv[1])
 sentences = [line.split() for line in open(text, encoding="utf-8")]
 model = Word2Vec(vector_size=dim, window=window, min_count=1, sg=sg, negative=negatives, sample=subsample, workers=1,
                  seed=seed, alpha=0.025 if sg else 0.05)
 model.build_vocab(sentences)
+class Passes:
+    count = 0
+    def __iter__(self):
+        if shuffle:
+            random.Random(seed * 100 + Passes.count).shuffle(sentences)
+            Passes.count += 1
+        return iter(sentences)
 clock, busy = time.monotonic(), time.process_time()
-model.train(sentences, total_examples=model.corpus_count, epochs=epochs)
+model.train(Passes(), total_examples=model.corpus_count, epochs=epochs)
 print(json.dumps({"seconds": time.monotonic() - clock, "cpu_seconds": time.process_time() - busy}))
 model.wv.save_word2vec_format(out, binary=True)
 """
@@ -88,6 +95,7 @@ def main() -> None:
     given.add_argument("--epochs", type=int, default=1)
     given.add_argument("--seed", type=int, default=0)
     given.add_argument("--objective", default="skip-gram", choices=("skip-gram", "cbow"))
+    given.add_argument("--shuffle", action="store_true", help="gensim reads pieces in another order in each pass, too")
     given.add_argument("--analogies", type=Path)
     given.add_argument("--similarity", type=Path)
     options = given.parse_args()
@@ -99,7 +107,7 @@ def main() -> None:
     words = write_words(options.data, out / "words.txt", 1024) * options.epochs
     found = {"ours": train_ours(options.data, out / "ours", options.epochs, options.seed, options.objective)}
     if options.gensim:
-        sizes = [100, 5, 5, 1e-3, options.epochs, options.seed, int(options.objective == "skip-gram")]
+        sizes = [100, 5, 5, 1e-3, options.epochs, options.seed, int(options.objective == "skip-gram"), options.shuffle]
         call = [options.gensim, "-c", THEIRS, json.dumps([str(out / "words.txt"), str(out / "gensim.bin"), *sizes])]
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True, env=environment)

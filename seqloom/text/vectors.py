@@ -19,7 +19,8 @@ from seqloom.errors import DataError, UsageError
 from seqloom.files import explained, replace_file
 from seqloom.text.pairs import lines_with_errors
 
-MAX_WORD = 1 << 12  # bytes of a word in .bin, where nothing else ends it
+MAX_WORD = 1 << 12  # bytes of a word
+FASTTEXT = (793712314).to_bytes(4, "little")  # what fastText's own .bin begins with
 MAX_WIDTH = 1 << 16  # numbers of a word
 SUFFIXES = (".bin", ".vec", ".txt")
 
@@ -100,8 +101,11 @@ def read_text(path: Path) -> Iterator[Row]:
         if len(parts) > width + 1 and all(map(is_number, parts[1:-width])):  # and not a word with spaces in it
             before = "first line has" if promised is None else "header says"
             raise DataError(f"{place}: {len(parts) - 1} numbers, but the {before} {width}: every word has as many")
+        word = " ".join(parts[:-width])
+        if len(word.encode("utf-8", "surrogatepass")) > MAX_WORD:
+            raise DataError(f"{place}: the word {word[:20]!r}… is longer than {MAX_WORD:,} bytes: the file is damaged")
         rows += 1
-        yield Row(" ".join(parts[:-width]), place, width, parts[-width:])
+        yield Row(word, place, width, parts[-width:])
     if not rows:
         raise DataError(f"{path}: no vectors: the file is empty")
     check_promise(path, promised, rows)
@@ -125,6 +129,8 @@ def check_promise(path: Path, promised: int | None, rows: int) -> None:
 def read_binary(path: Path) -> Iterator[Row]:
     with explained(path), open(path, "rb") as file:
         header = file.readline(64).split()
+        if b"".join(header).startswith(FASTTEXT):
+            raise DataError(f"{path}: a .bin of fastText, with the whole model: import the .vec that stands beside it")
         if len(header) != 2 or not all(part.isdigit() for part in header):
             raise DataError(f"{path}: no header with the number of words and of numbers each: this is no word2vec .bin")
         promised, width = map(int, header)

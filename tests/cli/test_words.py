@@ -169,11 +169,34 @@ def test_special_tokens_of_a_file_stay_words(tmp_path, capsys):
         ("v.vec", b"9 2\nthe 1 2\n"),
         ("v.txt", b"a" * 11_000_000),
         ("v.bin", b"9 2\nthe 12345678\n"),
+        ("v.bin", b"1 2\nthe \x00\x00\xc0\x7f\x00\x00\x80\x3f\n"),
+        ("v.bin", b"2 1\nthe 1234\nthe 1234\n"),
+        ("v.bin", b"1 1\nthe 1234\nmore"),
+        ("v.bin", b"99999999999999999999 300\nthe 1234\n"),
+        ("v.bin", b"\xba\x16\x4f\x2f\x0c\x00\x00\x00" + bytes(100)),
+        ("v.bin", b"1 2\n" + b"a" * 10_000 + b" 12345678\n"),
+        ("v.vec", b"1 2\n" + b"a" * 10_000 + b" 1 2\n"),
+        ("v.txt", b"caf\xe9 1 2\n"),
+        ("v.txt", b""),
     ],
-    ids=["widths", "nan", "duplicate", "header", "one line", "bin"],
-)
+    ids=[
+        "widths", "nan", "duplicate", "header", "one line", "bin", "nan in bin", "duplicate in bin", "more in bin",
+        "huge header", "fastText's bin", "long word in bin", "long word", "latin-1", "empty",
+    ],
+)  # fmt: skip
 def test_a_bad_file_leaves_nothing_behind(name, raw, tmp_path, capsys):
     (tmp_path / name).write_bytes(raw)
+    message = refused(capsys, 3, "import", tmp_path / name, "--out", tmp_path / "run")
+    assert name in message and len(message) < 400
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.bin"])
+def test_a_gigabyte_without_a_line_end(name, tmp_path, capsys):
+    """A file with a hole: it takes no room. Little of it is read."""
+    with open(tmp_path / name, "wb") as file:
+        file.write(b"the ")
+        file.truncate(1 << 30)
     refused(capsys, 3, "import", tmp_path / name, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
