@@ -4,6 +4,7 @@ import re
 import shutil
 import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,7 +104,11 @@ def import_folder(folder: str | Path, out: str | Path, overwrite: bool = False, 
 
 
 def load(
-    folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None
+    folder: str | Path,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+    beside: Sequence[str | Path] = (),
+    task: str | None = None,
 ) -> Run | Translator | Predictor:
     """Loads a run. Nothing in its folder is executed; every file is checked before it is used.
 
@@ -112,9 +117,11 @@ def load(
             what is returned.
         device: "auto", "cpu" or "cuda".
         plugin: the file with code of your own that the model was trained with.
+        beside: where the runs are whose features it reads, if they were moved.
+        task: of several that it has learnt, the one that it predicts; else the main one.
     """
     try:
-        return load_run(folder, device, plugin)
+        return load_run(folder, device, plugin, beside, task)
     except FolderOfOthers:
         place = Path(tempfile.mkdtemp(prefix="seqloom-"))
     try:
@@ -370,8 +377,9 @@ def trained_tensors(run: Path, loaded: Any) -> dict[str, Tensor]:
     """The parameters of a run in their stored type, named without "backbone."."""
     files = load_tensors(run / WEIGHTS[0]) | load_tensors(run / WEIGHTS[1])
     stored = {name.removeprefix("backbone."): tensor for name, tensor in files.items()}
-    names = (name.removeprefix("backbone.") for name, _ in loaded.learner.named_parameters())
-    return {name: stored[name] for name in names}
+    names = [name.removeprefix("backbone.") for name, _ in loaded.learner.named_parameters()]
+    head = getattr(loaded, "stored_as", "")  # of one of several tasks
+    return {name: stored[name] if name in stored else stored[head + name] for name in names}
 
 
 def without(tensors: dict[str, Tensor], *prefixes: str) -> dict[str, Tensor]:

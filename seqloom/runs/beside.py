@@ -128,7 +128,7 @@ def open_beside(folders: Sequence[Path], settings: BesideConfig, open_run: Calla
 def find_recorded(folder: Path, recorded: Any, given: Sequence[Path]) -> list[Path]:
     """The folders of the runs that a run stands on, if they are what they were. recorded: the entry of its config.json; given:
     where they are now, if they were moved."""
-    base = folder.parents[1] if folder.resolve().parent.name == "milestones" else folder
+    base = folder.resolve().parents[1] if folder.resolve().parent.name == "milestones" else folder
     try:
         places = [(Path(os.path.normpath(base / entry["run"])), dict(entry["weights"])) for entry in recorded]
     except (TypeError, KeyError, ValueError) as error:

@@ -104,7 +104,7 @@ def several_tasks(
     if isinstance(data, dict) and isinstance(data.get("tasks"), dict) and names[index] in data["tasks"]:
         data = data | {"columns": None} | data["tasks"][names[index]]
     return Predictor(
-        folder, config | {"recipe": alone, "data": data}, learner.tasks[index], tokenizer, device, is_main=index == 0,
+        folder, config | {"recipe": alone, "data": data}, learner.tasks[index], tokenizer, device, number=index,
         for_task=lambda name: several_tasks(folder, config, learner, tokenizer, device, name),
     )  # fmt: skip
 

@@ -42,17 +42,19 @@ class Predictor(LoadedRun):
         tokenizer: Tokenizer,
         device: torch.device,
         beside: BesideRuns | None = None,
-        is_main: bool = True,
+        number: int = 0,
         for_task: "Callable[[str], Predictor] | None" = None,
     ):
-        """is_main: of several tasks of a run, the one that may be calibrated; for_task: gives the others by their names."""
+        """number: which it is of several tasks of a run, the first of which may be calibrated; for_task: gives the others by
+        their names, if there are others."""
         self.others = for_task
+        self.stored_as = "" if for_task is None else f"heads.{number}."  # what the names of its own tensors begin with
         self.beside = beside  # the runs whose features it reads
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
-        if is_main:
+        if number == 0:
             load_calibration(folder, learner)
         self.languages = languages_of(recipe, data)
         if self.languages and isinstance(data, dict) and data.get("language") is not None:

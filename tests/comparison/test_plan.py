@@ -60,7 +60,7 @@ def size(row, data):
         ({"milestones": ["pairs", "blimp"], "pairs": 5}, ["this plan has no suite 'blimp' (it has: pairs)"]),
         (
             {"rows": [LSTM | {"bar": 1}]},
-            ["'rows.0.bar' (known: grow, name, recipe, search, settings, tokenizer, vocab_size)"],
+            ["'rows.0.bar' (known: grow, joint, name, recipe, search, settings, tokenizer, vocab_size)"],
         ),
         ({"rows": [LSTM | {"name": "L" * 101}]}, ["rows.0.name", "at most 100 characters"]),
         ({"questions": [{"name": "Why?", "rows": ["LSTM", "GTP"]}]}, ["question 'Why?': unknown row 'GTP'", "'GPT'"]),

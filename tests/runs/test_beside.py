@@ -283,6 +283,17 @@ def test_what_is_moved_together_still_works(moved, taglm):
     assert load(moved / "taglm").predict(rows) == taglm.predict(rows)
 
 
+def test_milestones_stand_on_the_same_runs(place, tmp_path):
+    settings = [*FEW, "task.beside.at=output", "train.milestones=true", "budget={epochs=2}"]
+    run = train(
+        "bilstm-cnn-tiny", "tag", place / "train.conll", tmp_path / "run", settings=settings, tokenizer="word",
+        beside=[place / "forward"],
+    )  # fmt: skip
+    (first, *_) = sorted((tmp_path / "run" / "milestones").iterdir())
+    assert load(first).beside.width == run.beside.width == 12
+    assert len(load(first).predict(LINES[40])) == 1
+
+
 def test_what_is_moved_apart_must_be_named(moved, capsys):
     (moved / "backward").rename(moved / "elsewhere")
     call = ("predict", moved / "taglm", moved / "taglm" / "text.txt")

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+import seqloom
 from seqloom.batches.joint import Joint, JointPlan
 from seqloom.batches.labelled import Frame, LabelledBatches, batch_of
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run as command
+from seqloom.convert.huggingface import export_folder
 from seqloom.errors import UsageError
 from seqloom.files import read_json
 from seqloom.recipes import schema
@@ -429,6 +431,30 @@ def test_a_pretrained_model_with_several_tasks(place, tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     onward = finetune(several, "classify", file, file, tmp_path / "onward", settings=short)
     assert onward.learner.labels == ["animal", "other"]
+
+
+def test_the_main_task_can_be_exported(place, tmp_path):
+    """As it is when it was learnt alone."""
+    data = tmp_path / "data"
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(LINES))
+    prepare([text], data, tokenizer="wordpiece", vocab_size=120, valid=0.1, keep_duplicates=True)
+    small = [
+        "model.dim=12",
+        "model.num_layers=1",
+        "model.num_heads=2",
+        "budget={steps=1}",
+        "batches.budget=256",
+        "batches.length=32",
+    ]
+    start = pretrain("roberta-tiny", data, tmp_path / "lm", settings=small)
+    run = finetune_tasks(start, plan_of(place), tmp_path / "run", settings=["budget={steps=2}"])
+    exported = export_folder(run.folder, tmp_path / "exported")
+    again = seqloom.load(exported, "cpu")
+    rows = [{"text": line} for line in LINES[60:64]]
+    ours, theirs = run.predict(rows), again.predict(rows)
+    assert [each["tags"] for each in ours] == [each["tags"] for each in theirs]
+    np.testing.assert_allclose(ours[0]["probabilities"], theirs[0]["probabilities"], atol=1e-5)
 
 
 # ---- refused
