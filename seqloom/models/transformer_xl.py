@@ -3,9 +3,10 @@
 No token knows its place, only how far it is from those that it looks at; so what the layers computed for earlier tokens can be
 kept and looked at again. No gradient goes into the memory, but what it says reaches further back with every layer.
 
-Departures from the paper: no dropout inside the feed-forward network; in tiny and small the memory begins anew with every
-document, as in evaluation (`batches.reset = false` lets it run on, as published); evaluation always has the authors'
-`same_length`; the adaptive softmax has weights of its own, narrower for rarer words; AdamW.
+Departures from the paper: no dropout inside the feed-forward network; in tiny and small the norm stands before each block (an
+option of the authors' code: few steps are enough for it), and the memory begins anew with every document, as in evaluation
+(`batches.reset = false` lets it run on, as published); evaluation always has the authors' `same_length`; the adaptive softmax
+of standard and large has weights of its own, narrower for rarer words, where the authors share the input's; AdamW.
 """
 
 from typing import Any, Literal, Self
@@ -62,6 +63,11 @@ class TransformerXl(StackedBackbone):
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
 
+        @property
+        def window(self) -> int:
+            """How many tokens each one sees in evaluation."""
+            return self.eval_len or 2 * self.mem_len
+
         @model_validator(mode="after")
         def evaluation_sees_something(self) -> Self:
             if self.mem_len == 0 and self.eval_len is None:
@@ -69,8 +75,8 @@ class TransformerXl(StackedBackbone):
             return self
 
     presets = {  # noqa: RUF012
-        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "mem_len": 64, "dropout": 0.0},
-        "small": {"dim": 384, "num_layers": 6, "num_heads": 6, "mem_len": 128},
+        "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "norm": "pre", "mem_len": 64, "dropout": 0.0},
+        "small": {"dim": 384, "num_layers": 6, "num_heads": 6, "norm": "pre", "mem_len": 128},
         # the authors' run scripts: WikiText-103 ("standard", "large") and enwik8
         "standard": {
             "vocab_size": 267_735,
@@ -122,7 +128,7 @@ class TransformerXl(StackedBackbone):
             }
         small = preset == "small"
         if preset in ("standard", "large"):
-            objective |= {"softmax": "adaptive", "tie": False, "bias": True, "cutoffs": [20_000, 40_000, 200_000]}
+            objective |= {"softmax": "adaptive", "tie": False, "bias": True}
         return {
             "objective": objective,
             "batches": {"kind": "streams", "streams": 64, "length": length, "reset": small},
@@ -143,7 +149,7 @@ class TransformerXl(StackedBackbone):
                     config.num_heads,
                     head_dim,
                     memory=config.mem_len,
-                    window=config.eval_len or 2 * config.mem_len,
+                    window=config.window,
                     dropout=config.attention_dropout,
                 ),
                 ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, "relu"),

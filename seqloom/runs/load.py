@@ -9,6 +9,7 @@ from torch import Tensor
 from seqloom import migrations
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import check_run_folder, read_json
+from seqloom.models import model_class
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.folder import WEIGHTS, check_weights
@@ -27,13 +28,21 @@ class FolderOfOthers(ModelError):
     """No run, but what can become one."""
 
 
-def load(folder: str | Path, device: str = "auto", plugin: str | Path | Plugin | None = None) -> Trained:
+def load(
+    folder: str | Path,
+    device: str = "auto",
+    plugin: str | Path | Plugin | None = None,
+    memory: int | None = None,
+) -> Trained:
     """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
 
     plugin: the file with code of your own that the model was trained with.
+    memory: of a model with a memory, how many tokens each token sees, itself included, in place of what its recipe says.
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path, config, recipe = folder / "config.json", *read_recipe(folder)
+    if memory is not None:
+        config, recipe = with_memory(config, memory, folder)
     vocab_size = config["vocab_size"]
     where = choose_device(device, recipe.count_based)
     if recipe.own_code:
@@ -88,14 +97,27 @@ def read_recipe(folder: Path) -> tuple[dict[str, Any], Recipe]:
     return config, recipe
 
 
+def with_memory(config: dict[str, Any], memory: int, folder: Path) -> tuple[dict[str, Any], Recipe]:
+    """The same run with another length of what is seen in evaluation: no weight depends on it."""
+    stored = config["recipe"]
+    if "eval_len" not in model_class(stored["model"]["name"]).Config.model_fields:  # type: ignore[attr-defined]
+        raise UsageError(
+            f"--memory {memory} is for models with a memory, such as transformer-xl; {folder} is a "
+            f"{stored['model']['name']}: leave it out"
+        )
+    config = config | {"recipe": stored | {"model": stored["model"] | {"eval_len": memory}}}
+    return config, build_recipe(config["recipe"], f"--memory {memory}")
+
+
 def load_language_model(
     folder: str | Path,
     device: str = "auto",
     plugin: str | Path | Plugin | None = None,
     language: str | None = None,
+    memory: int | None = None,
 ) -> Run:
-    """The language model of a run folder. language: of its texts, for a model with language embeddings."""
-    found = load(folder, device, plugin)
+    """The language model of a run folder. language: of its texts, for a model with language embeddings; memory: as in `load`."""
+    found = load(folder, device, plugin, memory)
     if isinstance(found, Translator):
         raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
     if isinstance(found, Predictor):

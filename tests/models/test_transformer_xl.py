@@ -11,9 +11,18 @@ import torch.nn.functional as F
 from seqloom.batch import Excerpt, pack, ragged, select
 from seqloom.blocks import relative
 from seqloom.blocks.relative import RelativeAttention
+from seqloom.cli import run
+from seqloom.decode.step import Stepper
+from seqloom.evaluate import perplexity as measuring
+from seqloom.evaluate.perplexity import perplexity
 from seqloom.models.transformer_xl import TransformerXl
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from tests.contract import properties as p
 from tests.contract.test_planted import noticed
+from tests.contract.test_traced import traced_equals_plain
+from tests.corpus import random_corpus
+from tests.training.material import prepared
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "transformer-xl"
 MODES = ["train", "eval", "train-pre", "eval-pre"]
@@ -282,3 +291,77 @@ def fill_from_authors(model, weights):
 def test_a_model_without_memory_needs_a_length_for_evaluation():
     with pytest.raises(ValueError, match="eval_len must be given"):
         TransformerXl.Config(vocab_size=9, mem_len=0)
+
+
+def written(learner, prompts, count):
+    """What it finds most likely, token by token, with its memory; and what each token scored."""
+    stepper = Stepper(learner.backbone, learner.softmax)
+    found, scores, texts = stepper.start(prompts, 100), [], [list(prompt) for prompt in prompts]
+    for _ in range(count):
+        scores.append(found.scores)
+        tokens = found.scores.argmax(1)
+        positions = torch.tensor([len(text) for text in texts])
+        texts = [[*text, int(token)] for text, token in zip(texts, tokens, strict=True)]
+        found = stepper.step(tokens, positions, found.state)
+    return texts, torch.stack(scores, 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_writing_with_a_memory_equals_reading_it_all(norm):
+    """Beyond the window, too, where the memory has been filled and moved on several times."""
+    learner = p.learner_of(p.build("transformer-xl", norm=norm, dtype=torch.float32)).eval()
+    prompts = p.sequences(0, (3, 30, 1))
+    texts, scores = written(learner, prompts, 40)
+    for text, prompt, found in zip(texts, prompts, scores, strict=True):
+        hidden = learner.backbone(pack([text[:-1]])).hidden[len(prompt) - 1 :]
+        p.close(found, learner.softmax(hidden).float(), 1e-4)
+
+
+@pytest.mark.parametrize("memory", [1, 6, 50])
+def test_no_measurement_depends_on_how_a_text_is_cut(memory, monkeypatch):
+    learner = p.learner_of(p.build("transformer-xl", eval_len=memory))
+    split, found = random_corpus(2, 9, 90), []
+    for chunk, tokens in ((256, 16384), (5, 12), (1, 3)):
+        monkeypatch.setattr(measuring, "CHUNK", chunk)
+        found.append(perplexity(learner, split, torch.device("cpu"), batch_tokens=tokens)["loss"])
+    assert found == pytest.approx([found[0]] * 3, rel=1e-12)
+
+
+def test_one_layer_measures_what_windows_do():
+    """One layer sees its window and nothing behind it, as if it were read anew for every token, at a fraction of the work."""
+    learner, split = p.learner_of(p.build("transformer-xl", num_layers=1, eval_len=7)), random_corpus(2, 5, 40)
+    device = torch.device("cpu")
+    recomputed = perplexity(learner, split, device, max_len=7, stride=1)["loss"]
+    assert perplexity(learner, split, device)["loss"] == pytest.approx(recomputed, rel=1e-12)
+    deeper = p.learner_of(p.build("transformer-xl", num_layers=2, eval_len=7))  # reaches further than its window
+    recomputed = perplexity(deeper, split, device, max_len=7, stride=1)["loss"]
+    assert perplexity(deeper, split, device)["loss"] != pytest.approx(recomputed, rel=1e-10)
+
+
+@pytest.mark.long
+def test_it_can_be_traced():
+    learner = p.learner_of(p.build("transformer-xl"))
+    texts = p.sequences(0, (9, 4))
+    traced_equals_plain(learner, Excerpt(pack(texts), p.following(texts)))
+
+
+def test_a_run(tmp_path, capsys):
+    """Trained on streams, measured with its own and with other memories, and asked for what it cannot do."""
+    data, small = prepared(tmp_path / "data", 300), ["model.dim=20", "batches.streams=4", "batches.length=16"]
+    small += ["budget={steps=3}", "valid.limit=300"]
+    pretrain("transformer-xl-tiny", data, tmp_path / "run", settings=[*small, "model.mem_len=8"], device="cpu")
+    pretrain("lstm-tiny", data, tmp_path / "lstm", settings=small, device="cpu")
+    losses = {memory: load(tmp_path / "run", "cpu", memory=memory).evaluate(data) for memory in (None, 16, 1)}
+    assert losses[None]["loss"] == losses[16]["loss"] != losses[1]["loss"]
+    assert [each["tokens_seen"] for each in losses.values()] == [16, 16, 1]
+    capsys.readouterr()
+    assert run(["evaluate", str(tmp_path / "run"), "--data", str(data), "--memory", "5"]) == 0
+    assert "tokens_seen        5" in capsys.readouterr().out
+    assert run(["evaluate", str(tmp_path / "lstm"), "--data", str(data), "--memory", "5"]) == 2
+    assert "--memory 5 is for models with a memory" in capsys.readouterr().err
+    assert run(["evaluate", str(tmp_path / "run"), "--data", str(data), "--memory", "0"]) == 2
+    for wrong in ("model.mem_len=0", "model.mem_len=-1", "model.mem_len=9999999", "batches.length=0"):
+        options = ["--data", str(data), "--out", str(tmp_path / "no"), "--set", wrong]
+        assert run(["pretrain", "transformer-xl-tiny", *options]) == 2, wrong
+    assert not (tmp_path / "no").exists()
