@@ -104,8 +104,9 @@ def learner_and_example(name, objective, **larger):
 def ratio(name, objective, monkeypatch, **larger) -> float:
     plain_products(monkeypatch)
     learner, example = learner_and_example(name, objective, **larger)
+    carried = {"carry": learner.start(example.batch.num_sequences)} if learner.backbone.carries else {}
     with FlopCounterMode(display=False) as counter:
-        learner(example).total.backward()
+        learner(example, **carried).total.backward()
     return cost.of_training(learner)(example.sizes()) / counter.get_total_flops()
 
 

@@ -27,8 +27,8 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "transformer-xl": {
         "tiny": 907280,
         "small": 14668800,
-        "standard": 161699877,
-        "large": 547021145,
+        "standard": 151107127,
+        "large": 519965145,
         "enwik8": 41055232,
     },
     "bert": {

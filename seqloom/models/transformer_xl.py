@@ -5,8 +5,9 @@ kept and looked at again. No gradient goes into the memory, but what it says rea
 
 Departures from the paper: no dropout inside the feed-forward network; in tiny and small the norm stands before each block (an
 option of the authors' code: few steps are enough for it), and the memory begins anew with every document, as in evaluation
-(`batches.reset = false` lets it run on, as published); evaluation always has the authors' `same_length`; the adaptive softmax
-of standard and large has weights of its own, narrower for rarer words, where the authors share the input's; AdamW.
+(`batches.reset = false` lets it run on, as published); evaluation always has the authors' `same_length`; the clusters of the
+adaptive softmax begin at V^⅔ and V^⅚ (`objective.cutoffs`; the authors: at 20,000, 40,000 and 200,000), and in large the vectors
+of rare words are as wide as all others, where the authors' are narrower by 4 with every cluster; AdamW.
 """
 
 from typing import Any, Literal, Self
@@ -128,7 +129,7 @@ class TransformerXl(StackedBackbone):
             }
         small = preset == "small"
         if preset in ("standard", "large"):
-            objective |= {"softmax": "adaptive", "tie": False, "bias": True}
+            objective |= {"softmax": "adaptive"}
         return {
             "objective": objective,
             "batches": {"kind": "streams", "streams": 64, "length": length, "reset": small},

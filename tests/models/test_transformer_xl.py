@@ -16,6 +16,7 @@ from seqloom.decode.step import Stepper
 from seqloom.evaluate import perplexity as measuring
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.models.transformer_xl import TransformerXl
+from seqloom.recipes.library import find_recipe
 from seqloom.runs.load import load
 from seqloom.runs.training import pretrain
 from tests.contract import properties as p
@@ -291,6 +292,14 @@ def fill_from_authors(model, weights):
 def test_a_model_without_memory_needs_a_length_for_evaluation():
     with pytest.raises(ValueError, match="eval_len must be given"):
         TransformerXl.Config(vocab_size=9, mem_len=0)
+
+
+@pytest.mark.parametrize(("preset", "millions"), [("standard", 151), ("enwik8", 41)])
+def test_published_sizes(preset, millions):
+    """As the paper's tables have them, the output layer included."""
+    vocabulary = TransformerXl.presets[preset]["vocab_size"]
+    with torch.device("meta"):
+        assert round(find_recipe(f"transformer-xl-{preset}").learner(vocabulary).size() / 1e6) == millions
 
 
 def written(learner, prompts, count):
