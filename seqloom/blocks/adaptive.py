@@ -50,13 +50,14 @@ class TableRows(Softmax):
     def __init__(self, table: nn.Embedding, ranks: Ranks, begin: int, end: int, more: int = 0, share: float = 1.0):
         nn.Module.__init__(self)
         self.shared, self.ranks, self.begin, self.end, self.share = table.weight, ranks, begin, end, share
-        self.own = nn.Parameter(torch.empty(more, table.embedding_dim))
+        self.own = nn.Parameter(torch.empty(more, table.embedding_dim)) if more else None
         self.bias = nn.Parameter(torch.empty(end - begin + more))
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         words = self.ranks.rank.argsort()[self.begin : self.end]
-        return torch.cat((self.shared[words], self.own))
+        rows = self.shared[words]
+        return rows if self.own is None else torch.cat((rows, self.own))
 
     @property
     def device(self) -> torch.device:
@@ -69,7 +70,8 @@ class TableRows(Softmax):
 
     def init_weights(self, std: float, tied: bool = False) -> None:
         assert self.bias is not None
-        nn.init.normal_(self.own, std=std)
+        if self.own is not None:
+            nn.init.normal_(self.own, std=std)
         nn.init.zeros_(self.bias)
 
     def narrowed(self, hidden: Tensor) -> Tensor:

@@ -39,18 +39,18 @@ class Distances(NamedTuple):
     """What all layers share."""
 
     vectors: Tensor  # (K, D) the sinusoids of the distances K − 1, …, 0
-    content: Tensor | None  # (H, E) u, where layers share it
-    position: Tensor | None  # (H, E) v
+    content: Tensor  # (H, E) u
+    position: Tensor  # (H, E) v
 
 
 class RelativePositions(nn.Module):
-    """Sinusoids of distances, and u and v if all layers share them. clamp: larger distances count as this one."""
+    """Sinusoids of distances, and u and v, which all layers share. clamp: larger distances count as this one."""
 
-    def __init__(self, dim: int, num_heads: int, head_dim: int, dropout: float, clamp: int | None, shared: bool):
+    def __init__(self, dim: int, num_heads: int, head_dim: int, dropout: float, clamp: int | None):
         super().__init__()
         self.dim, self.clamp = dim, clamp
-        self.content = nn.Parameter(torch.empty(num_heads, head_dim)) if shared else None
-        self.position = nn.Parameter(torch.empty(num_heads, head_dim)) if shared else None
+        self.content = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.position = nn.Parameter(torch.empty(num_heads, head_dim))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, count: int, like: Tensor) -> Distances:
@@ -154,7 +154,7 @@ class RelativeAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         n, length, keys = query.shape[0], query.shape[1], kv.shape[1]
         before, window = keys - length, None if self.training else self.window
-        u, v = (bias.to(query.dtype) for bias in self.biases(context))
+        u, v = context.content.to(query.dtype), context.position.to(query.dtype)
         by_place = torch.einsum("nlhe,khe->nhlk", query + v, vectors) / self.head_dim**0.5
 
         def visible(row: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -176,10 +176,6 @@ class RelativeAttention(nn.Module):
             visible=visible,
         )
         return mixed.view(n, length, self.num_heads, self.head_dim), weights
-
-    def biases(self, context: Distances) -> tuple[Tensor, Tensor]:
-        assert context.content is not None and context.position is not None
-        return context.content, context.position
 
     def remember(self, new: Tensor, batch: Ragged, state: Remembered | None) -> Remembered:
         """The last M of what was kept and what is new (N, L, …)."""

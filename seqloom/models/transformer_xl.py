@@ -160,9 +160,7 @@ class TransformerXl(StackedBackbone):
             for _ in range(config.num_layers)
         ]
         embedding = TokenEmbedding(config.vocab_size, config.dim, config.dropout, scale=config.dim**0.5)
-        positions = RelativePositions(
-            config.dim, config.num_heads, head_dim, config.dropout, config.clamp_len, shared=True
-        )
+        positions = RelativePositions(config.dim, config.num_heads, head_dim, config.dropout, config.clamp_len)
         stack = RelativeStack(layers, positions, top=nn.Dropout(config.dropout))
         super().__init__(embedding, stack, config.dim)
 
