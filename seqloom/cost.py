@@ -3,7 +3,8 @@
 A multiply and an add are two operations; element-wise work (norms, activations, softmax) is not counted, as everywhere.
 Forward cost has these parts: so much a token, so much a pair of tokens that attention compares (the quadratic term: a
 sequence of L tokens has L² pairs, causal or not, as kernels are counted; with a window those that stand nearer to each other
-than it reaches, causal or not, so that a window as long as the sequence costs what none costs), so much a target (the output
+than it reaches, causal or not, so that a window as long as the sequence costs what none costs; with a memory those with each
+token of it, too, and so much for making keys and values of it again), so much a target (the output
 layer); where a source is read first, the same of its tokens and pairs, and so much for each pair of a token and one of its
 source.
 Backward is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted. An adaptive
@@ -15,7 +16,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ from seqloom.blocks.block_product import BlockProduct
 from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.convolution import Convolutions
+from seqloom.blocks.relative import RelativeAttention
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
 
@@ -46,6 +48,9 @@ class Flops(NamedTuple):
     # of attention over a window: how far it reaches, and so much a pair
     near: tuple[tuple[int, int], ...] = ()
     source_near: tuple[tuple[int, int], ...] = ()
+    # of attention over a memory: tokens in it, and so much a pair of a token and one that it sees or might see, a token of the
+    # memory, and a distance
+    memories: tuple[tuple[int, int, int, int], ...] = ()
 
     def plus(self, other: "Flops", times: int = 1) -> "Flops":
         """Added to these, so many times; what is near is listed, so many times."""
@@ -62,6 +67,7 @@ class Flops(NamedTuple):
             + self.cross * sizes.cross
             + over_windows(self.near, sizes.lengths)
             + over_windows(self.source_near, sizes.source_lengths)
+            + over_memories(self.memories, sizes.lengths)
         )
 
     def training(self, sizes: Sizes, extra_forwards: int = 0) -> int:
@@ -87,9 +93,25 @@ def pairs_within(window: int, lengths: Iterable[int]) -> int:
     return sum(whole * whole + (length - whole) * (2 * window - 1) for whole, length in reached)
 
 
+def over_memories(memories: Iterable[tuple[int, int, int, int]], lengths: Sequence[int]) -> int:
+    """Every sequence has a memory, full or not, and all share the distances."""
+    squares, tokens, longest = sum(length * length for length in lengths), sum(lengths), max(lengths, default=0)
+    return sum(
+        pair * (squares + kept * tokens) + key * kept * len(lengths) + distance * (kept + longest)
+        for kept, pair, key, distance in memories
+    )
+
+
 def _attention(mixer: SelfAttention) -> Flops:
     each = 4 * mixer.num_heads * mixer.head_dim  # QKᵀ and weights · V
     return Flops(pair=each) if mixer.window is None else Flops(near=((mixer.window, each),))
+
+
+def _relative(mixer: RelativeAttention) -> Flops:
+    width, dim = mixer.num_heads * mixer.head_dim, mixer.out.out_features
+    each = 6 * width  # by content, by distance, and weights · V
+    # what is made of memory and distances has a gradient for its weights alone: counted as two thirds, as training has it
+    return Flops(memories=((mixer.memory, each, 4 * dim * width * 2 // 3, 2 * dim * width * 2 // 3),))
 
 
 def _recurrent(cell: TorchCell) -> Flops:
@@ -105,6 +127,7 @@ def _characters(cnn: CharacterCnn) -> Flops:
 PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
     SelfAttention: ("attention", _attention),
+    RelativeAttention: ("attention", _relative),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),

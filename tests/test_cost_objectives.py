@@ -112,8 +112,9 @@ def ratio(name, objective, monkeypatch, **larger) -> float:
     # the same as matrix products, which the counter counts
     monkeypatch.setattr(RowProduct, "forward", lambda self, a, b: torch.bmm(a[:, None, :], b[:, :, None]).flatten())
     learner, example = learner_and_example(name, objective, **larger)
+    carried = {"carry": learner.start(example.batch.num_sequences)} if learner.backbone.carries else {}
     with FlopCounterMode(display=False) as counter:
-        learner(example).total.backward()
+        learner(example, **carried).total.backward()
     return cost.of_training(learner)(example.sizes()) / counter.get_total_flops()
 
 

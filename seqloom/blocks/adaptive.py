@@ -5,8 +5,9 @@ second one, over narrower vectors, tells the words apart:
 
     p(w) = p_head(w)   or   p_head(cluster of w) · p_cluster(w)
 
-A target pays for the head and for the cluster that it lies in. Departures: the entries of the clusters have a bias that
-starts at the logarithm of their size, so that at first every word is equally likely.
+A target pays for the head and for the cluster that it lies in. Shared with the input embeddings, as Transformer-XL has it (Dai
+et al., 2019), every word has its vector there, and clusters are not narrower. Departures: the entries of the clusters have a
+bias that starts at the logarithm of their size, so that at first every word is equally likely.
 """
 
 import math
@@ -35,24 +36,79 @@ class Cluster(Softmax):
     def multiplied(self) -> int:
         return round(self.share * (self.weight.numel() + self.down.numel()))
 
+    def init_weights(self, std: float, tied: bool = False) -> None:
+        super().init_weights(std)
+        nn.init.normal_(self.down, std=self.down.shape[1] ** -0.5)
+
     def narrowed(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.down)
 
 
-class AdaptiveSoftmax(nn.Module):
-    """hidden (T, D) → log-probabilities (T, V). cutoffs: the ranks at which the clusters begin."""
+class TableRows(Softmax):
+    """A softmax over the words of some ranks, whose vectors are those of the input embeddings, and `more` entries of its own."""
 
-    def __init__(self, dim: int, vocab_size: int, cutoffs: tuple[int, ...], bias: bool = False):
+    def __init__(self, table: nn.Embedding, ranks: Ranks, begin: int, end: int, more: int = 0, share: float = 1.0):
+        nn.Module.__init__(self)
+        self.shared, self.ranks, self.begin, self.end, self.share = table.weight, ranks, begin, end, share
+        self.own = nn.Parameter(torch.empty(more, table.embedding_dim)) if more else None
+        self.bias = nn.Parameter(torch.empty(end - begin + more))
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        words = self.ranks.rank.argsort()[self.begin : self.end]
+        rows = self.shared[words]
+        return rows if self.own is None else torch.cat((rows, self.own))
+
+    @property
+    def device(self) -> torch.device:
+        return self.shared.device
+
+    @property
+    def multiplied(self) -> int:
+        assert self.bias is not None
+        return round(self.share * self.bias.numel() * self.shared.shape[1])
+
+    def init_weights(self, std: float, tied: bool = False) -> None:
+        assert self.bias is not None
+        if self.own is not None:
+            nn.init.normal_(self.own, std=std)
+        nn.init.zeros_(self.bias)
+
+    def narrowed(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
+class AdaptiveSoftmax(nn.Module):
+    """hidden (T, D) → log-probabilities (T, V). cutoffs: the ranks at which the clusters begin. table: input embeddings to share,
+    with a bias for every word."""
+
+    head: Softmax
+
+    def __init__(
+        self,
+        dim: int,
+        vocab_size: int,
+        cutoffs: tuple[int, ...],
+        bias: bool = False,
+        table: nn.Embedding | None = None,
+    ):
         super().__init__()
         self.borders = (*cutoffs, vocab_size)
         self.ranks = Ranks(vocab_size)
-        self.head = Softmax(dim, cutoffs[0] + len(cutoffs), bias=True)
+        if table is None:
+            self.head = Softmax(dim, cutoffs[0] + len(cutoffs), bias=True)
+        else:
+            self.head = TableRows(table, self.ranks, 0, cutoffs[0], more=len(cutoffs))
         self.clusters: Any = nn.ModuleList()
         for i, (begin, end) in enumerate(zip(self.borders, self.borders[1:], strict=False)):
             share = math.log((end + 1) / (begin + 1)) / math.log(
                 vocab_size + 1
             )  # by Zipf's law, until the counts are known
-            self.clusters.append(Cluster(dim, max(1, dim // SHRINK ** (i + 1)), end - begin, share, bias))
+            self.clusters.append(
+                Cluster(dim, max(1, dim // SHRINK ** (i + 1)), end - begin, share, bias)
+                if table is None
+                else TableRows(table, self.ranks, begin, end, share=share)
+            )
 
     @property
     def device(self) -> torch.device:
@@ -63,8 +119,8 @@ class AdaptiveSoftmax(nn.Module):
         assert self.head.bias is not None
         for i, cluster in enumerate(self.clusters):
             cluster.init_weights(std)
-            nn.init.normal_(cluster.down, std=cluster.down.shape[1] ** -0.5)
-            nn.init.constant_(self.head.bias.data[self.borders[0] + i], math.log(cluster.weight.shape[0]))
+            size = self.borders[i + 1] - self.borders[i]
+            nn.init.constant_(self.head.bias.data[self.borders[0] + i], math.log(size))
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         counts = vocabulary.counts().double()

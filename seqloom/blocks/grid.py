@@ -1,5 +1,7 @@
 """Ragged row ⇄ grid: (T, …) ⇄ (N, L, …), where a kernel wants one row a sequence. Where all sequences are full it is a view."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -30,3 +32,24 @@ def from_grid(grid: Tensor, batch: Borders) -> Tensor:
 
 def lengths(batch: Borders) -> Tensor:
     return batch.offsets.diff().long()
+
+
+class FullGrid(NamedTuple):
+    """Borders of n sequences of one length."""
+
+    owner: Tensor
+    offsets: Tensor
+    max_len: int
+
+    @classmethod
+    def of(cls, n: int, length: int, device: torch.device) -> "FullGrid":
+        owner = torch.arange(n, device=device).repeat_interleave(length)
+        return cls(owner, torch.arange(n + 1, device=device, dtype=torch.int32) * length, length)
+
+    @property
+    def num_sequences(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def is_full(self) -> bool:
+        return True

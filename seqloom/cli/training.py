@@ -186,6 +186,8 @@ seqloom evaluate runs/lstm --data data --mix runs/ngram
 
 seqloom evaluate runs/lstm --data data --cache 500
 
+seqloom evaluate runs/transformer-xl --data data --memory 640
+
 seqloom evaluate runs/en-de --test test.en test.de
 
 seqloom evaluate runs/bert --suite blimp --suite-data blimp/data --json
@@ -336,6 +338,16 @@ def evaluate(
             rich_help_panel=RECURRENT_MODELS,
         ),
     ] = False,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            min=1,
+            max=1_000_000,
+            help="Tokens that each token of a model with a memory sees, itself included. Default: its recipe's.",
+            rich_help_panel=RECURRENT_MODELS,
+        ),
+    ] = None,
     batch_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="Tokens in a batch; changes speed and memory, but no result. Default: 16384."),
@@ -374,6 +386,7 @@ def evaluate(
             "--mix": (mix, ["--data"]), "--cache": (cache, ["--data"]), "--cache-theta": (cache_theta, ["--data"]),
             "--cache-lambda": (cache_lambda, ["--data"]), "--split": (split, ["--data"]),
             "--stride": (stride, ["--data"]), "--max-len": (max_len, ["--data"]), "--carry": (carry, ["--data"]),
+            "--memory": (memory, ["--data"]),
             "--batch-tokens": (batch_tokens, ["--data", "--suite"]), "--language": (language, ["--suite", "--test"]),
             "--text-column": (text_column, ["--test"]), "--label-column": (label_column, ["--test"]),
             "--pair-column": (pair_column, ["--test"]), "--id-column": (id_column, ["--test"]),
@@ -398,7 +411,7 @@ def evaluate(
         assert data is not None
         windows = Windows(stride, max_len, batch_tokens, carry)
         check_mixtures(mix, Cache(cache, cache_theta, cache_lambda), windows)
-        loaded = load_language_model(run, device, plugin)
+        loaded = load_language_model(run, device, plugin, memory=memory)
         if cache is not None:
             result = loaded.evaluate_cached(data, cache, split, cache_theta, cache_lambda)
         elif mix is not None:

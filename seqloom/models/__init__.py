@@ -23,6 +23,7 @@ MODELS = {
     "elmo": "elmo:Elmo",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
+    "transformer-xl": "transformer_xl:TransformerXl",
     "bert": "bert:Bert",
     "roberta": "roberta:Roberta",
     "xlm": "xlm:Xlm",

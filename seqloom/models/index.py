@@ -26,6 +26,13 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "elmo": {"tiny": 958816, "small": 12795712, "original": 500717007},
     "gpt": {"tiny": 899120, "small": 13890816, "base": 116534784},
     "gpt2": {"tiny": 899280, "small": 124439808, "medium": 354823168, "large": 774030080, "xl": 1557611200},
+    "transformer-xl": {
+        "tiny": 907280,
+        "small": 14668800,
+        "standard": 151107127,
+        "large": 519965145,
+        "enwik8": 41055232,
+    },
     "bert": {
         "tiny": 920914,
         "small": 14197762,
@@ -174,6 +181,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
     },
     "gpt2": {
         "paper": "Radford et al., Language models are unsupervised multitask learners",
+        "year": 2019,
+        "kind": "transformer",
+        "causal": True,
+        "objectives": ["next-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "transformer-xl": {
+        "paper": "Dai et al., Transformer-XL: attentive language models beyond a fixed-length context",
         "year": 2019,
         "kind": "transformer",
         "causal": True,

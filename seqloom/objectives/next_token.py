@@ -111,8 +111,8 @@ def output_layer(backbone: Backbone, config: NextToken.Config, dim: int | None =
     table, size, dim = backbone.table, backbone.vocab_size, dim or backbone.dim
     if config.tie:
         why = ""
-        if config.softmax != "full":
-            why = f"the {config.softmax} softmax has weights of its own"
+        if config.softmax == "sampled":
+            why = "the sampled softmax has weights of its own"
         elif table is None:
             why = "the model reads words by their characters and has no embeddings to share"
         elif table.embedding_dim != dim:
@@ -120,7 +120,8 @@ def output_layer(backbone: Backbone, config: NextToken.Config, dim: int | None =
             why += "cannot serve both"
         if why:
             raise UsageError(f"'objective.tie' = true: {why}: set objective.tie = false")
-        return Softmax(dim, size, table, config.bias)
+        if config.softmax == "full":
+            return Softmax(dim, size, table, config.bias)
     if config.softmax == "sampled":
         return SampledSoftmax(dim, size, config.samples, config.bias)
     if config.softmax == "adaptive":
@@ -130,5 +131,5 @@ def output_layer(backbone: Backbone, config: NextToken.Config, dim: int | None =
                 f"'objective.cutoffs' = {list(cutoffs)}: clusters begin at rising ranks above 0 and below the "
                 f"vocabulary's {size:,}"
             )
-        return AdaptiveSoftmax(dim, size, cutoffs, config.bias)
+        return AdaptiveSoftmax(dim, size, cutoffs, config.bias, table if config.tie else None)
     return Softmax(dim, size, bias=config.bias)

@@ -83,14 +83,17 @@ class Run(TextScorer):
             result["no_bits_per_byte"] = f"the model {self.no_next_word}"
         return evaluation_report(name, store, result, self.learner.size(), started)
 
-    def state_in_training(self) -> dict[str, str]:
+    def state_in_training(self) -> dict[str, Any]:
         """Whether the state of a recurrent network was reset at every document in training, as it is in evaluation ("reset"), or
-        was carried over their borders ("carried"), so that it never learnt how to begin one."""
+        was carried over their borders ("carried"), so that it never learnt how to begin one. Of a memory also how many tokens
+        each token sees."""
         backbone = self.learner.backbone
         if not backbone.carries or self.learner.count_based:
             return {}
-        batches = build_recipe(self.config["recipe"], str(self.folder)).batches
-        return {"state_in_training": "carried" if batches.kind == "streams" and not batches.reset else "reset"}
+        recipe = build_recipe(self.config["recipe"], str(self.folder))
+        batches, window = recipe.batches, getattr(recipe.model_config_of(self.config["vocab_size"]), "window", None)
+        found = {"state_in_training": "carried" if batches.kind == "streams" and not batches.reset else "reset"}
+        return found if window is None else found | {"tokens_seen": window}
 
     def mix(self, other: "Run", data: str | Path, split: str | None = None, **options: Any) -> dict[str, Any]:
         """Evaluates the interpolation of two runs: λ times the probabilities of this one, 1 − λ times those of the other.

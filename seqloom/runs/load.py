@@ -11,6 +11,7 @@ from seqloom import migrations
 from seqloom.config import build, unknown_name
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import check_run_folder, read_json
+from seqloom.models import model_class
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.beside import BesideRuns, find_recorded, open_beside
@@ -38,14 +39,18 @@ def load(
     plugin: str | Path | Plugin | None = None,
     beside: Sequence[str | Path] = (),
     task: str | None = None,
+    memory: int | None = None,
 ) -> Trained:
     """Loads a run folder. Nothing in it is executed; every file is checked before it is used.
 
     plugin: the file with code of your own that the model was trained with; beside: where the runs are that it stands on, if they
-    were moved; task: of several that it has learnt, the one that it predicts, else the main one.
+    were moved; task: of several that it has learnt, the one that it predicts, else the main one; memory: of a model with a
+    memory, how many tokens each token sees, itself included, in place of what its recipe says.
     """
     folder, where, own = Path(folder), choose_device(device), open_plugin(plugin)
     path, config, recipe = folder / "config.json", *read_recipe(folder)
+    if memory is not None:
+        config, recipe = with_memory(config, memory, folder)
     vocab_size = config["vocab_size"]
     where = choose_device(device, recipe.count_based)
     if recipe.own_code:
@@ -152,14 +157,27 @@ def read_recipe(folder: Path) -> tuple[dict[str, Any], Recipe]:
     return config, recipe
 
 
+def with_memory(config: dict[str, Any], memory: int, folder: Path) -> tuple[dict[str, Any], Recipe]:
+    """The same run with another length of what is seen in evaluation: no weight depends on it."""
+    stored = config["recipe"]
+    if "eval_len" not in model_class(stored["model"]["name"]).Config.model_fields:  # type: ignore[attr-defined]
+        raise UsageError(
+            f"--memory {memory} is for models with a memory, such as transformer-xl; {folder} is a "
+            f"{stored['model']['name']}: leave it out"
+        )
+    config = config | {"recipe": stored | {"model": stored["model"] | {"eval_len": memory}}}
+    return config, build_recipe(config["recipe"], f"--memory {memory}")
+
+
 def load_language_model(
     folder: str | Path,
     device: str = "auto",
     plugin: str | Path | Plugin | None = None,
     language: str | None = None,
+    memory: int | None = None,
 ) -> Run:
-    """The language model of a run folder. language: of its texts, for a model with language embeddings."""
-    found = load(folder, device, plugin)
+    """The language model of a run folder. language: of its texts, for a model with language embeddings; memory: as in `load`."""
+    found = load(folder, device, plugin, memory=memory)
     if isinstance(found, Translator):
         raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
     if isinstance(found, Predictor):

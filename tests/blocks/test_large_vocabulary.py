@@ -39,8 +39,8 @@ def problem(rows=40):
     return torch.randn(rows, DIM, dtype=torch.float64, requires_grad=True), targets
 
 
-def adaptive_is_its_distribution(bias=True, cutoffs=(5, 11)):
-    layer = filled(AdaptiveSoftmax(DIM, VOCAB, cutoffs, bias))
+def adaptive_is_its_distribution(bias=True, cutoffs=(5, 11), table=None):
+    layer = filled(AdaptiveSoftmax(DIM, VOCAB, cutoffs, bias, table))
     hidden, targets = problem()
     full = layer(hidden)
     torch.testing.assert_close(full.exp().sum(1), torch.ones_like(full[:, 0]))
@@ -59,6 +59,41 @@ def adaptive_is_its_distribution(bias=True, cutoffs=(5, 11)):
 @pytest.mark.parametrize("bias", [False, True])
 def test_adaptive_loss_and_gradient_are_those_of_the_distribution(bias, cutoffs):
     adaptive_is_its_distribution(bias, cutoffs)
+
+
+@pytest.mark.parametrize("cutoffs", [(1,), (5, 11), (3, 4, 22)])
+def test_shared_adaptive_loss_and_gradient_are_those_of_the_distribution(cutoffs):
+    adaptive_is_its_distribution(cutoffs=cutoffs, table=torch.nn.Embedding(VOCAB, DIM))
+
+
+def shared_adaptive_by_hand():
+    """p(w) from the rows of the table themselves, word by word."""
+    table = torch.nn.Embedding(VOCAB, DIM)
+    layer, (hidden, _) = filled(AdaptiveSoftmax(DIM, VOCAB, (5, 11), table=table)), problem(4)
+    order = sorted(range(VOCAB), key=lambda word: int(layer.ranks.rank[word]))
+    with torch.no_grad():
+        for h, found in zip(hidden, layer(hidden), strict=True):
+            dots = [float(table.weight[word] @ h) for word in order]
+            entries = [float(row @ h) for row in layer.head.own]
+            top = torch.tensor(dots[:5] + entries) + layer.head.bias
+            for rank, word in enumerate(order):
+                expected = top.log_softmax(0)[rank] if rank < 5 else 0.0
+                for i, (begin, end) in enumerate(((5, 11), (11, VOCAB))):
+                    if begin <= rank < end:
+                        inside = torch.tensor(dots[begin:end]) + layer.clusters[i].bias
+                        expected = top.log_softmax(0)[5 + i] + inside.log_softmax(0)[rank - begin]
+                assert float(found[word]) == pytest.approx(float(expected), abs=1e-6)
+
+
+def test_shared_adaptive_by_hand():
+    shared_adaptive_by_hand()
+
+
+def test_planted_rows_of_other_words_are_noticed(monkeypatch):
+    right = adaptive.TableRows.weight.fget
+    monkeypatch.setattr(adaptive.TableRows, "weight", property(lambda self: right(self).roll(1, 0)))
+    with pytest.raises(AssertionError):
+        shared_adaptive_by_hand()
 
 
 def test_planted_ids_taken_for_ranks_are_noticed(monkeypatch):

@@ -39,6 +39,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "gpt": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
     "gpt2": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
+    "transformer-xl": {"dim": 24, "num_layers": 2, "num_heads": 3, "mem_len": 9, "dropout": 0.0},
 }
 VARIANTS = {
     "nnlm-direct": ("nnlm", {"direct": True}),
@@ -69,6 +70,7 @@ VARIANTS = {
     "big-lstm-words": ("big-lstm", {"inputs": "words"}),
     "big-lstm-plain": ("big-lstm", {"proj_dim": 0, "dim": 24, "num_highways": 0}),
     "gpt2-deep": ("gpt2", {"num_layers": 4}),
+    "transformer-xl-pre": ("transformer-xl", {"norm": "pre", "head_dim": 5, "eval_len": 11, "clamp_len": 7}),
     "gpt2-window": ("gpt2", {"window": 7, "head_dim": 5}),
 }
 # those that learn by gradients
@@ -225,7 +227,8 @@ def segment_gradient(model: Backbone, seed: int) -> None:
         reached = [character - FIRST_BYTE for character in reached if character not in (BEGIN, END)]
     learner.zero_grad()
     # a state that holds tokens, and not what was computed from them, has them read again
-    again = [i for leaf in pytree.tree_leaves(carry) if not leaf.is_floating_point() for i in leaf.flatten().tolist()]
+    leaves = [leaf for leaf in pytree.tree_leaves(carry) if leaf.ndim > 1 and not leaf.is_floating_point()]
+    again = [i for leaf in leaves for i in leaf.flatten().tolist()]
     assert reached == again + list(range(20, 31)), f"the gradient reached {reached}"
 
 

@@ -180,7 +180,7 @@ def test_positions_counted_from_the_chunk(monkeypatch):
     noticed(p.steps, model, 0)
 
 
-@pytest.mark.parametrize("name", ["jordan", "rnn", "gru", "lstm", "awd-lstm", "big-lstm"])
+@pytest.mark.parametrize("name", ["jordan", "rnn", "gru", "lstm", "awd-lstm", "big-lstm", "transformer-xl"])
 def test_gradient_past_the_segment(carry_attached, name):
     noticed(p.segment_gradient, p.build(name), 0)
 

@@ -10,7 +10,7 @@ from tests.contract import encoders, static
 from tests.contract import properties as p
 
 EVERY = [*p.SMALL, *p.VARIANTS]
-RECURRENT = [name for name in p.NEURAL if p.build(name).recurrent]
+CARRIED = [name for name in p.NEURAL if p.build(name).carries]
 
 
 def test_every_model_is_covered():
@@ -74,7 +74,7 @@ def test_property_in_single_precision(holds, name):
     holds(p.build(name, 1, torch.float32), 1)
 
 
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("name", CARRIED)
 def test_gradient_stops_at_the_segment(name):
     p.segment_gradient(p.build(name), 0)
 

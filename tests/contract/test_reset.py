@@ -13,7 +13,7 @@ from seqloom.objectives.scheduled import ScheduledSampling
 from tests.contract.properties import NEURAL, build, learner_of
 from tests.corpus import END, MemorySplit, numbered_corpus, random_corpus
 
-RECURRENT = [name for name in NEURAL if build(name).recurrent]
+CARRIED = [name for name in NEURAL if build(name).carries]
 STREAMS, LENGTH = 3, 8
 
 
@@ -41,7 +41,7 @@ def equals_documents_alone(name, vary=False, make=learner_of):
         assert total == pytest.approx(alone(learner, plan), rel=1e-10)
 
 
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("name", CARRIED)
 def test_streams_are_documents_alone(name):
     equals_documents_alone(name)
 

@@ -330,7 +330,7 @@ def test_recorded_steps_equal_plain_ones(name):
     for recorded in (False, True):
         learner = copy.deepcopy(learner)  # gradients remember the stream on which a parameter was first used
         differentiate = Gradient(learner, "bf16", CUDA, worth_compiling(learner, CUDA), recorded)
-        carry, seen = learner.start(3) if learner.backbone.recurrent else None, []
+        carry, seen = learner.start(3), []
         for i, size in enumerate(sizes):
             texts = p.sequences(i, (size,) * 3)
             example = to_device(Excerpt(pack(texts), p.following(texts)), CUDA)

@@ -58,7 +58,7 @@ def test_a_built_in_recipe_builds(name: str) -> None:
     )
     if learner.backbone.learns_from == "labels" and kind != "pairs":
         kind = "labelled"
-    assert recipe.batches.kind == ("streams" if learner.backbone.recurrent else kind)
+    assert recipe.batches.kind == ("streams" if learner.backbone.carries else kind)
     assert learner.backbone.max_len is None or recipe.batches.length <= learner.backbone.max_len
 
 
