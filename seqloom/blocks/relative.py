@@ -55,7 +55,8 @@ class RelativePositions(nn.Module):
 
     def forward(self, count: int, like: Tensor) -> Distances:
         """Of `count` distances, 0 the last of them."""
-        distance = torch.arange(count - 1, -1, -1, device=like.device, dtype=torch.float64)
+        dtype = torch.float32 if like.device.type == "mps" else torch.float64  # an Apple GPU has no fp64
+        distance = torch.arange(count - 1, -1, -1, device=like.device, dtype=dtype)
         if self.clamp is not None:
             distance = distance.clamp(max=self.clamp)
         vectors = self.dropout(sinusoids(distance, self.dim).to(like.dtype))
