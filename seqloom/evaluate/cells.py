@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqloom.batch import to_device
+from seqloom.batch import exact, to_device
 from seqloom.batches.cells import Table
 from seqloom.batches.plan import Selection
 from seqloom.errors import DataError
@@ -52,7 +52,7 @@ class CellEvaluator(WindowEvaluator):
         def add_up(number: int) -> tuple[float, float, float, int]:
             places = np.arange(number * AT_ONCE, min((number + 1) * AT_ONCE, len(table)))
             cells = table.read(places, 0)
-            errors, weights = (each.double() for each in self.learner.errors(to_device(cells, self.device)))
+            errors, weights = (exact(each) for each in self.learner.errors(to_device(cells, self.device)))
             sums = weights.sum(), (weights * errors).sum(), (weights * errors**2).sum()
             return *(float(each) for each in sums), int((cells.values > 0).sum())  # type: ignore[return-value]
 

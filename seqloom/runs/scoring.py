@@ -227,14 +227,14 @@ class TextScorer(LoadedRun):
             raise UsageError(
                 f"--{option} {given[option]} is for the suites analogies and similarity: leave it out for {suite}"
             )
-        vectors, places = self.how_vectors(vectors, contexts, num_contexts)
+        vectors, places = self._how_vectors(vectors, contexts, num_contexts)
 
         def of_words(words: Sequence[str], with_vocabulary: bool) -> AskedWords:
             return self.ask_words(words, vectors, with_vocabulary, places)
 
         ask: Any = {"sentences": sentences, "words": words, "continuations": going_on, "vectors": of_words}[asks]
         definitions = self.evaluator.definitions if asks == "sentences" else self.evaluator.word_definitions
-        defined = self.describe_vectors(vectors, places) if asks == "vectors" else definitions[definition]
+        defined = self._describe_vectors(vectors, places) if asks == "vectors" else definitions[definition]
         result = measure(read(Path(data)), ask)
         if not items:
             del result["items"]
@@ -324,7 +324,7 @@ class TextScorer(LoadedRun):
     def word_vocabulary(self) -> Vocabulary:
         return Vocabulary(self.tokenizer)
 
-    def how_vectors(
+    def _how_vectors(
         self, vectors: str | None, contexts: str | Path | None, num_contexts: int
     ) -> tuple[str, Contexts | None]:
         """How words become vectors, and where their contexts are found, if that is how."""
@@ -350,12 +350,12 @@ class TextScorer(LoadedRun):
             contexts: a text, as `prepare` reads it.
             num_contexts: the most places of each word that are read there; always the same ones.
         """
-        return self.vectors_of(words, *self.how_vectors(vectors, contexts, num_contexts))
+        return self._vectors_of(words, *self._how_vectors(vectors, contexts, num_contexts))
 
-    def vectors_of(self, words: Sequence[str], vectors: str, contexts: Contexts | None) -> list[np.ndarray | None]:
+    def _vectors_of(self, words: Sequence[str], vectors: str, contexts: Contexts | None) -> list[np.ndarray | None]:
         if contexts is not None:
             found = contexts.find(words)
-            return self.mean_over_contexts([found[word] for word in words])
+            return self._mean_over_contexts([found[word] for word in words])
         forms = [self.word_vocabulary.form(word) for word in words]
         tokens = [self.word_vocabulary.tokens(form) for form in forms]
         if vectors == "alone":
@@ -364,51 +364,51 @@ class TextScorer(LoadedRun):
             return [None if ids is None else next(rows) for ids in tokens]
         table = self.table(vectors)
         rows_of_words = [
-            (self.unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
+            (self._unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
             for form, ids in zip(forms, tokens, strict=True)
         ]
         return [None if vector is None or not vector.any() else vector for vector in rows_of_words]
 
-    def mean_over_contexts(self, each: Sequence[Sequence[Occurrence]]) -> list[np.ndarray | None]:
+    def _mean_over_contexts(self, each: Sequence[Sequence[Occurrence]]) -> list[np.ndarray | None]:
         """The mean over the occurrences of each word; None where it has none."""
-        every = [self.shorten(one) for some in each for one in some]
+        every = [self._shorten(one) for some in each for one in some]
         vectors: list[np.ndarray] = []
         with Progress("read contexts", total=float(len(every)), unit="contexts") as bar:
             for first in range(0, len(every), CONTEXTS_AT_ONCE):
                 some = every[first : first + CONTEXTS_AT_ONCE]
                 for one, states in zip(some, self.encode([one.text for one in some], pool="none"), strict=True):
-                    vectors.append(states[self.own_tokens(one)].mean(0))
+                    vectors.append(states[self._own_tokens(one)].mean(0))
                 bar.advance(len(some))
         borders = np.cumsum([0, *(len(some) for some in each)]).tolist()
         return [np.mean(vectors[a:b], axis=0) if b > a else None for a, b in itertools.pairwise(borders)]
 
-    def own_tokens(self, one: Occurrence) -> list[int]:
+    def _own_tokens(self, one: Occurrence) -> list[int]:
         """The tokens of a word in its context."""
         _, stretches = self.tokenizer.encode_with_offsets(one.text)
         return [i for i, (a, b) in enumerate(stretches) if a < one.stop and b > one.start]
 
-    def shorten(self, one: Occurrence) -> Occurrence:
+    def _shorten(self, one: Occurrence) -> Occurrence:
         """A context that the model can read whole: so many tokens around the word."""
         longest = self.learner.backbone.max_len
         _, stretches = self.tokenizer.encode_with_offsets(one.text)
         room = len(stretches) if longest is None else longest - SPARE
         if len(stretches) <= room:
             return one
-        own = self.own_tokens(one)
+        own = self._own_tokens(one)
         first = max(min(own[0] - (room - len(own)) // 2, len(stretches) - room), 0)
         begin, end = stretches[first][0], max(stretches[min(first + room, len(stretches)) - 1][1], one.stop)
         return Occurrence(one.text[begin:end], one.start - begin, one.stop - begin)
 
-    def describe_vectors(self, vectors: str, contexts: Contexts | None) -> str:
+    def _describe_vectors(self, vectors: str, contexts: Contexts | None) -> str:
         """How words become vectors, in words."""
         if contexts is not None:
             return f"{VECTORS[vectors]}: at most {contexts.most} of each word, in {contexts.path.name}"
-        own = vectors == "in" and self.unknown_vector("word") is not None
+        own = vectors == "in" and self._unknown_vector("word") is not None
         return VECTORS[known_vectors(vectors)] + (
             "; of a word that is not in the vocabulary those of its n-grams" * own
         )
 
-    def unknown_vector(self, word: str) -> np.ndarray | None:
+    def _unknown_vector(self, word: str) -> np.ndarray | None:
         """Of a word that is not in the vocabulary, where the model has one."""
         with torch.no_grad():
             found = self.learner.backbone.vector_of(word)
@@ -428,12 +428,12 @@ class TextScorer(LoadedRun):
     ) -> AskedWords:
         """What a suite wants to know. words: its words; vectors: as in `word_vectors`; with_vocabulary: all words of the
         vocabulary may be an answer, too; contexts: where words are looked up."""
-        found = dict(zip(words, self.vectors_of(words, vectors, contexts), strict=True))
+        found = dict(zip(words, self._vectors_of(words, vectors, contexts), strict=True))
         keys = {word: self.word_vocabulary.form(word) for word in words}
         if not with_vocabulary:
             return AskedWords(found, keys, None)
         every = list(self.word_vocabulary.ids)
-        rows = dict(zip(every, self.vectors_of(every, vectors, contexts), strict=True))
+        rows = dict(zip(every, self._vectors_of(every, vectors, contexts), strict=True))
         # a word of several tokens may be an answer, too; one that is made of its letters alone may not
         rows |= {keys[word]: vector for word, vector in found.items() if self.word_vocabulary.tokens(keys[word])}
         known = {word: vector for word, vector in rows.items() if vector is not None}
@@ -455,7 +455,7 @@ class TextScorer(LoadedRun):
         if not 1 <= top <= 1_000_000:
             raise UsageError(f"top = {top}: between 1 and 1,000,000 neighbours can be listed")
         terms = parse_expression([part for word in words for part in word.split()])
-        vectors, _ = self.how_vectors(vectors, None, 1)
+        vectors, _ = self._how_vectors(vectors, None, 1)
         asked = self.ask_words([word for _, word in terms], vectors, with_vocabulary=True)
         query: Any = 0.0
         for sign, word in terms:

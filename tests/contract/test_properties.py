@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqloom.batch import EncoderDecoder
+from seqloom.batch import STATIC, EncoderDecoder
 from seqloom.models import MODELS, model_class
 from seqloom.weights import fill, load_tensors, save_tensors
 from tests.contract import encoders, static
@@ -16,8 +16,8 @@ CARRIED = [name for name in p.NEURAL if p.build(name).carries]
 def test_every_model_is_covered():
     """Here, in the table of those that read in both directions, in that of static ones, or in that of encoder–decoders."""
     backbones = {name: model_class(name) for name in MODELS if not issubclass(model_class(name), EncoderDecoder)}
-    assert set(static.SMALL) == {name for name, cls in backbones.items() if cls.learns_from == "windows"}
-    backbones = {name: cls for name, cls in backbones.items() if cls.learns_from != "windows"}
+    assert set(static.SMALL) == {name for name, cls in backbones.items() if cls.learns_from in STATIC}
+    backbones = {name: cls for name, cls in backbones.items() if cls.learns_from not in STATIC}
     assert set(p.SMALL) == {name for name, cls in backbones.items() if cls.causal}
     assert set(encoders.SMALL) == {name for name, cls in backbones.items() if not cls.causal}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seqloom import progress
-from seqloom.batch import EncoderDecoder
+from seqloom.batch import STATIC, EncoderDecoder
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.models import MODELS, model_class
 from seqloom.runs.training import pretrain, train
@@ -61,7 +61,7 @@ def run(name: str, data: Path, out: Path, chosen: list[str], **options) -> None:
 def settings(name: str, steps: int, save_every: int = 7, workers: int = 1) -> list[str]:
     """Small enough to be quick; several epochs, evaluations between saves, an odd number of batches a step."""
     # so that the generator matters; what learns from windows draws them anyway
-    small = [] if getattr(model_class(name), "learns_from", "") == "windows" else ["model.dropout=0.1"]
+    small = [] if getattr(model_class(name), "learns_from", "") in STATIC else ["model.dropout=0.1"]
     small += ["model.proj_dim=12"] if name in ("big-lstm", "elmo") else []
     small += ["model.embedding_dim=12"] if name == "text-cnn" else ["model.dim=20"]
     streams = getattr(model_class(name), "carries", False)
