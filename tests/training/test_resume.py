@@ -64,6 +64,7 @@ def settings(name: str, steps: int, save_every: int = 7, workers: int = 1) -> li
     small = [] if getattr(model_class(name), "learns_from", "") in STATIC else ["model.dropout=0.1"]
     small += ["model.proj_dim=12"] if name in ("big-lstm", "elmo") else []
     small += ["model.embedding_dim=12"] if name == "text-cnn" else ["model.dim=20"]
+    small += ["objective.passes=1"] if name == "glove" else []
     streams = getattr(model_class(name), "carries", False)
     shapes = ["batches.streams=8" if streams else "batches.budget=256", "batches.length=32", "batches.examples=8"]
     return [
