@@ -281,6 +281,15 @@ class Vocabulary(Protocol):
     def mask(self) -> int:
         """The mask token. Raises ModelError where there is none."""
 
+    def stops(self) -> Tensor:
+        """(V,) which tokens end with a mark that ends sentences."""
+
+    def frame(self) -> tuple[int, int, int]:
+        """The first token of a text, the separator, and the end of a document."""
+
+    def sentinels(self) -> list[int]:
+        """The tokens <extra_id_0>, <extra_id_1> and so on."""
+
 
 class Lineage(NamedTuple):
     """Where a model comes from."""
@@ -401,7 +410,12 @@ class EncoderDecoder(nn.Module):
     aligned: bool = True  # its attention to the source is in Output.cross
     causal = True
     recurrent = carries = False  # nothing is carried from batch to batch
-    learns_from = "labels"
+    learns_from: Literal["text", "labels"] = "labels"  # how its recipes train it; `denoising` can train every one
+    usual_view: Literal["encoder", "whole"] = (
+        "encoder"  # what tasks that predict labels use of it, unless told otherwise
+    )
+    head_style: HeadStyle = HeadStyle(pooling="last")  # of the view "whole"
+    segment_kind = ""
     characters = 0
     presets: ClassVar[dict[str, dict[str, Any]]]
     lineage: Lineage
@@ -413,6 +427,12 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Any) -> Context:
         raise NotImplementedError
+
+    @staticmethod
+    def surround(first: int, separator: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The special tokens before a source or a target, between two texts of a source, and after the last. A target is
+        written from the last of them on."""
+        return (), (end,), (end,)
 
     def view(self, part: str) -> Backbone:
         """Itself as a Backbone that reads a text: "encoder", the encoder's states, or "whole", the decoder's after both have
@@ -430,6 +450,14 @@ class EncoderDecoder(nn.Module):
     @property
     def vocab_size(self) -> int:
         return self.decoder.vocab_size
+
+    def word_vectors(self) -> Tensor | None:
+        """As Backbone.word_vectors."""
+        return self.decoder.word_vectors()
+
+    def vector_of(self, word: str) -> Tensor | None:
+        """As Backbone.vector_of."""
+        return None
 
     def init_weights(self) -> None:
         raise NotImplementedError
@@ -495,6 +523,7 @@ class Objective(Learner):
     form: str = ""  # of the passages that it is trained on
     has_next_word: bool = False  # it gives the probability of the next word: it can generate, be mixed, use a cache
     fills_gaps: bool = False  # it gives the probability of a word in the place of the mask token
+    fills_any_length: bool = False  # and of any number of words there
     chosen_by_loss: bool = True  # the best weights are those with the least loss on held-out text
 
     @classmethod

@@ -149,8 +149,20 @@ def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = Non
     source = with_end(source, source_lengths, pairs.end_id, before=False)
     read = with_end(target, target_lengths, pairs.start_id, before=True)
     following = with_end(target, target_lengths, pairs.end_id, before=False)
-    source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
-    cuts = None if fixed is None else fixed.cuts(len(index), len(source), len(read))
+    return lay_pair(source, source_lengths + 1, read, following, target_lengths + 1, fixed)
+
+
+def lay_pair(
+    source: np.ndarray,
+    source_lengths: np.ndarray,
+    read: np.ndarray,
+    following: np.ndarray,
+    target_lengths: np.ndarray,
+    fixed: Fixed | None,
+) -> Pair:
+    """Sources and targets, filled up to a shape where they fit into it. read, following: of the targets, every token and the one
+    that comes after it."""
+    cuts = None if fixed is None else fixed.cuts(len(source_lengths), len(source), len(read))
     if fixed is None or cuts is None:
         longest = [round_up(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
     else:
