@@ -371,6 +371,10 @@ class Backbone(nn.Module):
     ) -> Output:
         raise NotImplementedError
 
+    def as_backbone(self) -> "Backbone":
+        """What texts are embedded with."""
+        return self
+
     def surround(
         self, first: int, separator: int, end: int, extract: int
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -438,6 +442,10 @@ class EncoderDecoder(nn.Module):
         """Itself as a Backbone that reads a text: "encoder", the encoder's states, or "whole", the decoder's after both have
         read it (blocks/views.py)."""
         return named_object("seqloom.blocks.views:VIEWS")[part](self)
+
+    def as_backbone(self) -> Backbone:
+        """What texts are embedded with: its encoder."""
+        return self.view("encoder").eval()
 
     def forward(self, pair: Pair, *, layers: bool = False, maps: bool = False) -> Output:
         return self.decoder(pair.target, context=self.encode(pair.source), layers=layers, maps=maps)

@@ -77,6 +77,11 @@ class WholeView(SourceView):
         self.model, self.dim, self.head_style = model, model.dim, model.head_style
 
     @property
+    def stack(self) -> nn.Module | None:
+        """The decoder's layers, which tasks may mix."""
+        return getattr(self.model.decoder, "stack", None)
+
+    @property
     def table(self) -> nn.Embedding | None:
         return self.model.table
 

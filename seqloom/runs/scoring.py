@@ -325,10 +325,12 @@ class TextScorer(LoadedRun):
     @property
     def reading(self) -> Reading:
         self.check_language()
-        tokenizer, backbone = self.tokenizer, self.learner.backbone
-        around: tuple[list[int], list[int]] = ([tokenizer.end_id], [])  # as left-to-right models read
+        tokenizer, backbone = self.tokenizer, self.learner.backbone.as_backbone()
+        around: tuple[Sequence[int], Sequence[int]] = ([tokenizer.end_id], [])  # as left-to-right models read
         if not backbone.causal:
-            around = ([tokenizer.first_id], [tokenizer.separator_id])
+            around = backbone.surround(tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id, tokenizer.end_id)[
+                ::2
+            ]
         table = self._spellings if self.characters else None
         return Reading(Encoder(backbone, *around, self.device), tokenizer, table, self.backward)
 
