@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from seqloom.config import named_object
+from seqloom.vocabulary import Vocabulary as Vocabulary
 
 IGNORE = -100  # the target of a place that is not to be predicted
 STATIC = ("windows", "cells")  # what models learn from whose words have one vector each, whatever stands around them
@@ -260,37 +261,6 @@ def with_penalty(loss: Loss, output: Output) -> Loss:
     return loss._replace(total=loss.total + output.penalty, logs=logs)
 
 
-class Vocabulary(Protocol):
-    """What a learner may ask about the vocabulary before training; each answer is computed only when asked for."""
-
-    def counts(self) -> Tensor:
-        """(V,) how often each token occurs in the training text."""
-
-    def spellings(self, longest: int) -> Tensor:
-        """(V, C ≤ longest) the characters of each token, as `tokens.spelling` numbers them."""
-
-    def continues(self) -> Tensor:
-        """(V,) which tokens continue the word of the token before them."""
-
-    def specials(self) -> list[int]:
-        """The special tokens."""
-
-    def words(self) -> list[str]:
-        """The text of each token, without the space before it; of special tokens none."""
-
-    def mask(self) -> int:
-        """The mask token. Raises ModelError where there is none."""
-
-    def stops(self) -> Tensor:
-        """(V,) which tokens end with a mark that ends sentences."""
-
-    def frame(self) -> tuple[int, int, int]:
-        """The first token of a text, the separator, and the end of a document."""
-
-    def sentinels(self) -> list[int]:
-        """The tokens <extra_id_0>, <extra_id_1> and so on."""
-
-
 class Lineage(NamedTuple):
     """Where a model comes from."""
 
@@ -459,14 +429,6 @@ class EncoderDecoder(nn.Module):
     def vocab_size(self) -> int:
         return self.decoder.vocab_size
 
-    def word_vectors(self) -> Tensor | None:
-        """As Backbone.word_vectors."""
-        return self.decoder.word_vectors()
-
-    def vector_of(self, word: str) -> Tensor | None:
-        """As Backbone.vector_of."""
-        return None
-
     def init_weights(self) -> None:
         raise NotImplementedError
 
@@ -541,7 +503,7 @@ class Objective(Learner):
 
     def vectors(self, table: str) -> Tensor | None:
         """(V, D) of the words: "in" those that are read, "out" those that are predicted, "mean" of both; None: it has none."""
-        return self.backbone.word_vectors() if table == "in" else None
+        return self.backbone.as_backbone().word_vectors() if table == "in" else None
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.carries else None

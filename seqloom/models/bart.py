@@ -56,7 +56,9 @@ class Bart(Transformer):
 
     @staticmethod
     def surround(first: int, separator: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        before = (first,) if first != separator else ()  # one token for both says nothing, and would end a target at once
+        before = (
+            (first,) if first != separator else ()
+        )  # one token for both says nothing, and would end a target at once
         return before, (separator, separator), (separator,)
 
     def init_weights(self) -> None:

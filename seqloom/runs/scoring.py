@@ -433,7 +433,7 @@ class TextScorer(LoadedRun):
     def unknown_vector(self, word: str) -> np.ndarray | None:
         """Of a word that is not in the vocabulary, where the model has one."""
         with torch.no_grad():
-            found = self.learner.backbone.vector_of(word)
+            found = self.learner.backbone.as_backbone().vector_of(word)
         return None if found is None else found.float().cpu().numpy()
 
     def table(self, vectors: str = "in") -> np.ndarray:
