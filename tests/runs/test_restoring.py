@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from seqloom.batches.prepare import prepare
 from seqloom.convert.huggingface import export_folder, import_folder
 from seqloom.errors import ModelError, UsageError
 from seqloom.runs.load import load, load_translator
@@ -142,6 +143,29 @@ def test_other_targets_and_models(place, name, settings):
             out.fill("the [MASK] .")
     found = out.evaluate(place / "data", "valid")
     assert found["loss"] > 0 and ("infilled_perplexity" in found) == (name == "transformer")
+
+
+def test_a_vocabulary_with_sentinels(place):
+    """T5's noise, with a tokenizer that has its tokens."""
+    words = json.loads((place / "data/tokenizer.json").read_text())
+    last = max(entry["id"] for entry in words["added_tokens"])
+    kind = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    words["added_tokens"] += [{"id": last + 1 + i, "content": f"<extra_id_{i}>"} | kind for i in range(12)]
+    (place / "t5.json").write_text(json.dumps(words))
+    prepare(
+        [place / "data.txt"],
+        place / "t5",
+        from_tokenizer=place / "t5.json",
+        valid=0.1,
+        keep_leaks=True,
+        keep_duplicates=True,
+    )
+    out = pretrain("bart-tiny", place / "t5", place / "sentinels", settings=[*SIZE, *T5, "budget={steps=4}"])
+    found = out.evaluate(place / "t5", "valid")
+    assert 0.1 < found["hidden"] / found["tokens"] < 0.2 and "infilled_perplexity" not in found
+    ((best, *_),) = out.fill("the [MASK] sees [MASK] .", joint=True, longest=2, beam=4)
+    assert "extra_id" not in best.text and len(best.sizes) == 2
+    assert out.score("the cat sees .")[0].log_probs[0] < 0
 
 
 def test_what_cannot_be_is_refused(place, tmp_path):
