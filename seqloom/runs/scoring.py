@@ -293,7 +293,8 @@ class TextScorer(LoadedRun):
     def of_one_gap(
         self, ids: list[int], gaps: list[int], number: int, several: list[tuple[list[list[int]], float]]
     ) -> list[Filled]:
-        """What is in one gap, whatever is in the others. several: of all gaps, with their probabilities."""
+        """What is in one gap, whatever is in the others. ids: the tokens of the text; gaps: the places of all; number: of the
+        one; several: what is in all of them, with its probability."""
         sums: dict[tuple[int, ...], float] = {}
         for parts, share in several:
             sums[tuple(parts[number])] = sums.get(tuple(parts[number]), 0.0) + share
@@ -301,7 +302,8 @@ class TextScorer(LoadedRun):
         return [self.filled(ids, [gaps[number]], [list(tokens)], share) for tokens, share in best]
 
     def filled(self, ids: list[int], gaps: list[int], parts: list[list[int]], probability: float) -> Filled:
-        """A text with its gaps filled. ids: its tokens; gaps: their places; parts: the tokens that are put in each."""
+        """A text with its gaps filled. ids: its tokens; gaps: their places; parts: the tokens that are put in each;
+        probability: how likely they are."""
         put = dict(zip(gaps, parts, strict=True))
         row = [token for i, kept in enumerate(ids) for token in put.get(i, [kept])]
         text = self.tokenizer.decode(row, specials=True)
