@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from seqloom.config import named_object
+from seqloom.vocabulary import Vocabulary as Vocabulary
 
 IGNORE = -100  # the target of a place that is not to be predicted
 STATIC = ("windows", "cells")  # what models learn from whose words have one vector each, whatever stands around them
@@ -260,28 +261,6 @@ def with_penalty(loss: Loss, output: Output) -> Loss:
     return loss._replace(total=loss.total + output.penalty, logs=logs)
 
 
-class Vocabulary(Protocol):
-    """What a learner may ask about the vocabulary before training; each answer is computed only when asked for."""
-
-    def counts(self) -> Tensor:
-        """(V,) how often each token occurs in the training text."""
-
-    def spellings(self, longest: int) -> Tensor:
-        """(V, C ≤ longest) the characters of each token, as `tokens.spelling` numbers them."""
-
-    def continues(self) -> Tensor:
-        """(V,) which tokens continue the word of the token before them."""
-
-    def specials(self) -> list[int]:
-        """The special tokens."""
-
-    def words(self) -> list[str]:
-        """The text of each token, without the space before it; of special tokens none."""
-
-    def mask(self) -> int:
-        """The mask token. Raises ModelError where there is none."""
-
-
 class Lineage(NamedTuple):
     """Where a model comes from."""
 
@@ -362,6 +341,10 @@ class Backbone(nn.Module):
     ) -> Output:
         raise NotImplementedError
 
+    def as_backbone(self) -> "Backbone":
+        """What texts are embedded with."""
+        return self
+
     def surround(
         self, first: int, separator: int, end: int, extract: int
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
@@ -401,7 +384,12 @@ class EncoderDecoder(nn.Module):
     aligned: bool = True  # its attention to the source is in Output.cross
     causal = True
     recurrent = carries = False  # nothing is carried from batch to batch
-    learns_from = "labels"
+    learns_from: Literal["text", "labels"] = "labels"  # how its recipes train it; `denoising` can train every one
+    usual_view: Literal["encoder", "whole"] = (
+        "encoder"  # what tasks that predict labels use of it, unless told otherwise
+    )
+    head_style: HeadStyle = HeadStyle(pooling="last")  # of the view "whole"
+    segment_kind = ""
     characters = 0
     presets: ClassVar[dict[str, dict[str, Any]]]
     lineage: Lineage
@@ -414,10 +402,20 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Any) -> Context:
         raise NotImplementedError
 
+    @staticmethod
+    def surround(first: int, separator: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+        """The special tokens before a source or a target, between two texts of a source, and after the last. A target is
+        written from the last of them on."""
+        return (), (end,), (end,)
+
     def view(self, part: str) -> Backbone:
         """Itself as a Backbone that reads a text: "encoder", the encoder's states, or "whole", the decoder's after both have
         read it (blocks/views.py)."""
         return named_object("seqloom.blocks.views:VIEWS")[part](self)
+
+    def as_backbone(self) -> Backbone:
+        """What texts are embedded with: its encoder."""
+        return self.view("encoder").eval()
 
     def forward(self, pair: Pair, *, layers: bool = False, maps: bool = False) -> Output:
         return self.decoder(pair.target, context=self.encode(pair.source), layers=layers, maps=maps)
@@ -495,6 +493,7 @@ class Objective(Learner):
     form: str = ""  # of the passages that it is trained on
     has_next_word: bool = False  # it gives the probability of the next word: it can generate, be mixed, use a cache
     fills_gaps: bool = False  # it gives the probability of a word in the place of the mask token
+    fills_any_length: bool = False  # and of any number of words there
     chosen_by_loss: bool = True  # the best weights are those with the least loss on held-out text
 
     @classmethod
@@ -504,7 +503,7 @@ class Objective(Learner):
 
     def vectors(self, table: str) -> Tensor | None:
         """(V, D) of the words: "in" those that are read, "out" those that are predicted, "mean" of both; None: it has none."""
-        return self.backbone.word_vectors() if table == "in" else None
+        return self.backbone.as_backbone().word_vectors() if table == "in" else None
 
     def start(self, n: int) -> State | None:
         return self.backbone.start(n, 0) if self.backbone.carries else None

@@ -19,6 +19,7 @@ ORDER = [
     "charts",
     "config",
     "randomness",
+    "vocabulary",
     "batch",
     "weights",
     "plugins",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from seqloom.batch import IGNORE, Pair, Ragged
+from seqloom.batch import IGNORE, EncoderDecoder, Pair, Ragged
 from seqloom.batches.plan import Plan, generator, portions
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import Progress, say
@@ -34,22 +34,52 @@ class Side(NamedTuple):
         return np.diff(self.offsets)
 
 
-class EncodedPairs:
-    """N sources and targets without special tokens; batches add the end token: behind a source, around a target, unless
-    that begins with another one."""
+class PairFrame(NamedTuple):
+    """The special tokens around sources and targets."""
 
-    def __init__(self, source: Side, target: Side, words: int, size: int, end_id: int, start_id: int | None = None):
-        self.source, self.target, self.end_id = source, target, end_id
+    before: tuple[int, ...]  # what both begin with
+    end: int  # what both end with
+    start: int  # what a target is written from
+
+    @classmethod
+    def of(
+        cls, model: EncoderDecoder | type[EncoderDecoder], tokenizer: Tokenizer, start_id: int | None = None
+    ) -> "PairFrame":
+        """As the model has them. start_id: what its targets are written from, if it is another token."""
+        before, _, (*_, end) = model.surround(tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id)
+        return cls(before, end, end if start_id is None else start_id)
+
+
+class EncodedPairs:
+    """N sources and targets without special tokens; batches add them: the end behind a source, around a target, unless that
+    begins with another one; and what both begin with."""
+
+    def __init__(
+        self,
+        source: Side,
+        target: Side,
+        words: int,
+        size: int,
+        end_id: int,
+        start_id: int | None = None,
+        before: tuple[int, ...] = (),
+    ):
+        self.source, self.target, self.end_id, self.before = source, target, end_id, before
         self.start_id = end_id if start_id is None else start_id
         self.words, self.bytes = words, size  # of the targets
+
+    @property
+    def added(self) -> int:
+        """The special tokens of a source, and of a target."""
+        return len(self.before) + 1
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
 
     @property
     def num_tokens(self) -> int:
-        """That are predicted in an epoch: the targets, and the end of each."""
-        return len(self.target.ids) + len(self)
+        """That are predicted in an epoch: the targets, and the special tokens of each."""
+        return len(self.target.ids) + self.added * len(self)
 
     @property
     def fingerprint(self) -> str:
@@ -60,9 +90,11 @@ class EncodedPairs:
 
 
 def encode_pairs(
-    pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str, start_id: int | None = None
+    pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str, frame: PairFrame | None = None
 ) -> EncodedPairs:
-    """Tokenize pairs. Those with an empty side, or longer than `longest` tokens, are left out and reported."""
+    """Tokenize pairs. Those with an empty side, or longer than `longest` tokens, are left out and reported. frame: the special
+    tokens around them, else the end of a document."""
+    frame = frame or PairFrame((), tokenizer.end_id, tokenizer.end_id)
     dtype = storage_type(tokenizer.vocab_size)
     parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     words = size = 0
@@ -75,7 +107,7 @@ def encode_pairs(
                 why = ""
                 if not len(source) or not len(target):
                     why = "an empty side"
-                elif longest is not None and max(len(source), len(target)) >= longest:
+                elif longest is not None and max(len(source), len(target)) + len(frame.before) >= longest:
                     why = f"{longest} tokens or more"
                 if why:
                     left_out.setdefault(why, []).append(pair.place)
@@ -90,7 +122,7 @@ def encode_pairs(
     if not parts[0]:
         raise DataError(f"{name}: no pairs are left: check the files, or raise batches.length")
     sides = [Side(np.concatenate(part), np.concatenate(([0], np.cumsum([len(row) for row in part])))) for part in parts]
-    return EncodedPairs(sides[0], sides[1], words, size, tokenizer.end_id, start_id)
+    return EncodedPairs(sides[0], sides[1], words, size, frame.end, frame.start, frame.before)
 
 
 def take_rows(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,11 +178,27 @@ def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = Non
     """Sources end with the end token; targets are read from it on and predicted up to it."""
     source, source_lengths = take_rows(pairs.source, index)
     target, target_lengths = take_rows(pairs.target, index)
+    for token in reversed(pairs.before):
+        source = with_end(source, source_lengths, token, before=True)
+        target = with_end(target, target_lengths, token, before=True)
+        source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
     source = with_end(source, source_lengths, pairs.end_id, before=False)
     read = with_end(target, target_lengths, pairs.start_id, before=True)
     following = with_end(target, target_lengths, pairs.end_id, before=False)
-    source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
-    cuts = None if fixed is None else fixed.cuts(len(index), len(source), len(read))
+    return lay_pair(source, source_lengths + 1, read, following, target_lengths + 1, fixed)
+
+
+def lay_pair(
+    source: np.ndarray,
+    source_lengths: np.ndarray,
+    read: np.ndarray,
+    following: np.ndarray,
+    target_lengths: np.ndarray,
+    fixed: Fixed | None,
+) -> Pair:
+    """Sources and targets, filled up to a shape where they fit into it. read, following: of the targets, every token and the one
+    that comes after it."""
+    cuts = None if fixed is None else fixed.cuts(len(source_lengths), len(source), len(read))
     if fixed is None or cuts is None:
         longest = [round_up(int(lengths.max())) for lengths in (source_lengths, target_lengths)]
     else:
@@ -200,7 +248,7 @@ class PairBatches:
                 f"batches.budget {budget} is smaller than two sequences of batches.length {max_len}: raise it or shorten them"
             )
         self.pairs, self.budget, self.max_len, self.shapes = pairs, budget, max_len, shapes
-        self.sizes = [side.lengths + 1 for side in (pairs.source, pairs.target)]
+        self.sizes = [side.lengths + pairs.added for side in (pairs.source, pairs.target)]
 
     def plan(self, seed: int, epoch: int) -> Plan:
         rng = generator(seed, epoch)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from seqloom.batches.store import Split
 from seqloom.errors import ModelError
+from seqloom.text.sentences import STOPS
 from seqloom.tokens.spelling import spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.words import WORD_START, continues, texts_of
@@ -51,3 +52,16 @@ class PreparedVocabulary:
                 "'<mask>' or '[MASK]', or learn one with 'seqloom prepare'"
             )
         return self.tokenizer.mask_id
+
+    def stops(self) -> Tensor:
+        return torch.tensor([word.endswith(tuple(STOPS)) for word in self.words()])
+
+    def frame(self) -> tuple[int, int, int]:
+        return self.tokenizer.first_id, self.tokenizer.separator_id, self.tokenizer.end_id
+
+    def sentinels(self) -> list[int]:
+        known = self.tokenizer.special_ids
+        found: list[int] = []
+        while (number := known.get(f"<extra_id_{len(found)}>")) is not None:
+            found.append(number)
+        return found

@@ -4,7 +4,7 @@ encoder   the encoder's states of a text (CoVe, McCann et al., 2017, arXiv 1708.
 whole     the text goes into the encoder, and shifted by one into the decoder, whose states these are (BART, Lewis et al., 2019,
           arXiv 1910.13461, section 3.1)
 
-Both read a text as a source is read: followed by the end token, with nothing before it.
+Both read a text as a source is read, between the special tokens that its model has around one.
 """
 
 from typing import Any, Literal
@@ -20,10 +20,14 @@ View = Literal["encoder", "whole"]
 class SourceView(Backbone):
     causal = False
 
+    def __init__(self, model: EncoderDecoder):
+        super().__init__()
+        self.around, self.max_len = model.surround, model.max_len
+
     def surround(
         self, first: int, separator: int, end: int, extract: int
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        return (), (end,), (end,)
+        return self.around(first, separator, end)
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         raise ValueError(
@@ -39,9 +43,9 @@ class EncoderView(SourceView):
     head_style = HeadStyle(pooling="mean")
 
     def __init__(self, model: EncoderDecoder):
-        super().__init__()
+        super().__init__(model)
         encoder: Any = model.encoder
-        self.encoder, self.dim, self.max_len = encoder, encoder.dim, model.max_len
+        self.encoder, self.dim = encoder, encoder.dim
 
     @property
     def table(self) -> nn.Embedding | None:
@@ -68,12 +72,14 @@ class EncoderView(SourceView):
 
 
 class WholeView(SourceView):
-    head_style = HeadStyle(pooling="last")
-
     def __init__(self, model: EncoderDecoder):
-        super().__init__()
-        self.model = model
-        self.dim, self.max_len = model.dim, model.max_len
+        super().__init__(model)
+        self.model, self.dim, self.head_style = model, model.dim, model.head_style
+
+    @property
+    def stack(self) -> nn.Module | None:
+        """The decoder's layers, which tasks may mix."""
+        return getattr(self.model.decoder, "stack", None)
 
     @property
     def table(self) -> nn.Embedding | None:

@@ -18,12 +18,14 @@ seqloom fill runs/bert "New [MASK] and Los [MASK] are cities." --joint --top 3
 seqloom fill runs/electra "The <mask> sleeps." --json
 
 seqloom fill runs/xlm "Die [MASK] schläft." --language de
+
+seqloom fill runs/bart "She [MASK] the door." --longest 4
 """
 
 
 @app.command(epilog=FILL_EXAMPLES)
 def fill(
-    run: Annotated[Path, typer.Argument(help="Run folder of a bidirectional model.")],
+    run: Annotated[Path, typer.Argument(help="Run folder of a model that has learnt to fill gaps.")],
     text: Annotated[str, typer.Argument(help="Text with [MASK] (or <mask>) in place of the missing words.")],
     top: Annotated[int, typer.Option(help="Number of most likely words to print.")] = 5,
     joint: Annotated[
@@ -35,29 +37,35 @@ def fill(
         ),
     ] = False,
     beam: Annotated[int, typer.Option(help="Beam size of --joint; the search is exact with V^(masks − 1).")] = 64,
+    longest: Annotated[
+        int,
+        typer.Option(help="The most tokens for a mask, for encoder–decoders, which fill it with any number of them."),
+    ] = 16,
     language: Language = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Fill [MASK] in a text with the most likely words. With ELECTRA, the generator fills it."""
+    """Fill [MASK] in a text with the most likely words. With ELECTRA, the generator fills it; with BART, a mask may stand for any
+    number of words."""
     require([run])
+    from seqloom.decode.fill import Filled
     from seqloom.runs.load import load_language_model
 
     loaded = load_language_model(run, device, language=language)
-    found = loaded.fill(text, top=top, joint=joint, beam=beam)
+    found = loaded.fill(text, top=top, joint=joint, beam=beam, longest=longest)
 
-    def words(tokens: list[int]) -> list[str]:
-        return [loaded.tokenizer.decode([token], specials=True).strip() for token in tokens]
+    def words(each: Filled) -> list[str]:
+        return [loaded.tokenizer.decode(part, specials=True).strip() for part in each.parts]
 
     if as_json:
-        gaps = [[each._asdict() | {"words": words(each.tokens)} for each in gap] for gap in found]
+        gaps = [[each._asdict() | {"words": words(each)} for each in gap] for gap in found]
         print(json.dumps({"text": text, "joint": joint, "gaps": gaps}))
         return
     for number, gap in enumerate(found, 1):
         if len(found) > 1:
             print(f"--- {number}")
         for each in gap:
-            print(f"{each.probability:.4f}  {' … '.join(words(each.tokens)):16}  {each.text}")
+            print(f"{each.probability:.4f}  {' … '.join(words(each)):16}  {each.text}")
 
 
 EMBED_EXAMPLES = """Examples:

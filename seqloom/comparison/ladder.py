@@ -31,7 +31,7 @@ from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import LadderConfig, PlanConfig, check_files
 from seqloom.comparison.plans import open_plan
 from seqloom.comparison.run import compare, prepare_texts
-from seqloom.comparison.table import MASKED, Comparison
+from seqloom.comparison.table import INFILLED, MASKED, Comparison
 from seqloom.errors import DataError, UsageError
 from seqloom.files import (
     FolderKind,
@@ -303,7 +303,7 @@ def ladder_metric(name: str, ladder: LadderConfig, found: Mapping[float, Compari
         for row in metric.values:
             values.setdefault(row, {})[budget] = seed_means(metric, row)
             intervals.setdefault(row, {})[budget] = student(values[row][budget])
-    is_log = name.startswith(MASKED)
+    is_log = name.startswith((MASKED, INFILLED))
     losses = {
         row: {
             budget: [math.log(value) if is_log else value for value in seeds]

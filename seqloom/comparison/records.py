@@ -252,6 +252,7 @@ class HeldOutScores(Open):
     bits_per_byte: Number | None = None
     masked_perplexity: Number | None = None
     masked_perplexity_by_form: dict[str, Number] = {}  # noqa: RUF012
+    infilled_perplexity: Number | None = None
 
 
 class CommonScores(HeldOutScores):

@@ -44,6 +44,7 @@ from seqloom.training.log import read_log
 
 NOTHING = np.zeros(0)
 MASKED = "masked perplexity"
+INFILLED = "infilled perplexity"
 FORMS = {"single": "", "next": ", pairs for the next sentence", "order": ", pairs for sentence order"}
 NO_ORDER = "it has no probability of the next token"
 
@@ -168,6 +169,7 @@ def summarise(folder: Path, plan: ResolvedPlan, failures: Failures) -> Compariso
         bits_metric(rows),
         *common_metric(rows),
         *masked_metrics(rows, forms_of([each.row for each in rows])),
+        *infilled_metrics(rows),
         *(suite_metric(suite, rows, read_sets(folder, suite)) for suite in plan.suites),
         *(task_metric(task.name, rows) for task in plan.tasks),
     ]
@@ -237,6 +239,8 @@ def bits_metric(rows: Sequence[MeasuredRow]) -> Metric:
 
 def no_bits(row: MeasuredRow) -> str:
     masked = issubclass(row.row.objective_class, MaskedLM)
+    if row.row.objective_class.reads == "passages" and not masked:
+        return "it has no probability of the next word"
     return NO_ORDER if masked else "its tokenizer does not account for every byte"
 
 
@@ -322,6 +326,22 @@ def masked_perplexity(result: JobResult, form: str) -> Number | None:
     return (
         result.held_out.masked_perplexity_by_form.get(form) if form != "single" else result.held_out.masked_perplexity
     )
+
+
+def infilled_metrics(rows: Sequence[MeasuredRow]) -> list[Metric]:
+    """Of rows that restore whole texts, by one noise for all. One for every vocabulary and size of passages and batches."""
+    groups: dict[tuple[Any, ...], dict[str, np.ndarray]] = {}
+    for each in rows:
+        found = [result.held_out.infilled_perplexity for result in each.results.values()]
+        if None not in found:
+            batches = each.row.recipe.batches
+            key = (batches.length, batches.budget, each.run.tokenizer)
+            groups.setdefault(key, {})[each.name] = np.array(found, float)
+    metrics = []
+    for number, values in enumerate(groups.values(), 1):
+        missing = {each.name: "it restores no whole texts" for each in rows if each.name not in values}
+        metrics.append(Metric(INFILLED + (f" ({number})" if len(groups) > 1 else ""), True, values, missing))
+    return metrics
 
 
 def with_selection(metric: Metric, searches: Mapping[str, RowSearch]) -> Metric:

@@ -360,11 +360,12 @@ def compare_scores(
         name, value = common_name(before.common.tokens_of_context), before.common.bits_per_byte
         spread = seed_spread(metrics.get(name), row)
         yield score_of(name, value, now.common.bits_per_byte, kind, spread, ROUNDING * value)
-    masked, masked_now = before.held_out.masked_perplexity, now.held_out.masked_perplexity
-    if masked is not None:
-        metric = next((each for name, each in metrics.items() if name.startswith("masked perplexity")), None)
-        floor = masked * (math.exp(ROUNDING * math.log(max(masked, 1.0))) - 1)
-        yield score_of("masked perplexity", masked, masked_now, kind, seed_spread(metric, row), floor)
+    for kind_of in ("masked", "infilled"):
+        value, value_now = (getattr(each.held_out, f"{kind_of}_perplexity") for each in (before, now))
+        if value is not None:
+            metric = next((each for name, each in metrics.items() if name.startswith(f"{kind_of} perplexity")), None)
+            floor = value * (math.exp(ROUNDING * math.log(max(value, 1.0))) - 1)
+            yield score_of(f"{kind_of} perplexity", value, value_now, kind, seed_spread(metric, row), floor)
     for name, suite in now.suites.items():
         score = before.suites[name].main if name in before.suites else None
         if score is not None:

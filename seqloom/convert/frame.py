@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from seqloom.batches.labelled import Frame, add_special_tokens
+from seqloom.batches.pairs import PairFrame
 from seqloom.tokens.tokenizer import Tokenizer
 
 SPECIAL = {
@@ -30,7 +31,8 @@ def frame_of(learner: Any, tokenizer: Tokenizer) -> Frame:
     further line to a translator."""
     backbone, end = learner.backbone, (tokenizer.end_id,)
     if hasattr(backbone, "decoder"):
-        return Frame((), end, end, False, backbone.max_len)
+        before, between, after = backbone.surround(tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id)
+        return Frame(before, between, after, False, backbone.max_len)
     if backbone.causal:
         return Frame(end, end, (), False, backbone.max_len)
     return Frame.of(backbone, tokenizer, backbone.max_len)
@@ -117,8 +119,9 @@ def roles_of(tokenizer: Tokenizer, learner: Any, padding: int | None) -> dict[st
         roles["pad_token"] = tokenizer.token(padding)
     end, backbone = tokenizer.token(tokenizer.end_id), learner.backbone
     if hasattr(backbone, "decoder"):
-        start = tokenizer.end_id if learner.start_id is None else learner.start_id
-        return {"pad_token": tokenizer.token(start)} | roles | {"eos_token": end}
+        frame = PairFrame.of(backbone, tokenizer, learner.start_id)
+        roles = {"pad_token": tokenizer.token(frame.start)} | roles | {"eos_token": tokenizer.token(frame.end)}
+        return roles | ({"bos_token": tokenizer.token(frame.before[0])} if frame.before else {})
     roles = {"pad_token": end} | roles
     if backbone.causal:
         return roles | {"bos_token": end, "eos_token": end}

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom import __version__
+from seqloom.batches.pairs import PairFrame
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.convert.family import Family, Head, with_padding
 from seqloom.convert.frame import (
@@ -423,21 +424,25 @@ def tokens_of(tokenizer: Tokenizer, roles: dict[str, str], learner: Any) -> dict
     if "sep_token" in roles:
         found["sep_token_id"] = numbers["sep_token"]
     if hasattr(learner.backbone, "decoder"):
-        start = tokenizer.end_id if learner.start_id is None else learner.start_id
-        found |= {"decoder_start_token_id": start, "forced_eos_token_id": tokenizer.end_id}
+        frame = PairFrame.of(learner.backbone, tokenizer, learner.start_id)
+        found |= {"decoder_start_token_id": frame.start, "forced_eos_token_id": frame.end}
+        found |= {"forced_bos_token_id": frame.before[0]} if frame.before else {}
     return found
 
 
 def generation_of(tokenizer: Tokenizer, learner: Any, tokens: dict[str, Any]) -> dict[str, Any] | None:
     """What our decoding does by itself: no special token but the end is ever written, and translations are searched for."""
-    backbone, end = learner.backbone, tokenizer.end_id
+    backbone, end = learner.backbone, tokens["eos_token_id"]
     translates = hasattr(backbone, "decoder")
     if not translates and not backbone.causal:
         return None
     special = {*tokenizer.special_ids.values(), tokenizer.unk_id, tokens.get("decoder_start_token_id")} - {end}
+    forced = tokens.get("forced_bos_token_id")
+    special -= {forced}  # it would not be written where it must be
     never = [number for number in special if number is not None]
     found = {name: number for name, number in tokens.items() if name != "forced_eos_token_id" and number is not None}
     found |= {"suppress_tokens": sorted(never)} if never else {}
+    found |= {"bad_words_ids": [[forced]]} if forced is not None else {}  # nowhere else
     if translates:
         beam = BeamConfig()
         found |= {"num_beams": beam.beam, "early_stopping": "never", "length_penalty": beam.length_penalty}

@@ -33,6 +33,7 @@ REPEATED = dict.fromkeys(
 
 
 def side(name: str) -> dict[str, Any]:
+    """The layers of a half."""
     ours, theirs = f"{name}.stack.layers.{{i}}.", f"model.{name}.layers.{{i}}."
     own, across = f"{theirs}self_attn.", f"{theirs}encoder_attn."
     table = {

@@ -3,6 +3,7 @@
 from typing import Any
 
 from seqloom.config import problems
+from seqloom.convert.bart import BART
 from seqloom.convert.decoders import GPT, GPT2
 from seqloom.convert.encoders import ALBERT, BERT, ELECTRA, ERNIE, ROBERTA, XLM_R
 from seqloom.convert.family import Family, with_padding
@@ -21,6 +22,7 @@ FAMILIES = {
     "openai-gpt": GPT,
     "gpt2": GPT2,
     "marian": MARIAN,
+    "bart": BART,
 }
 
 NUMBERS = ("dropout", "attention_dropout", "norm_eps")  # all other values are sizes

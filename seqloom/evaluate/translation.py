@@ -23,7 +23,7 @@ def pair_loss(
     """The loss of the true translations, in nats per token, with the end of each."""
     order = np.lexsort((pairs.source.lengths, pairs.target.lengths))  # similar lengths together
     total, count = 0.0, 0
-    widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + 1
+    widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + pairs.added
     batches, done = [], 0
     while done < len(order):
         # as many as fit into the grid

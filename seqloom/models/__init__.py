@@ -38,6 +38,7 @@ MODELS = {
     "luong": "luong:Luong",
     "gnmt": "gnmt:Gnmt",
     "transformer": "transformer:Transformer",
+    "bart": "bart:Bart",
 }
 OWN = {"cell": "own_cell:OwnCell"}  # made of code that the user brings: no paper, no presets
 

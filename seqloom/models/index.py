@@ -64,6 +64,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "luong": {"tiny": 915712, "small": 8916992, "luong-2015": 221114000},
     "gnmt": {"tiny": 839232, "small": 8284416, "gnmt": 248160512},
     "transformer": {"tiny": 757760, "small": 6050816, "base": 63082496, "big": 214245376},
+    "bart": {"tiny": 774400, "small": 15767040, "base": 139417344, "large": 406287360},
 }
 
 LINEAGE: dict[str, dict[str, Any]] = {
@@ -272,7 +273,7 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "year": 2014,
         "kind": "encoder–decoder",
         "causal": True,
-        "objectives": [],
+        "objectives": ["denoising"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
     },
     "bahdanau": {
@@ -280,7 +281,7 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "year": 2015,
         "kind": "encoder–decoder",
         "causal": True,
-        "objectives": [],
+        "objectives": ["denoising"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
     },
     "luong": {
@@ -288,7 +289,7 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "year": 2015,
         "kind": "encoder–decoder",
         "causal": True,
-        "objectives": [],
+        "objectives": ["denoising"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
     },
     "gnmt": {
@@ -296,7 +297,7 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "year": 2016,
         "kind": "encoder–decoder",
         "causal": True,
-        "objectives": [],
+        "objectives": ["denoising"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
     },
     "transformer": {
@@ -304,7 +305,15 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "year": 2017,
         "kind": "encoder–decoder",
         "causal": True,
-        "objectives": [],
+        "objectives": ["denoising"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
+    },
+    "bart": {
+        "paper": "Lewis et al., BART: Denoising sequence-to-sequence pre-training",
+        "year": 2019,
+        "kind": "encoder–decoder",
+        "causal": True,
+        "objectives": ["denoising"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
     },
 }

@@ -145,11 +145,6 @@ class Transformer(EncoderDecoder):
         super().__init__()
         self.dim, self.max_len = config.dim, config.max_len
 
-        def embedding() -> TokenEmbedding:
-            kind = SinusoidPositions if config.positions == "sinusoid" else LearnedPositions
-            places = kind(config.max_len, config.dim)
-            return TokenEmbedding(config.vocab_size, config.dim, config.dropout, places, scale=config.dim**0.5)
-
         def layer(decoder: bool) -> nn.Module:
             dim, heads, dropped = config.dim, config.num_heads, config.attention_dropout
             mixer = SelfAttention(dim, heads, decoder, dropped, config.head_dim, config.window)
@@ -164,12 +159,23 @@ class Transformer(EncoderDecoder):
             top = nn.LayerNorm(config.dim) if config.norm == "pre" else None
             return Stack([layer(decoder) for _ in range(config.num_layers)], top)
 
-        self.encoder = Encoder(embedding(), stack(decoder=False), config.dim)
-        self.decoder = Decoder(embedding(), stack(decoder=True), config.dim)
+        self.encoder = Encoder(self.embed(config), stack(decoder=False), config.dim)
+        self.decoder = Decoder(self.embed(config), stack(decoder=True), config.dim)
         self.encoder.max_len = self.decoder.max_len = config.max_len
         if config.share_embeddings:
             self.encoder.embedding.token = self.decoder.embedding.token
         self.init_weights()
+
+    @staticmethod
+    def embed(config: Config) -> TokenEmbedding:
+        return TokenEmbedding(
+            config.vocab_size, config.dim, config.dropout, Transformer.places(config), scale=config.dim**0.5
+        )
+
+    @staticmethod
+    def places(config: Config) -> nn.Module:
+        kind = SinusoidPositions if config.positions == "sinusoid" else LearnedPositions
+        return kind(config.max_len, config.dim)
 
     def encode(self, source: Ragged) -> Context:
         return Context(self.encoder(source).hidden, source.owner, source.offsets, source.max_len)

@@ -20,6 +20,7 @@ OBJECTIVES = {
     "next-sentence": "next_sentence:NextSentence",
     "sentence-order": "sentence_order:SentenceOrder",
     "replaced-token": "replaced:ReplacedToken",
+    "denoising": "denoising:Denoising",
 }
 
 

@@ -76,6 +76,8 @@ def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
         "watch": "auto",
     }
     section: dict[str, Any] = {"name": task}
+    if getattr(cls, "usual_view", "encoder") != "encoder":
+        section["view"] = cls.usual_view
     if how == "features":
         # embeddings of another width than the layers cannot be mixed with them, and static vectors have no layers
         uneven = "embedding_dim" in cls.Config.model_fields and not attentive
@@ -95,6 +97,24 @@ def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
         "batches": {"kind": "labelled", "examples": 32, "length": min(limit, 512)},
         "train": train,
         "budget": {"epochs": epochs},
+    }
+
+
+def pair_sections(task: str, model: dict[str, Any], bias: bool) -> dict[str, Any]:
+    """Sections of a recipe for pairs, of a model that was trained on plain text. bias: its output layer has one."""
+    cls: Any = model_class(model["name"])
+    config = cls.Config(**{key: value for key, value in model.items() if key != "name"})
+    length = min(config.model_dump().get("max_len") or 256, 256)
+    tied = getattr(config, "embedding_dim", None) in (None, config.dim)
+    return {
+        "task": {"name": task, "tie": tied, "bias": bias},
+        "batches": {"kind": "pairs", "budget": 16 * length, "length": length},
+        "train": {
+            "optim": {"lr": min(float(f"{0.04 / config.dim:.1g}"), 1e-3), "weight_decay": 0.01, "clip": 1.0},
+            "schedule": {"name": "linear", "warmup": 200, "floor": 0.0},
+            "eval_every": 200,
+        },
+        "budget": {"epochs": 10},
     }
 
 

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from seqloom.batch import Learner
+from seqloom.batch import EncoderDecoder, Learner
 from seqloom.batches.labelled import Examples, LabelledBatches
-from seqloom.batches.pairs import EncodedPairs, encode_pairs
+from seqloom.batches.pairs import EncodedPairs, PairFrame, encode_pairs
 from seqloom.batches.passages import Marks
 from seqloom.batches.plan import Batches
 from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
@@ -18,6 +18,7 @@ from seqloom.config import named_object
 from seqloom.errors import UsageError
 from seqloom.evaluate.labelled import class_logits, evaluate_examples
 from seqloom.evaluate.masked import masked_loss
+from seqloom.models import model_class
 from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.beside import BesideRuns
@@ -121,9 +122,12 @@ class PairFiles(ExampleFiles):
         assert recipe.task is not None
         limit = getattr(recipe.model_config_of(1), "max_len", None)
         lengths = {"train": recipe.batches.length}  # held-out pairs may be as long as the model can read
-        start = recipe.task.get("start_id")
+        model: Any = model_class(recipe.model["name"])
+        frame = None
+        if issubclass(model, EncoderDecoder):
+            frame = PairFrame.of(model, tokenizer, recipe.task.get("start_id"))
         self.splits: dict[str, EncodedPairs] = {
-            name: encode_pairs(read_pairs(paths), tokenizer, lengths.get(name, limit), name, start)
+            name: encode_pairs(read_pairs(paths), tokenizer, lengths.get(name, limit), name, frame)
             for name, paths in files.items()
         }
         for name in self.splits:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from seqloom import migrations
+from seqloom.batch import EncoderDecoder
 from seqloom.config import build, unknown_name
 from seqloom.errors import ModelError, UsageError
 from seqloom.files import check_run_folder, read_json
@@ -190,6 +191,8 @@ def load_language_model(
 def load_translator(folder: str | Path, device: str = "auto") -> Translator:
     """A run folder that must hold a translator."""
     found = load(folder, device)
+    if isinstance(found, Run) and isinstance(found.learner.backbone, EncoderDecoder):
+        return Translator(found.folder, found.config, found.learner, found.tokenizer, found.device)
     if not isinstance(found, Translator):
         raise UsageError(f"{folder} is no translator: train one with 'seqloom train RECIPE --task translate'")
     return found

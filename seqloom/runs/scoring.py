@@ -15,7 +15,7 @@ import torch
 from seqloom.batch import STATIC, Objective
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.config import unknown_name
-from seqloom.decode.fill import Filled, fill_each, fill_jointly, read_gaps
+from seqloom.decode.fill import Filled, fill_each, fill_jointly, fill_stretches, read_gaps
 from seqloom.errors import UsageError
 from seqloom.evaluate.contexts import Contexts, Occurrence
 from seqloom.evaluate.continuations import ContinuationScore, count_after_context, score_continuations
@@ -252,7 +252,9 @@ class TextScorer(LoadedRun):
 
     # ---- gaps
 
-    def fill(self, text: str, *, top: int = 5, joint: bool = False, beam: int = 64) -> list[list[Filled]]:
+    def fill(
+        self, text: str, *, top: int = 5, joint: bool = False, beam: int = 64, longest: int = 16
+    ) -> list[list[Filled]]:
         """The most likely words for every [MASK] (or <mask>) of a text: a list for each of them.
 
         Args:
@@ -260,6 +262,7 @@ class TextScorer(LoadedRun):
             top: the number of words for each.
             joint: one list, of combinations for all of them, found by a beam over p(m1) · p(m2 | m1) · …
             beam: the size of that beam.
+            longest: the most tokens of a gap, for models that fill gaps of any length.
         """
         learner: Any = self.learner
         if not learner.fills_gaps:
@@ -267,25 +270,44 @@ class TextScorer(LoadedRun):
                 f"{self.folder} reads from left to right and does not see what comes after a gap: let it go on from what "
                 f"comes before, with 'seqloom generate {self.folder} --prompt TEXT'"
             )
-        if not 1 <= top <= 10_000 or not 1 <= beam <= 10_000:
-            raise UsageError(f"top = {top}, beam = {beam}: each is between 1 and 10,000")
+        if not 1 <= top <= 10_000 or not 1 <= beam <= 10_000 or not 1 <= longest <= 10_000:
+            raise UsageError(f"top = {top}, beam = {beam}, longest = {longest}: each is between 1 and 10,000")
         ids, gaps = read_gaps(text, self.tokenizer)
         if not gaps:
             raise UsageError(f"no gap in {text[:60]!r}: write [MASK] (or <mask>) where a word is to be found")
         row = self.add_special_tokens([ids], ["the text"]).flat.tolist()
         places = [gap + 1 for gap in gaps]
+        if learner.fills_any_length:
+            several = fill_stretches(learner, ids, gaps, max(beam, top), longest, self.device)
+            if joint:
+                return [[self.filled(ids, gaps, parts, share) for parts, share in several[:top]]]
+            return [self.of_one_gap(ids, gaps, i, several)[:top] for i in range(len(gaps))]
         if joint:
             found = fill_jointly(learner, row, places, top, beam, self.device)
-            return [[Filled(tokens, share, self.filled(ids, gaps, tokens)) for tokens, share in found]]
+            return [[self.filled(ids, gaps, [[token] for token in tokens], share) for tokens, share in found]]
         return [
-            [Filled(tokens, share, self.filled(ids, [gap], tokens)) for tokens, share in some]
+            [self.filled(ids, [gap], [tokens], share) for tokens, share in some]
             for gap, some in zip(gaps, fill_each(learner, row, places, top, self.device), strict=True)
         ]
 
-    def filled(self, ids: list[int], gaps: list[int], tokens: list[int]) -> str:
-        """A text with its gaps filled. ids: its tokens; gaps: their places; tokens: those that are put there."""
-        put = dict(zip(gaps, tokens, strict=True))
-        return self.tokenizer.decode([put.get(i, token) for i, token in enumerate(ids)], specials=True)
+    def of_one_gap(
+        self, ids: list[int], gaps: list[int], number: int, several: list[tuple[list[list[int]], float]]
+    ) -> list[Filled]:
+        """What is in one gap, whatever is in the others. ids: the tokens of the text; gaps: the places of all; number: of the
+        one; several: what is in all of them, with its probability."""
+        sums: dict[tuple[int, ...], float] = {}
+        for parts, share in several:
+            sums[tuple(parts[number])] = sums.get(tuple(parts[number]), 0.0) + share
+        best = sorted(sums.items(), key=lambda each: -each[1])
+        return [self.filled(ids, [gaps[number]], [list(tokens)], share) for tokens, share in best]
+
+    def filled(self, ids: list[int], gaps: list[int], parts: list[list[int]], probability: float) -> Filled:
+        """A text with its gaps filled. ids: its tokens; gaps: their places; parts: the tokens that are put in each;
+        probability: how likely they are."""
+        put = dict(zip(gaps, parts, strict=True))
+        row = [token for i, kept in enumerate(ids) for token in put.get(i, [kept])]
+        text = self.tokenizer.decode(row, specials=True)
+        return Filled([token for part in parts for token in part], probability, text, [len(part) for part in parts])
 
     # ---- vectors
 
@@ -305,10 +327,12 @@ class TextScorer(LoadedRun):
     @property
     def reading(self) -> Reading:
         self.check_language()
-        tokenizer, backbone = self.tokenizer, self.learner.backbone
-        around: tuple[list[int], list[int]] = ([tokenizer.end_id], [])  # as left-to-right models read
+        tokenizer, backbone = self.tokenizer, self.learner.backbone.as_backbone()
+        around: tuple[Sequence[int], Sequence[int]] = ([tokenizer.end_id], [])  # as left-to-right models read
         if not backbone.causal:
-            around = ([tokenizer.first_id], [tokenizer.separator_id])
+            around = backbone.surround(tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id, tokenizer.end_id)[
+                ::2
+            ]
         table = self._spellings if self.characters else None
         return Reading(Encoder(backbone, *around, self.device), tokenizer, table, self.backward)
 
@@ -411,7 +435,7 @@ class TextScorer(LoadedRun):
     def _unknown_vector(self, word: str) -> np.ndarray | None:
         """Of a word that is not in the vocabulary, where the model has one."""
         with torch.no_grad():
-            found = self.learner.backbone.vector_of(word)
+            found = self.learner.backbone.as_backbone().vector_of(word)
         return None if found is None else found.float().cpu().numpy()
 
     def table(self, vectors: str = "in") -> np.ndarray:

@@ -12,18 +12,19 @@ from typing import Any, Unpack
 import torch
 
 from seqloom import progress
-from seqloom.batch import Learner
+from seqloom.batch import EncoderDecoder, Learner
 from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
 from seqloom.batches.plan import select_documents
 from seqloom.config import build, named_object, override, unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import digest_of, sha256, sole_owner
+from seqloom.models import model_class
 from seqloom.objectives import objective_class
 from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
 from seqloom.progress import say
-from seqloom.recipes.library import find_recipe, task_sections
+from seqloom.recipes.library import find_recipe, pair_sections, task_sections
 from seqloom.recipes.schema import Recipe, build_recipe, task_settings
 from seqloom.runs.beside import BesideRuns, open_beside
 from seqloom.runs.corpus import Corpus
@@ -482,13 +483,21 @@ def recipe_with(
     theirs: Recipe, task: str, how: str, settings: Sequence[str] | None, source: str, backward: bool
 ) -> Recipe:
     """The recipe of a task for the model of another recipe. source: for messages; backward: texts are read from their end."""
+    values: dict[str, Any]
     if task_class(task).reads == "pairs":
+        model: Any = model_class(theirs.model["name"])
+        if theirs.objective is not None and task_class(task).fits(model) and issubclass(model, EncoderDecoder):
+            bias = bool(theirs.objective.get("bias", False))
+            sections = pair_sections(task, theirs.model_dump()["model"], bias)
+            values = {"name": f"{theirs.name}-{task}", "model": theirs.model_dump()["model"], **sections}
+            return with_settings(values, settings, source)
         if theirs.task is None or theirs.learns != task:
             raise UsageError(
-                f"{source}: only a run trained for {task} can be fine-tuned for it: train one with 'seqloom train'"
+                f"{source}: only a run trained for {task}, or an encoder–decoder trained on plain text, can be fine-tuned for "
+                f"it: train one with 'seqloom train'"
             )
         return with_settings(theirs.plain() | {"name": f"{theirs.name}-{task}"}, settings, source)
-    values: dict[str, Any] = {
+    values = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
         "model": theirs.model_dump()["model"],
         **task_sections(task, theirs.model, how),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from seqloom.batch import pack, to_device
-from seqloom.batches.pairs import encode_pairs, round_up
+from seqloom.batches.pairs import PairFrame, encode_pairs, round_up
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Hypothesis, Search
@@ -19,6 +19,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.translation import pair_loss
 from seqloom.metrics.translation import bleu_by_length, translation_scores
+from seqloom.objectives.denoising import Denoising
 from seqloom.progress import Progress
 from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.results import Report, Results, Table
@@ -47,7 +48,12 @@ class Translator(LoadedRun):
     """A trained translator with its tokenizer, on a device."""
 
     def __init__(
-        self, folder: Path, config: dict[str, Any], learner: Translate, tokenizer: Tokenizer, device: torch.device
+        self,
+        folder: Path,
+        config: dict[str, Any],
+        learner: Translate | Denoising,
+        tokenizer: Tokenizer,
+        device: torch.device,
     ):
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
         self.steppers: dict[bool, Stepper] = {}  # kept, as the last search is, for the next call
@@ -55,7 +61,12 @@ class Translator(LoadedRun):
 
     @property
     def start_id(self) -> int:
-        return self.tokenizer.end_id if self.learner.start_id is None else self.learner.start_id
+        """What a target is written from."""
+        return self.frame.start
+
+    @property
+    def frame(self) -> PairFrame:
+        return PairFrame.of(self.learner.backbone, self.tokenizer, self.learner.start_id)
 
     def stepper(self, align: bool) -> Stepper:
         """The stepper of its decoder. It may hold copies of the weights: after further training a new translator is needed.
@@ -70,10 +81,10 @@ class Translator(LoadedRun):
         key = ([id(model) for model in models], config, align, keep_unknown)
         if self.last is None or self.last[0] != key:
             steppers = [each.stepper(align) for each in models]
-            never = {*self.tokenizer.special_ids.values(), self.start_id} - {self.tokenizer.end_id}
+            never = {*self.tokenizer.special_ids.values(), self.frame.start} - {self.frame.end}
             never |= set() if keep_unknown or self.tokenizer.unk_id is None else {self.tokenizer.unk_id}
             stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
-            self.last = key, Search(stepper, config, self.tokenizer.end_id, sorted(never))
+            self.last = key, Search(stepper, config, self.frame.end, sorted(never))
         return self.last[1]
 
     def __call__(
@@ -136,7 +147,7 @@ class Translator(LoadedRun):
         def translate_batch(number: int) -> list[list[Translation]]:
             index = batches[number]
             rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
-            prompts = [[self.start_id, *begun[i]] for i in index]
+            prompts = [[self.frame.start, *self.frame.before, *begun[i]] for i in index]
             hypotheses = search.run(prompts, self.contexts(models, [encoded[i] for i in index]), rooms)
             return [
                 [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
@@ -160,8 +171,8 @@ class Translator(LoadedRun):
                     f"{self.folder} and {other.folder} have different tokenizers: an ensemble needs one; train them with "
                     f"--from-tokenizer {self.folder / 'tokenizer.json'}"
                 )
-            if other.start_id != self.start_id:
-                raise UsageError(f"{self.folder} and {other.folder} begin their targets with different tokens")
+            if other.frame != self.frame:
+                raise UsageError(f"{self.folder} and {other.folder} have different special tokens around a text")
 
     def check_alignment(self, models: list["Translator"], align: bool, copy_unknown: bool, penalty: float) -> bool:
         """Whether the options need an alignment; raises where a model or the tokenizer cannot serve them. models: all of them;
@@ -186,9 +197,10 @@ class Translator(LoadedRun):
         """Raises DataError where a source is longer than the model reads. encoded: the tokens of each; texts: for the message."""
         limit = self.learner.backbone.max_len
         for number, ids in enumerate(encoded, 1):
-            if limit is not None and len(ids) >= limit:
+            if limit is not None and len(ids) + len(self.frame.before) >= limit:
+                most = limit - len(self.frame.before) - 1
                 raise DataError(
-                    f"line {number} has {len(ids):,} tokens and the model reads {limit - 1:,} at most: split it into "
+                    f"line {number} has {len(ids):,} tokens and the model reads {most:,} at most: split it into "
                     f"sentences ({texts[number - 1][:40]!r}…)"
                 )
 
@@ -204,7 +216,7 @@ class Translator(LoadedRun):
     @torch.inference_mode()
     def contexts(self, models: list["Translator"], sources: list[np.ndarray]) -> Any:
         """What the encoders make of sources. models: one, or those of an ensemble; sources: the tokens of each."""
-        source = pack([[*ids.tolist(), self.tokenizer.end_id] for ids in sources])
+        source = pack([[*self.frame.before, *ids.tolist(), self.frame.end] for ids in sources])
         source = to_device(source._replace(max_len=round_up(source.max_len)), self.device)
         found = [each.learner.backbone.encode(source) for each in models]
         return found[0] if len(found) == 1 else found
@@ -246,7 +258,7 @@ class Translator(LoadedRun):
 
     @property
     def reading(self) -> Reading:
-        reads = Encoder(self.learner.backbone.view("encoder").eval(), [], [self.tokenizer.end_id], self.device)
+        reads = Encoder(self.learner.backbone.view("encoder").eval(), self.frame.before, [self.frame.end], self.device)
         return Reading(reads, self.tokenizer)
 
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
@@ -272,4 +284,4 @@ class Translator(LoadedRun):
     def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
         """The loss of the true targets. pairs: as in `evaluate`."""
         limit = self.learner.backbone.max_len
-        return pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.start_id), self.device)
+        return pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.frame), self.device)

@@ -150,7 +150,7 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         recurrent = [] if row["kind"] == "transformer" else ["scheduled-sampling", "regularized"]
         if row["kind"] == "encoder–decoder":
             transfer = ["classify", "regress", "pair", "choose", "tag", "span"]
-            assert (row["objectives"], row["tasks"]) == ([], [*transfer, "translate"])
+            assert (row["objectives"], row["tasks"]) == (["denoising"], [*transfer, "translate"])
         elif row["causal"]:
             assert row["objectives"] == ["next-token", *recurrent]
             assert "classify" in row["tasks"] and not {"translate", "entity-lm"} & set(row["tasks"])

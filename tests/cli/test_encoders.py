@@ -97,7 +97,7 @@ def test_fill(runs, recipe, capsys):
     assert code == 0 and found["text"] == text and not found["joint"]
     for gap, wanted, shown in zip(found["gaps"], direct, (lines[1:4], lines[5:]), strict=True):
         for each, other, line in zip(gap, wanted, shown, strict=True):
-            assert (each["tokens"], each["probability"], each["text"]) == tuple(other)
+            assert tuple(each[name] for name in ("tokens", "probability", "text", "sizes")) == tuple(other)
             assert line.startswith(f"{other.probability:.4f}  {each['words'][0]}") and line.endswith(other.text)
     code, out, _ = call(capsys, "fill", runs[recipe], text, "--joint", "--top", 2, "--json")
     (gap,) = json.loads(out)["gaps"]

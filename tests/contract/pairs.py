@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "luong": {"dim": 24, "num_layers": 2, "dropout": 0.0, "max_len": 96},
     "gnmt": {"dim": 24, "num_layers": 4, "dropout": 0.0, "max_len": 96},
     "transformer": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
+    "bart": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
 }
 CHO = {"num_layers": 1, "cell": "gru", "reverse": False, "context": "every", "embedding_dim": 20}
 VARIANTS = {

@@ -157,7 +157,8 @@ def written(folder, prompts, new) -> list[list[int]]:
 @torch.no_grad()
 def translated(folder, texts, new) -> list[list[int]]:
     tokenizer, model = opened(folder, hf.AutoModelForSeq2SeqLM)
-    made = model.generate(**padded(tokenizer, texts), max_new_tokens=new)[:, 1:].tolist()
+    forced = model.generation_config.forced_bos_token_id is not None  # written first, and no part of the text
+    made = model.generate(**padded(tokenizer, texts), max_new_tokens=new + forced)[:, 1 + forced :].tolist()
     return [row[: row.index(tokenizer.eos_token_id)] if tokenizer.eos_token_id in row else row for row in made]
 
 

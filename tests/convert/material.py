@@ -45,6 +45,7 @@ MARIAN = {
     "activation_function": "swish",
     "scale_embedding": True,
 }
+BART = MARIAN | {"activation_function": "gelu", "scale_embedding": False}
 # name: config, class, sizes, tokenizer, Auto class
 KINDS: dict[str, tuple[Any, Any, dict[str, Any], str, Any]] = {
     "bert": (hf.BertConfig, hf.BertForPreTraining, BODY, "wordpiece", hf.AutoModelForPreTraining),
@@ -83,6 +84,7 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], str, Any]] = {
     "gpt": (hf.OpenAIGPTConfig, hf.OpenAIGPTLMHeadModel, DECODER, "bytes", hf.AutoModelForCausalLM),
     "gpt2": (hf.GPT2Config, hf.GPT2LMHeadModel, DECODER | {"n_inner": 48}, "bytes", hf.AutoModelForCausalLM),
     "marian": (hf.MarianConfig, hf.MarianMTModel, MARIAN, "unigram", hf.AutoModelForSeq2SeqLM),
+    "bart": (hf.BartConfig, hf.BartForConditionalGeneration, BART, "bytes", hf.AutoModelForSeq2SeqLM),
 }
 SPECIALS = {
     "wordpiece": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
@@ -134,10 +136,10 @@ def build(name: str, **changes: Any) -> tuple[Any, Tokenizer]:
         extra |= {"bos_token_id": 0, "eos_token_id": 2}
     torch.manual_seed(0)
     model = cls(config(**(sizes | extra | changes))).eval()
-    strength = 0.3 if name == "marian" else 0.05  # what is written must hang on what was read
+    strength = 0.3 if name in ("marian", "bart") else 0.05  # what is written must hang on what was read
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            if "embed_positions" not in key:
+            if "embed_positions" not in key or name == "bart":
                 parameter.add_(strength * torch.randn_like(parameter))
         for key, buffer in model.named_buffers():
             if key == "final_logits_bias":

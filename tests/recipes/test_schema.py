@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from seqloom.batch import EncoderDecoder
 from seqloom.cli import lineage, run
 from seqloom.errors import UsageError
 from seqloom.models import MODELS
@@ -49,7 +48,7 @@ def test_a_built_in_recipe_builds(name: str) -> None:
     assert learner.backbone.vocab_size == 8192
     kind = (
         "pairs"
-        if isinstance(learner.backbone, EncoderDecoder)
+        if learner.reads == "pairs"
         else "packed"
         if learner.reads == "excerpts"
         else "cells"

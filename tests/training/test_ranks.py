@@ -30,6 +30,7 @@ SMALL = {
     "lstm-tiny": ["model.dim=16", "model.dropout=0.1", "batches.streams=8", "batches.length=16", "train.parts=4"],
     "bert-tiny": ENCODER,
     "electra-tiny": ENCODER,
+    "bart-tiny": ENCODER,
     "awd-lstm-tiny": ["model.dim=16", "model.embedding_dim=16", "batches.streams=8", "batches.length=16", "train.parts=4"],
 }  # fmt: skip
 OFTEN = ["train.eval_every=5", "train.save_every=4", "train.log_every=2", "train.schedule.warmup=2"]

@@ -22,8 +22,9 @@ from tests.training.material import prepared, write_pairs
 
 SAME = ("roberta", "xlm", "xlm-r", "ernie")  # as bert, but for a number or two
 TRAINED = [name for name in MODELS if model_class(name).learns_from != "counts" and name not in SAME]
-PAIRED = [name for name in TRAINED if issubclass(model_class(name), EncoderDecoder)]
-LABELLED = [name for name in TRAINED if name not in PAIRED and model_class(name).learns_from == "labels"]
+UNTRAINED = [name for name in TRAINED if model_class(name).learns_from == "labels"]  # not pre-trained
+PAIRED = [name for name in UNTRAINED if issubclass(model_class(name), EncoderDecoder)]
+LABELLED = [name for name in UNTRAINED if name not in PAIRED]
 OFTEN = ("lstm", "gpt2")  # of streams, of sequences; the others are as often among the long tests
 TIMES = {"seconds", "device_seconds", "tokens_per_second", "joules", "log_bytes"}
 
