@@ -256,7 +256,7 @@ def test_a_context_longer_than_the_model_reads(folder, monkeypatch, tmp_path):
     for place, text in enumerate((f"zebra {words}", f"{words} zebra {words}", f"{words} zebra")):
         (tmp_path / f"{place}.txt").write_text(text)
         (one,) = Contexts(tmp_path / f"{place}.txt", 1).find(["zebra"])["zebra"]
-        short = run.shorten(one)
+        short = run._shorten(one)
         assert short.text[short.start : short.stop] == "zebra" and len(one.text) > 3000
         assert run.learner.backbone.max_len // 2 < len(run.tokenizer.encode(short.text)) < run.learner.backbone.max_len
         assert run.word_vectors(["zebra"], contexts=tmp_path / f"{place}.txt")[0] is not None

@@ -311,6 +311,7 @@ with pytest.MonkeyPatch.context() as patch:
 """
 
 
+@pytest.mark.long
 def test_killed_five_times_it_ends_with_the_same_table(searched, text, tmp_path):
     _, folder = searched
     out, root = tmp_path / "killed", Path(__file__).parents[2]
