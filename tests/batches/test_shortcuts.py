@@ -138,7 +138,7 @@ def tells_nothing(kind, form, max_len, rule=None):
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "word"])
-@pytest.mark.parametrize("max_len", [32, 64, 128])
+@pytest.mark.parametrize("max_len", [32, *(pytest.param(n, marks=pytest.mark.long) for n in (64, 128))])
 @pytest.mark.parametrize("form", ["next", "order"])
 def test_the_surface_of_a_pair_does_not_tell_its_label(form, max_len, kind):
     tells_nothing(kind, form, max_len)

@@ -83,6 +83,7 @@ def test_a_plan_without_a_search_says_so(text, tmp_path):
     assert any("settings were not searched for" in line for line in found.caveats) and not found.searches
 
 
+@pytest.mark.long
 def test_a_row_mistuned_by_ten_stops_losing(text, tmp_path):
     """Two rows of one recipe, but for a rate that is a tenth of the other's."""
     recipe = mistuned_recipe(tmp_path)

@@ -22,6 +22,9 @@ from tests.training.material import prepared, write_pairs
 
 SAME = ("roberta", "xlm", "xlm-r", "ernie")  # as bert, but for a number or two
 TRAINED = [name for name in MODELS if model_class(name).learns_from != "counts" and name not in SAME]
+BRIEFLY = [
+    name for name in ("elmo", "electra", "albert", "word2vec", "glove", "transformer-xl", "bart") if name in TRAINED
+]
 UNTRAINED = [name for name in TRAINED if model_class(name).learns_from == "labels"]  # not pre-trained
 PAIRED = [name for name in UNTRAINED if issubclass(model_class(name), EncoderDecoder)]
 LABELLED = [name for name in UNTRAINED if name not in PAIRED]
@@ -127,7 +130,7 @@ def interrupted_run(name: str, data: Path, out: Path, steps: int, stops: int, mo
     ("name", "steps", "stops"),
     [
         *((name, 40, 9) for name in OFTEN),
-        *((name, 24, 2) for name in TRAINED if name not in OFTEN),
+        *((name, 24, 2) for name in BRIEFLY),
         *(pytest.param(name, 80, 20, marks=pytest.mark.long) for name in TRAINED),
     ],
 )
@@ -192,7 +195,8 @@ def kill_and_resume(name: str, data: Path, out: Path, steps: int, kills: int, se
         return killed, inside
 
 
-@pytest.mark.parametrize("name", ["lstm", pytest.param("gpt2", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["lstm", "gpt2"])
 def test_kill_minus_nine_at_twenty_random_moments(name, data, tmp_path):
     run(name, data, tmp_path / "whole", settings(name, 120))
     killed, inside = kill_and_resume(name, data, tmp_path / "killed", 120, 20, seed=7)
