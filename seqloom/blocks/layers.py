@@ -79,3 +79,12 @@ class PreNormDecoderLayer(DecoderLayer):
         x = x + self.dropout(looked)
         x = x + self.dropout(self.ffn(self.ffn_norm(x)))
         return x, state, (own, across)
+
+
+def init_normal(model: nn.Module) -> None:
+    """Normal, std 0.02, for every matrix; zero for every bias."""
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear):
+            nn.init.zeros_(module.bias)

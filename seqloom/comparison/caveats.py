@@ -25,7 +25,6 @@ def common_name(context: int) -> str:
 
 UNEQUAL = 1.05  # costs whose ratio is larger are not equal
 WORSE = 0.15  # nats a target: seeds differ by less, and the chosen trial was a lucky one
-NO_RESULT = "no result yet"  # why a job of an unfinished comparison has "failed"
 
 Failures = Mapping[str, tuple[int, str]]  # exit codes and reasons, by job
 
@@ -49,9 +48,11 @@ def find_caveats(found: Findings) -> list[str]:
 
 
 def failed_jobs(found: Findings) -> list[str]:
-    lacking = [name for name, (_, reason) in found.failures.items() if reason == NO_RESULT]
-    lines = [f"{name} failed: {reason}" for name, (_, reason) in found.failures.items() if reason != NO_RESULT]
-    return lines + ([f"{NO_RESULT}: {'; '.join(lacking)}"] if lacking else [])
+    lines = [f"{name} failed: {reason}" for name, (_, reason) in found.failures.items()]
+    there = {f"{each.name}, seed {seed}" for each in found.rows for seed in each.results} | found.failures.keys()
+    every = [f"{row.name}, seed {seed}" for row in found.plan.rows for seed in found.plan.seeds]
+    lacking = [name for name in every if name not in there]
+    return lines + ([f"no result yet: {'; '.join(lacking)}"] if lacking else [])
 
 
 def unfinished_seeds(found: Findings) -> list[str]:

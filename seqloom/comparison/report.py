@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqloom.charts import Cell, Look, Section, TableCell, as_file, csv_text, escaped, figure, looks, note, page, table
-from seqloom.comparison.caveats import NO_RESULT
 from seqloom.comparison.folder import (
     comparison_path,
     earlier_pictures,
@@ -14,7 +13,6 @@ from seqloom.comparison.folder import (
     picture_path,
     plan_path,
     report_path,
-    result_path,
     run_path,
     table_path,
 )
@@ -49,11 +47,7 @@ def read_comparison(folder: Path) -> Comparison:
     """The results that are in the folder of a comparison, finished or not."""
     if not plan_path(folder).exists():
         raise ModelError(f"{folder} holds no comparison (it has no plan.json): give the --out of seqloom compare")
-    plan = read_plan_record(folder)
-    jobs = [(row, seed) for row in plan.rows for seed in plan.seeds]
-    lacking = [(row, seed) for row, seed in jobs if not result_path(folder, row.place, seed).exists()]
-    failures = {f"{row.name}, seed {seed}": (ModelError.exit_code, NO_RESULT) for row, seed in lacking}
-    return collect(folder, plan, failures)
+    return collect(folder, read_plan_record(folder), {})
 
 
 def write_report(found: Comparison, folder: Path) -> Path:

@@ -8,9 +8,8 @@ Dropout inside the feed-forward layers, which ours has not, is left out: it chan
 from typing import Any
 
 from seqloom.convert.family import Family, Head
-from seqloom.convert.marian import REPEATED, SAME, side
+from seqloom.convert.marian import REPEATED, SIZES, check_halves, decoder_sizes, side
 from seqloom.convert.names import stored_as
-from seqloom.errors import ModelError
 
 DEFAULTS = {
     "scale_embedding": False,
@@ -32,10 +31,7 @@ def around(name: str) -> dict[str, Any]:
 
 
 def more(config: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    for part in SAME:
-        encoder, decoder = config.get(f"encoder_{part}"), config.get(f"decoder_{part}")
-        if encoder != decoder:
-            raise ModelError(f"config.json: encoder_{part} = {encoder} and decoder_{part} = {decoder} must be equal")
+    check_halves(config)
     return {"norm": "post", "positions": "learned", "share_embeddings": True}
 
 
@@ -46,16 +42,7 @@ def restores(bias: bool) -> dict[str, Any]:
 BART = Family(
     "bart",
     "",
-    {
-        "vocab_size": "vocab_size",
-        "dim": "d_model",
-        "num_layers": "encoder_layers",
-        "num_heads": "encoder_attention_heads",
-        "ffn_dim": "encoder_ffn_dim",
-        "max_len": "max_position_embeddings",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-    },
+    SIZES,
     DEFAULTS,
     {name: value for name, value in DEFAULTS.items() if name != "attention_dropout"},
     {"encoder.embedding.token": stored_as("model.shared")}
@@ -78,10 +65,5 @@ BART = Family(
     {"gelu": "gelu", "relu": "relu", "swish": "swish", "silu": "swish"},
     unread=(),
     more=more,
-    back=lambda values: {
-        "decoder_layers": values["num_layers"],
-        "decoder_attention_heads": values["num_heads"],
-        "decoder_ffn_dim": values["ffn_dim"] or 4 * values["dim"],
-        "is_encoder_decoder": True,
-    },
+    back=decoder_sizes,
 )

@@ -15,7 +15,16 @@ from seqloom.convert.names import stored_as
 from seqloom.errors import ModelError
 
 LONGEST = 1 << 16  # positions are computed, so no weights bear them out
-SAME = ("layers", "attention_heads", "ffn_dim")  # of encoder and decoder
+SIZES = {
+    "vocab_size": "vocab_size",
+    "dim": "d_model",
+    "num_layers": "encoder_layers",
+    "num_heads": "encoder_attention_heads",
+    "ffn_dim": "encoder_ffn_dim",
+    "max_len": "max_position_embeddings",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+}
 DEFAULTS = {
     "share_encoder_decoder_embeddings": True,
     "tie_word_embeddings": True,
@@ -54,11 +63,26 @@ def side(name: str) -> dict[str, Any]:
     return {ours + part: place for part, place in table.items()}
 
 
-def more(config: dict[str, Any], names: set[str]) -> dict[str, Any]:
-    for part in SAME:
+def check_halves(config: dict[str, Any]) -> None:
+    """Raises ModelError where the two halves have different sizes."""
+    for part in ("layers", "attention_heads", "ffn_dim"):
         encoder, decoder = config.get(f"encoder_{part}"), config.get(f"decoder_{part}")
         if encoder != decoder:
             raise ModelError(f"config.json: encoder_{part} = {encoder} and decoder_{part} = {decoder} must be equal")
+
+
+def decoder_sizes(values: dict[str, Any]) -> dict[str, Any]:
+    """What a config.json says of the decoder, whose sizes are those of the encoder."""
+    return {
+        "decoder_layers": values["num_layers"],
+        "decoder_attention_heads": values["num_heads"],
+        "decoder_ffn_dim": values["ffn_dim"] or 4 * values["dim"],
+        "is_encoder_decoder": True,
+    }
+
+
+def more(config: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    check_halves(config)
     if config["max_position_embeddings"] > LONGEST:
         raise ModelError(
             f"config.json: max_position_embeddings = {config['max_position_embeddings']} is more than {LONGEST:,}"
@@ -80,16 +104,7 @@ def task(bias: bool) -> dict[str, Any]:
 MARIAN = Family(
     "transformer",
     "",
-    {
-        "vocab_size": "vocab_size",
-        "dim": "d_model",
-        "num_layers": "encoder_layers",
-        "num_heads": "encoder_attention_heads",
-        "ffn_dim": "encoder_ffn_dim",
-        "max_len": "max_position_embeddings",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-    },
+    SIZES,
     DEFAULTS,
     NEEDED,
     {"encoder.embedding.token": stored_as("model.shared")} | side("encoder") | side("decoder"),
@@ -107,12 +122,6 @@ MARIAN = Family(
     {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu"},
     unread=(r"model\.(en|de)coder\.embed_positions\.weight",),
     more=more,
-    back=lambda values: {
-        "decoder_layers": values["num_layers"],
-        "decoder_attention_heads": values["num_heads"],
-        "decoder_ffn_dim": values["ffn_dim"] or 4 * values["dim"],
-        "decoder_vocab_size": values["vocab_size"],
-        "is_encoder_decoder": True,
-    },
+    back=lambda values: decoder_sizes(values) | {"decoder_vocab_size": values["vocab_size"]},
     check=check_positions,
 )

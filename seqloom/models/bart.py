@@ -14,6 +14,7 @@ from torch import nn
 
 from seqloom.batch import HeadStyle, Lineage
 from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.layers import init_normal
 from seqloom.models.fields import Dim, NumHeads, VocabSize
 from seqloom.models.shared_recipes import encoder_recipe
 from seqloom.models.transformer import Transformer
@@ -62,8 +63,4 @@ class Bart(Transformer):
         return before, (separator, separator), (separator,)
 
     def init_weights(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        init_normal(self)

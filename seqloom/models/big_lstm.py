@@ -13,13 +13,13 @@ from pydantic import Field
 
 from seqloom.batch import Lineage, Vocabulary
 from seqloom.blocks.cells import LstmCell
-from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
+from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding
 from seqloom.blocks.connections import recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_lstm
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
-from seqloom.models.fields import CharDim, Dim, Dropout, MaxChars, NumLayers, ProjDim, VocabSize
+from seqloom.models.fields import CharDim, Dim, Dropout, Filters, MaxChars, NumHighways, NumLayers, ProjDim, VocabSize
 from seqloom.models.shared_recipes import recurrent_recipe
 
 
@@ -43,13 +43,8 @@ class BigLstm(StackedBackbone):
         dropout: Dropout = 0.0
         max_chars: MaxChars = 50
         char_dim: CharDim = 16
-        filters: tuple[tuple[Width, Number], ...] = Field(
-            ((1, 16), (2, 32), (3, 48), (4, 64)),
-            min_length=1,
-            max_length=32,
-            description="Width and number of the convolution filters over characters, one pair for each width.",
-        )
-        num_highways: int = Field(2, ge=0, le=16, description="Number of highway layers over the characters' filters.")
+        filters: Filters = ((1, 16), (2, 32), (3, 48), (4, 64))
+        num_highways: NumHighways = 2
 
     presets = {  # noqa: RUF012
         "tiny": {

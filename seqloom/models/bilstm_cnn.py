@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from seqloom.batch import HeadStyle, Lineage, Ragged, Vocabulary
 from seqloom.blocks.cells import LstmCell
-from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding, Number, Width
+from seqloom.blocks.characters import CharacterCnn, CharacterEmbedding
 from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.stack import BidirectionalBackbone, Stack
 from seqloom.config import Config as BaseConfig
-from seqloom.models.fields import CharDim, MaxChars, NumLayers, VocabSize
+from seqloom.models.fields import CharDim, Filters, MaxChars, NumLayers, VocabSize
 
 
 class SpeltEmbedding(nn.Module):
@@ -57,12 +57,7 @@ class BilstmCnn(BidirectionalBackbone):
         )
         max_chars: MaxChars = 32
         char_dim: CharDim = 30
-        filters: tuple[tuple[Width, Number], ...] = Field(
-            ((3, 30),),
-            min_length=1,
-            max_length=32,
-            description="Width and number of the convolution filters over characters, one pair for each width.",
-        )
+        filters: Filters = ((3, 30),)
 
     presets = {  # noqa: RUF012
         "tiny": {"embedding_dim": 64, "dim": 128, "dropout": 0.3},

@@ -23,14 +23,12 @@ from seqloom.blocks.characters import (
     CharacterEmbedding,
     ElmoCharacterCnn,
     ElmoCharacterEmbedding,
-    Number,
-    Width,
 )
 from seqloom.blocks.connections import Residual
 from seqloom.blocks.directions import TwoDirections
 from seqloom.blocks.recurrent import Apart, RecurrentLayer, init_lstm
 from seqloom.config import Config as BaseConfig
-from seqloom.models.fields import CharDim, Dropout, MaxChars, NumLayers, VocabSize
+from seqloom.models.fields import CharDim, Dropout, Filters, MaxChars, NumHighways, NumLayers, VocabSize
 
 
 class Elmo(TwoDirections):
@@ -57,13 +55,8 @@ class Elmo(TwoDirections):
         )
         max_chars: MaxChars = 50
         char_dim: CharDim = 16
-        filters: tuple[tuple[Width, Number], ...] = Field(
-            ((1, 16), (2, 32), (3, 48), (4, 64)),
-            min_length=1,
-            max_length=32,
-            description="Width and number of the convolution filters over characters, one pair for each width.",
-        )
-        num_highways: int = Field(2, ge=0, le=16, description="Number of highway layers over the characters' filters.")
+        filters: Filters = ((1, 16), (2, 32), (3, 48), (4, 64))
+        num_highways: NumHighways = 2
 
         @model_validator(mode="after")
         def filters_fit(self) -> Self:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from seqloom.blocks.characters import Number, Width
+
 VocabSize = Annotated[int, Field(gt=0, description="Entries of the vocabulary. The tokenizer decides it in a run.")]
 Dim = Annotated[int, Field(gt=0, description="Width of the hidden states.")]
 NumLayers = Annotated[int, Field(gt=0, description="Number of layers.")]
@@ -18,3 +20,12 @@ ShareEmbeddings = Annotated[bool, Field(description="Use one embedding table for
 CharDim = Annotated[int, Field(gt=0, description="Width of the vector of a character.")]
 MaxChars = Annotated[int, Field(ge=3, le=1000, description="The most characters of a word that are read.")]
 ProjDim = Annotated[int, Field(ge=0, description="Width that the output of a layer is projected to; 0: no projection.")]
+Filters = Annotated[
+    tuple[tuple[Width, Number], ...],
+    Field(
+        min_length=1,
+        max_length=32,
+        description="Width and number of the convolution filters over characters, one pair for each width.",
+    ),
+]
+NumHighways = Annotated[int, Field(ge=0, le=16, description="Number of highway layers over the characters' filters.")]

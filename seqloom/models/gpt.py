@@ -13,7 +13,7 @@ from seqloom.batch import Lineage
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
-from seqloom.blocks.layers import PostNormLayer, ResidualLayer
+from seqloom.blocks.layers import PostNormLayer, ResidualLayer, init_normal
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
@@ -78,9 +78,4 @@ class Gpt(StackedBackbone):
         self.max_len = config.max_len
 
     def init_weights(self) -> None:
-        """Normal, std 0.02, for every matrix; zero for every bias."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        init_normal(self)

@@ -72,7 +72,7 @@ def test_a_question_is_corrected_for_other_questions_alone():
 
 def caveats_of(questions=(), split="test"):
     row = measured_row("a", results=({"held_out": {"split": split}},) * 2)
-    plan = ResolvedPlan.model_construct(tasks=(), seeds=(0, 1), questions=tuple(questions))
+    plan = ResolvedPlan.model_construct(rows=(), tasks=(), seeds=(0, 1), questions=tuple(questions))
     return find_caveats(Findings([row], plan, {"a": row.first.metrics.costs()}, {}, [], []))
 
 
