@@ -120,7 +120,9 @@ def log_path(out: Path, place: str, job: int | str) -> Path:
 
 
 def device_log_path(out: Path) -> Path:
-    """Of this machine, where jobs run on several."""
+    """Of this machine, where jobs run on several. SEQLOOM_DEVICE_LOG: of all comparisons that share its device."""
+    if shared := os.environ.get("SEQLOOM_DEVICE_LOG"):
+        return Path(shared)
     node = os.environ.get("SEQLOOM_NODE", "")
     return out / "logs" / (f"device-{slug(node)}.log" if node else "device.log")
 

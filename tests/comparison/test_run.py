@@ -20,7 +20,7 @@ from seqloom.cli import run
 from seqloom.comparison import plan as plan_module
 from seqloom.comparison import resolve as resolve_module
 from seqloom.comparison.engines.here import LocalEngine
-from seqloom.comparison.folder import log_path
+from seqloom.comparison.folder import device_log_path, log_path
 from seqloom.comparison.plan import PlanConfig, read_plan
 from seqloom.comparison.run import Job, Jobs, JobsFailed, compare
 from seqloom.comparison.table import Comparison
@@ -104,6 +104,13 @@ def test_all_rows_are_measured_at_the_same_context_too(finished):
     alone = run.evaluate(data, max_len=16)["bits_per_byte"]
     assert common.values["LSTM"][1].mean() == pytest.approx(alone) != pytest.approx(own.values["LSTM"][1].mean())
     assert any("LSTM whole documents, GPT 16 tokens" in line for line in found.caveats)
+
+
+def test_comparisons_can_share_the_device_too(monkeypatch, tmp_path):
+    """Both note their jobs in the one file that the environment names."""
+    assert device_log_path(tmp_path / "a") != device_log_path(tmp_path / "b")
+    monkeypatch.setenv("SEQLOOM_DEVICE_LOG", str(tmp_path / "device.log"))
+    assert device_log_path(tmp_path / "a") == device_log_path(tmp_path / "b") == tmp_path / "device.log"
 
 
 def test_jobs_share_the_device(finished):
