@@ -4,6 +4,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+MOST_SENTINELS = 100  # as T5 has
+
 
 class Vocabulary(Protocol):
     """What a learner may ask about the vocabulary before training; each answer is computed only when asked for."""

@@ -51,6 +51,7 @@ from seqloom.tokens.learn import LEARNT, check_options, storage_type
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
 from seqloom.tokens.whitespace_and_case import WhitespaceAndCase
+from seqloom.vocabulary import MOST_SENTINELS
 
 SAMPLE = 32_000_000  # bytes of text, spread over the whole corpus, that a tokenizer is learnt from
 SHARD_TOKENS = 1 << 24
@@ -68,6 +69,7 @@ class PrepareOptions:
     vocab_size: int | None = None  # bpe, wordpiece, unigram: 8192, or fewer for a small text; word, char: a limit
     min_count: int | None = None
     lowercase: bool = False
+    sentinels: int = 0  # tokens <extra_id_0> and so on behind the vocabulary, for T5's targets
     words: str = "punctuation"  # where word tokenizers split: at punctuation, or only at space
     from_tokenizer: Path | None = None  # use this file instead of learning a tokenizer
     valid: Path | float | None = None  # a file, or a fraction of the text
@@ -86,6 +88,8 @@ class PrepareOptions:
     def check(self) -> None:
         """Raise UsageError for options that contradict each other, before any file is read."""
         check_options(self.tokenizer, self.vocab_size, self.min_count, self.words)
+        if not 0 <= self.sentinels <= MOST_SENTINELS:
+            raise UsageError(f"--sentinels {self.sentinels}: choose 0 to {MOST_SENTINELS}")
         learns = self.vocab_size is not None or self.min_count is not None or self.lowercase
         if self.from_tokenizer is not None and learns:
             raise UsageError(
@@ -109,7 +113,8 @@ class PrepareOptions:
 
     def record(self, given: Tokenizer | None) -> dict[str, Any]:
         """As the manifest has them. given: the tokenizer that was not learnt."""
-        return {
+        known = {"sentinels": self.sentinels} if self.sentinels else {}  # older folders have no such key
+        return known | {
             "tokenizer": given.kind if given else self.tokenizer,
             "from_tokenizer": given.hash if given else None,
             "vocab_size": self.vocab_size,
@@ -139,6 +144,7 @@ class PrepareKeywords(TypedDict, total=False):
     vocab_size: int | None
     min_count: int | None
     lowercase: bool
+    sentinels: int
     words: str
     from_tokenizer: Path | None
     valid: Path | float | None
@@ -283,6 +289,8 @@ class _Preparation:
         sample = list(self._sample(found.plan, min(1.0, SAMPLE / max(size, 1))))
         found.report["tokenizer_sample"] = {"bytes": sum(map(_utf8_size, sample)), "of": size}
         tokenizer = self.given or self._learn(sample)
+        if sentinels := self.options.get("sentinels"):
+            tokenizer = tokenizer.with_sentinels(sentinels)
         unknown = ByteNgram(_unknown_words(tokenizer, sample))
         lost_text = None
         if WhitespaceAndCase.needed(tokenizer) and WhitespaceAndCase.possible(tokenizer):

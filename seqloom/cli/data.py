@@ -95,6 +95,13 @@ def prepare(
     from_tokenizer: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Use this tokenizer.json instead of learning one.")
     ] = None,
+    sentinels: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Add N tokens <extra_id_0>, <extra_id_1> … behind the vocabulary, for spans with sentinels (T5).",
+        ),
+    ] = 0,
     valid: _HeldOut = None,
     test: _HeldOut = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert all text to lower case.")] = False,
@@ -136,6 +143,7 @@ def prepare(
         vocab_size=vocab_size,
         min_count=min_count,
         lowercase=lowercase,
+        sentinels=sentinels,
         words=words,
         from_tokenizer=from_tokenizer,
         valid=_file_or_fraction("valid", valid),

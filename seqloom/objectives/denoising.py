@@ -57,8 +57,8 @@ from seqloom.batches.pairs import Fixed, lay_pair
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import ModelError, UsageError
+from seqloom.vocabulary import MOST_SENTINELS
 
-MOST_SENTINELS = 100
 STEPS = 8  # shapes of batches are eighths of their usual number of tokens
 RATES = ("mask", "delete", "infill")  # of what is hidden
 
@@ -166,8 +166,8 @@ class Denoising(Objective):
         vocabulary.mask()
         if self.config.targets == "sentinels" and not vocabulary.sentinels():
             raise ModelError(
-                "'objective.targets' = \"sentinels\": the vocabulary has no tokens <extra_id_0>, <extra_id_1> and so on: use a "
-                "tokenizer that has them"
+                "'objective.targets' = \"sentinels\": the vocabulary has no tokens <extra_id_0>, <extra_id_1> and so on: prepare "
+                "the text with --sentinels 20"
             )
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:

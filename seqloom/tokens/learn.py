@@ -30,7 +30,7 @@ from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import say
 from seqloom.tokens.chunks import WORD, chunks, has_long_word, pieces, with_words_cut
-from seqloom.tokens.tokenizer import EACH_CHARACTER, END, KINDS, MASK, UNKNOWN, Tokenizer, byte_alphabet
+from seqloom.tokens.tokenizer import EACH_CHARACTER, END, KINDS, MASK, UNKNOWN, Tokenizer, byte_alphabet, special_token
 
 WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LEARNT = ("bpe", "wordpiece", "unigram")  # kinds whose vocabulary size is chosen
@@ -88,11 +88,6 @@ def check_options(kind: str, vocab_size: int | None, min_count: int | None, word
         raise UsageError(f"vocab_size {vocab_size}: the byte tokenizer always has 258 entries; leave it out")
 
 
-def _special(content: str, number: int) -> dict[str, Any]:
-    fixed = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return {"id": number, "content": content, **fixed}
-
-
 def _assemble(
     model: dict[str, Any],
     before: dict[str, Any],
@@ -105,7 +100,7 @@ def _assemble(
             "version": "1.0",
             "truncation": None,
             "padding": None,
-            "added_tokens": [_special(name, number) for name, number in specials],
+            "added_tokens": [special_token(name, number) for name, number in specials],
             "normalizer": normaliser,
             "pre_tokenizer": before,
             "post_processor": None,

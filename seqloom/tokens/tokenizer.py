@@ -325,11 +325,29 @@ class Tokenizer:
     def special_ids(self) -> dict[str, int]:
         return dict(self._specials)
 
+    def with_sentinels(self, count: int) -> "Tokenizer":
+        """This one, and behind its vocabulary the special tokens <extra_id_0>, <extra_id_1> and so on."""
+        data = json.loads(self._canonical)
+        names = [f"<extra_id_{i}>" for i in range(count)]
+        taken = [name for name in names if self.id(name) is not None]
+        if taken:
+            raise UsageError(
+                f"--sentinels {count}: {self.where} has the token {taken[0]} already: leave --sentinels out"
+            )
+        data["added_tokens"] += [special_token(name, self.vocab_size + i) for i, name in enumerate(names)]
+        return Tokenizer(data, self.where)
+
     def __reduce__(self) -> tuple[Callable[[str], "Tokenizer"], tuple[str]]:
         return _from_json, (self._canonical,)
 
 
 _NONE = np.uint32(0xFFFFFFFF)
+
+
+def special_token(content: str, number: int) -> dict[str, Any]:
+    """An entry of "added_tokens"."""
+    fixed = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {"id": number, "content": content, **fixed}
 
 
 def _from_json(text: str) -> Tokenizer:

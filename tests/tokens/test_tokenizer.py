@@ -349,3 +349,16 @@ def test_a_special_token_with_two_numbers_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(json.dumps(data))
     with pytest.raises(ModelError, match="is listed with the id 2147483648"):
         Tokenizer.load(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sentinels_stand_behind_every_vocabulary(kind):
+    """And no text makes one, not even their names."""
+    text = "the cat saw <extra_id_0> and the dog saw the cat. " * 40
+    plain = Tokenizer.train(kind, [text], vocab_size=None, min_count=1)
+    found = plain.with_sentinels(3)
+    ids = [found.special_ids[f"<extra_id_{i}>"] for i in range(3)]
+    assert ids == [plain.vocab_size, plain.vocab_size + 1, plain.vocab_size + 2] and found.kind == kind
+    assert found.encode(text) == plain.encode(text) and not set(ids) & set(found.encode(text))
+    with pytest.raises(UsageError, match="<extra_id_0> already"):
+        found.with_sentinels(2)
