@@ -196,9 +196,8 @@ def untuned_transfer(found: Findings) -> list[str]:
     lines = []
     for task in found.plan.tasks:
         settings = ", ".join(task.settings) or "the defaults of the task"
-        lines.append(
-            f"{task.name}: all rows were transferred with {settings} ({task.how}), which were not searched for"
-        )
+        how = task.how if task.recipe is None else f"{task.how} {task.recipe}"
+        lines.append(f"{task.name}: all rows were transferred with {settings} ({how}), which were not searched for")
     return lines
 
 

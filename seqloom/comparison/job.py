@@ -30,6 +30,7 @@ from seqloom.comparison.folder import (
     trial_path,
 )
 from seqloom.comparison.measurement import asked, common_options, own_options
+from seqloom.comparison.plan import BESIDE, beside_recipe
 from seqloom.comparison.records import (
     COMMON,
     DOCUMENTS,
@@ -62,7 +63,8 @@ from seqloom.runs.folder import RUN, plain
 from seqloom.runs.joint import TasksPlan, finetune_tasks
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import load_language_model
-from seqloom.runs.training import finetune, pretrain
+from seqloom.runs.options import RunOptions
+from seqloom.runs.training import finetune, pretrain, train
 from seqloom.tasks import task_class
 from seqloom.text.survey import SPLITS
 from seqloom.training.interrupt import stop_with
@@ -193,24 +195,20 @@ def transfer(out: Path, row: Row, seed: int, task: TaskRecord, plan: ResolvedPla
     """Its scores, or that the task does not fit the model. Anything else that goes wrong is an error, which must not pass for a
     result."""
     model = row.recipe.model["name"]
-    if not task_class(task.task).fits(model_class(model)):
+    if row.is_count_based or (task.how != BESIDE and not task_class(task.task).fits(model_class(model))):
         return TaskScores(refused=f"{task.task} is not for the model {model}")
-    folder = transfer_path(out, task.place, row.place, seed)
-    train, valid, test = ([out / name for name in getattr(task, split)] for split in SPLITS)
-    finetune(
-        run_path(out, row.place, seed),
-        task.task,
-        train,
-        valid,
-        folder,
-        test=test,
-        how=task.how,
-        settings=list(task.settings),
+    folder, run = transfer_path(out, task.place, row.place, seed), run_path(out, row.place, seed)
+    files: dict[str, Any] = {split: [out / name for name in getattr(task, split)] for split in SPLITS}
+    options = RunOptions(
         seed=seed,
         resume=(folder / "config.json").exists(),
         device=plan.device,
         deterministic=plan.deterministic,
     )
+    if task.how == BESIDE:
+        train(beside_recipe(task), task.task, out=folder, beside=[run], options=options, **files)
+    else:
+        finetune(run, task.task, out=folder, how=task.how, settings=list(task.settings), options=options, **files)
     metrics = read_record(folder / "metrics.json", REDO)
     costs = {"seconds": metrics["seconds"], "flops": metrics["flops"]}
     return TaskScores.model_validate({**metrics["test_scores"], **costs})

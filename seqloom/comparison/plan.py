@@ -56,8 +56,8 @@ from seqloom.config import Config, build, problems, read_toml, unknown_name
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
 from seqloom.recipes.library import find_recipe
-from seqloom.recipes.schema import BudgetConfig
-from seqloom.runs.training import HOWS
+from seqloom.recipes.schema import BudgetConfig, Recipe
+from seqloom.runs.training import HOWS, check_task
 from seqloom.tasks import TASKS, task_class
 from seqloom.text.survey import SPLITS
 from seqloom.tokens.learn import check_options
@@ -68,6 +68,7 @@ LADDER_UNITS = ("words", "tokens", "epochs", "flops")
 MOST_BUDGETS = 20
 MOST_SEEDS = 1000
 MOST_PARAMETERS = 1e12
+BESIDE = "beside"  # how a task is learnt by another model, with features of the row
 
 
 class TextConfig(Config):
@@ -147,7 +148,12 @@ class TaskConfig(Config):
     )
     test: tuple[str, ...] = Field(min_length=1, description="Files of test examples.")
     name: str | None = Field(None, description="Name of the task in the table; task unless it is given.")
-    how: str = Field("finetune", description="What to train: finetune, features or gradual, as in finetune --how.")
+    how: str = Field(
+        "finetune",
+        description="What to train: finetune, features or gradual, as in finetune --how; or beside: another model, which reads "
+        "features of the row, as in train --beside.",
+    )
+    recipe: str | None = Field(None, description='Built-in recipe of that other model, with how = "beside".')
     settings: tuple[str, ...] = Field((), description="Recipe settings of the task, as path=value.")
 
 
@@ -388,12 +394,36 @@ def suite_problems(plan: PlanConfig) -> list[str]:
 def task_problems(plan: PlanConfig) -> list[str]:
     found: list[str] = []
     for task in plan.tasks:
-        if task.task not in TASKS or task_class(task.task).reads != "labelled":
+        cls: Any = task_class(task.task) if task.task in TASKS else None
+        if cls is None or cls.reads != "labelled":
             known = [name for name in TASKS if task_class(name).reads == "labelled"]
             found.append(f"unknown task {task.task!r} to transfer to (known: {', '.join(known)})")
-        if task.how not in HOWS:
-            found.append(f"task {task.task!r}: unknown how {task.how!r} (known: {', '.join(HOWS)})")
+            continue
+        if task.how not in (*HOWS, BESIDE):
+            found.append(f"task {task.task!r}: unknown how {task.how!r} (known: {', '.join((*HOWS, BESIDE))})")
+        if task.how == BESIDE and not cls.finds_spots:
+            found.append(f'task {task.task!r}: how = "{BESIDE}" is for classify, regress, pair, choose and tag')
+        if (task.how == BESIDE) != (task.recipe is not None):
+            found.append(f'task {task.task!r}: give how = "{BESIDE}" and a recipe together, or neither')
+        elif task.recipe is not None:
+            found += beside_problems(task)
     return found
+
+
+def beside_problems(task: TaskConfig) -> list[str]:
+    try:
+        beside_recipe(task)
+    except UsageError as error:
+        return [f"task {task.task!r}: {error}"]
+    return []
+
+
+def beside_recipe(task: TaskConfig) -> Recipe:
+    """Of the model that learns a task with the features of rows."""
+    assert task.recipe is not None
+    recipe = find_recipe(task.recipe, list(task.settings), None, task.task)
+    check_task(recipe, task.task)
+    return recipe
 
 
 def joint_problems(plan: PlanConfig) -> list[str]:
@@ -419,6 +449,8 @@ def joint_problems(plan: PlanConfig) -> list[str]:
         ]
         if names and not weights.get(names[0], 1.0):
             found.append(f"row {row!r}: joint.weights.{names[0]} = 0: by this task the weights are chosen")
+    if any(task.how == BESIDE for task in plan.tasks):
+        found.append(f'joint rows learn tasks on their own body: how = "{BESIDE}" has another one')
     own = {tuple(each for each in task.settings if not each.startswith("task.")) for task in plan.tasks}
     if len({task.how for task in plan.tasks}) > 1 or len(own) > 1:
         found.append(

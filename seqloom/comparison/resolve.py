@@ -6,6 +6,7 @@ from typing import Any
 
 from seqloom.comparison.folder import slug
 from seqloom.comparison.plan import (
+    BESIDE,
     JointConfig,
     PlanConfig,
     RowConfig,
@@ -137,6 +138,8 @@ def check_task(task: TaskConfig, row: Recipe, text: Corpus, read: Examples) -> N
     examples that were read for earlier rows, which are shared by rows with one tokenizer."""
     cls: Any = task_class(task.task)
     if not cls.fits(model_class(row.model["name"])):
+        return
+    if task.how == BESIDE:  # another model learns it, and `plan` has checked that
         return
     source = f"task {task_name(task)!r}"
     recipe = recipe_with(row, task.task, task.how, task.settings, source, text.first.backward)

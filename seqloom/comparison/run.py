@@ -257,6 +257,7 @@ def task_record(task: TaskConfig, folder: Path) -> TaskRecord:
         test=tuple(relative_to_folder(folder, name) for name in task.test),
         name=task_name(task),
         how=task.how,
+        recipe=task.recipe,
         settings=task.settings,
         place=slug(task_name(task)),
         content={part: tuple(map(hash_content, paths)) for part, paths in files.items()},

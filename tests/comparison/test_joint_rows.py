@@ -72,3 +72,30 @@ def test_what_cannot_be_learnt_together(row, change, words, text, tasks):
 def test_one_task_is_not_several(text, tasks):
     with pytest.raises(UsageError, match="joint is for plans with two tasks or more"):
         check(plan_of(text, rows=[JOINT | {"joint": True}], seeds=1, pairs=0, tasks=tasks[:1]), "plan")
+
+
+def test_a_task_that_another_model_learns_with_features_of_the_rows(text, tmp_path, tasks):
+    """As train --beside, for every row; the rows stay as they are."""
+    tag = tasks[1] | {"how": "beside", "recipe": "bilstm-cnn-tiny", "settings": ["model.dim=16", "budget={epochs=1}"]}
+    out = tmp_path / "out"
+    found = compare(plan_of(text, rows=[NGRAM, LSTM], seeds=1, pairs=0, tasks=[tag]), out, device="cpu")
+    (score,) = [each for each in found.metrics if each.name == "a tag"]
+    assert set(score.values) == {"LSTM"} and set(score.missing) == {"n-gram"}
+    config = read_json(out / "tasks/a-tag/LSTM/seed-0/config.json")
+    assert config["recipe"]["model"]["name"] == "bilstm-cnn" and config["recipe"]["tasks"][0]["beside"]["dim"] > 0
+    assert any("(beside bilstm-cnn-tiny)" in line for line in found.caveats)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"how": "beside"}, "a recipe together, or neither"),
+        ({"recipe": "lstm-tiny"}, "a recipe together, or neither"),
+        ({"how": "beside", "recipe": "lstm-tny"}, "lstm-tny"),
+        ({"how": "beside", "recipe": "lstm-tiny", "settings": ["model.dm=3"]}, "model.dm"),
+        ({"how": "beside", "recipe": "lstm-tiny", "task": "span"}, "is for classify"),
+    ],
+)
+def test_what_cannot_be_learnt_beside(change, words, text, tasks):
+    with pytest.raises(UsageError, match=words):
+        check(plan_of(text, rows=[LSTM], seeds=1, pairs=0, tasks=[tasks[0] | change]), "plan")
