@@ -1,17 +1,20 @@
 """Sampling: one loop for greedy and random decoding, for recurrent models and Transformers alike.
 
-Each sample has its own random generator, seeded with (seed, its number), so that it does not depend on how many others there are.
-A Transformer that has filled its context continues from the second half of it.
+Each text that is continued has its own rules and its own random numbers, a function of its seed, its number under that seed and
+how many tokens it has, so that it does not depend on which others are continued at the same time: texts may join and leave
+between two steps. A Transformer that has filled its context continues from the second half of it.
 """
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqloom.batch import exact, select
+from seqloom.batch import State, exact, join, select
 from seqloom.decode.rules import NEVER, NOTHING, SampleConfig, keep_top_k, keep_top_p, limit_repetition
 from seqloom.decode.step import Steps
 from seqloom.randomness import derive_seed
@@ -42,6 +45,48 @@ class SeenTokens:
     def keep(self, index: Tensor) -> None:
         self.ids, self.lengths = self.ids[index], self.lengths[index]
 
+    def of(self, index: Tensor) -> "SeenTokens":
+        """Those of some rows."""
+        found = copy.copy(self)
+        found.keep(index)
+        return found
+
+
+@dataclass(eq=False)
+class Row:
+    """A text that is being continued."""
+
+    text: list[int]  # grows; at first the prompt, which is not empty
+    config: SampleConfig
+    seed: int = 0
+    number: int = 0  # of the sample under that seed
+    made: int = 0  # new tokens
+    chars: Tensor | None = None  # (L, C) of the prompt, for a model that reads characters
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its next token is the last that it may have."""
+        return self.made + 1 >= self.config.max_new
+
+    @property
+    def rules(self) -> tuple[Any, ...]:
+        """Rows with equal ones are chosen for together."""
+        config = self.config
+        return config.temperature, config.top_k, config.top_p, config.repetition_penalty, config.no_repeat
+
+    @property
+    def limits_repetition(self) -> bool:
+        return self.config.repetition_penalty > 1 or bool(self.config.no_repeat)
+
+
+class Drawn(NamedTuple):
+    """One new token of a row."""
+
+    row: Row
+    token: int
+    log_prob: float  # under the model itself, before any rule
+    last: bool
+
 
 @torch.inference_mode()
 def sample(
@@ -56,71 +101,139 @@ def sample(
     """Continue the prompts, token by token; `banned` are never sampled. The end token is given, and ends its sample.
 
     With a context, which has one source for each prompt, a sample ends when it has filled the model's length.
+    """
+    rows = Rows(stepper, end_id, banned)
+    rows.admit([Row(list(prompt), config, seed, i) for i, prompt in enumerate(prompts)], context)
+    while rows.running:
+        for row, token, log_prob, last in rows.draw():
+            yield SampledToken(row.number, token, log_prob, last)
+        rows.advance()
+
+
+class Rows:
+    """The texts that are being continued, one per row. They are given new tokens by `draw` and read them by `advance`, one after
+    the other; between these, others may be admitted, and any may be removed.
 
     On a GPU the next step is launched before the host has read the tokens of this one, so that neither waits for the other.
     """
-    batch = SampleBatch(stepper, prompts, config, end_id, banned, context)
-    for made in range(config.max_new):
-        last = made + 1 == config.max_new
-        points = None if config.temperature == 0 else draw_points(seed, batch.samples, made)
-        chosen = batch.choose(points, made)
-        ahead = not last and batch.can_step_ahead
-        tokens, log_probs = batch.read_while_stepping(chosen) if ahead else chosen.tolist()
-        yield from batch.append(list(map(int, tokens)), log_probs, last)
-        if last or batch.is_finished:
-            return
-        batch.drop_finished()
-        if batch.is_full:
-            batch.restart()
-        else:
-            if not ahead:
-                batch.step()
-            batch.count_token()
 
-
-class SampleBatch:
-    """The samples that are being written, one per row."""
-
-    def __init__(
-        self,
-        stepper: Steps,
-        prompts: list[list[int]],
-        config: SampleConfig,
-        end_id: int,
-        banned: list[int],
-        context: Any,
-    ):
-        self.stepper, self.config, self.end_id = stepper, config, end_id
+    def __init__(self, stepper: Steps, end_id: int, banned: Sequence[int]):
+        self.stepper, self.end_id = stepper, end_id
         self.limit, device = stepper.limit, stepper.device
-        self.window = self.limit if context is None else None  # a context cannot be read again from a later start
-        self.texts = [list(prompt) for prompt in prompts]
-        self.samples: list[int | None] = list(range(len(prompts)))  # the sample in each row; None: it has ended
-        repeats = config.repetition_penalty > 1 or config.no_repeat
-        self.seen = SeenTokens(self.texts, config.max_new, device) if repeats else None
+        self.window = self.limit
+        self.rows: list[Row | None] = []  # None: it has ended, or was removed
+        self.held: list[int] = []  # how many tokens of each row are in the state
+        self.seen: SeenTokens | None = None  # where a rule asks for it
         self.banned = torch.tensor(banned, dtype=torch.long, device=device)
-        self.banned_early = torch.tensor([*banned, end_id], device=device)  # before min_new tokens
-        capacity = max(len(text) for text in self.texts) + config.max_new
-        start = [last_window(text, self.window) for text in self.texts]
-        self.scores, self.state, _ = stepper.start(start, min(capacity, self.limit or capacity), context)
-        self.chosen = torch.empty(0, device=device)
-        self.set_positions(start)
+        self.scores = self.chosen = torch.empty(0, device=device)
+        self.positions = torch.empty(0, dtype=torch.long, device=device)
+        self.state: Any = None
+        self.is_ahead = False  # the step after the last draw has been launched
 
-    def set_positions(self, texts: list[list[int]]) -> None:
-        self.positions = torch.tensor([len(text) for text in texts], device=self.stepper.device)  # tokens in the state
-        self.longest = int(self.positions.max())
+    @property
+    def running(self) -> list[Row]:
+        return [row for row in self.rows if row is not None]
 
-    def choose(self, points: Tensor | None, made: int) -> Tensor:
+    # ---- joining and leaving
+
+    def admit(self, fresh: Sequence[Row], context: Any = None) -> None:
+        """Reads the prompts of further rows. context: with one source for each of them; only the first rows may have one."""
+        if context is not None:
+            self.window = None  # a context cannot be read again from a later start
+        texts = [last_window(row.text, self.window) for row in fresh]
+        capacity = max(len(text) + row.config.max_new for text, row in zip(texts, fresh, strict=True))
+        scores, state, _ = self.start(texts, min(capacity, self.limit or capacity), fresh, context)
+        positions = torch.tensor([len(text) for text in texts], device=self.stepper.device)
+        self.compact([i for i, row in enumerate(self.rows) if row is not None])
+        self.add(list(fresh), [len(text) for text in texts], scores, state, positions)
+        self.note_seen()
+
+    def start(self, texts: list[list[int]], capacity: int, rows: Sequence[Row | None], context: Any = None) -> Any:
+        spelt = [row.chars for row in rows if row is not None and row.chars is not None]
+        if spelt:
+            self.stepper.characters = torch.cat(spelt).to(self.stepper.device)  # type: ignore[attr-defined]
+        return self.stepper.start(texts, capacity, context)
+
+    def add(self, rows: Sequence[Row | None], held: list[int], scores: Tensor, state: State, positions: Tensor) -> None:
+        if self.rows:
+            state, scores = join(self.state, state), torch.cat((self.scores, scores))
+            positions = torch.cat((self.positions, positions))
+        self.state, self.scores, self.positions = state, scores, positions
+        self.rows, self.held = [*self.rows, *rows], [*self.held, *held]
+
+    def note_seen(self) -> None:
+        running = self.running
+        if any(row.limits_repetition for row in running):
+            texts = [row.text if row is not None else [self.end_id] for row in self.rows]
+            room = max(row.config.max_new - row.made for row in running)
+            self.seen = SeenTokens(texts, room, self.stepper.device)
+        else:
+            self.seen = None
+
+    def remove(self, row: Row) -> None:
+        self.rows[self.rows.index(row)] = None
+
+    def compact(self, kept: list[int]) -> None:
+        """Keep these rows alone."""
+        if len(kept) == len(self.rows):
+            return
+        index = torch.tensor(kept, dtype=torch.long, device=self.stepper.device)
+        self.rows, self.held = [self.rows[i] for i in kept], [self.held[i] for i in kept]
+        if not kept:
+            self.state, self.seen = None, None
+            return
+        self.state, self.scores, self.positions = select(self.state, index), self.scores[index], self.positions[index]
+        if self.chosen.shape[0] > max(kept):
+            self.chosen = self.chosen[index]
+        if self.seen is not None:
+            self.seen.keep(index)
+
+    # ---- the next tokens
+
+    def draw(self) -> list[Drawn]:
+        """A new token for every running row, which has it in its text then. Rows whose last one it is have left."""
+        chosen = self.choose()
+        self.is_ahead = self.can_step_ahead and not all(row.is_last for row in self.running)
+        tokens, log_probs = self.read_while_stepping(chosen) if self.is_ahead else chosen.tolist()
+        return self.append(list(map(int, tokens)), log_probs)
+
+    def choose(self) -> Tensor:
         """Choose the next tokens: (2, n) their ids and log-probabilities."""
-        allowed = self.scores.index_fill(1, self.banned_early if made < self.config.min_new else self.banned, NEVER)
-        self.chosen = choose(allowed, self.seen, self.config, points, self.end_id)
+        allowed = self.scores.index_fill(1, self.banned, NEVER)
+        early = [i for i, row in enumerate(self.rows) if row is not None and row.made < row.config.min_new]
+        if early:
+            allowed[early, self.end_id] = NEVER
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        first = self.running[0]
+        for i, row in enumerate(self.rows):
+            groups.setdefault((row or first).rules, []).append(i)
+        if len(groups) == 1:
+            self.chosen = choose(allowed, self.seen, first.config, self.points(range(len(self.rows))), self.end_id)
+        else:
+            self.chosen = torch.empty(len(self.rows), dtype=torch.long, device=allowed.device)
+            for places in groups.values():
+                index = torch.tensor(places, device=allowed.device)
+                config = next(row.config for i in places if (row := self.rows[i]) is not None)
+                seen = None if self.seen is None else self.seen.of(index)
+                self.chosen[index] = choose(allowed[index], seen, config, self.points(places), self.end_id)
         log_probs = self.scores.log_softmax(1).gather(1, self.chosen[:, None])[:, 0]
         if self.seen is not None:
             self.seen.append(self.chosen)
         return torch.stack((exact(self.chosen), exact(log_probs)))
 
+    def points(self, places: Sequence[int]) -> Tensor | None:
+        """Of rows with the same rules: a random number for each, None if they need none."""
+        rows = [self.rows[i] for i in places]
+        config = next(row.config for row in rows if row is not None)
+        return None if config.temperature == 0 else torch.stack([draw_point(row) for row in rows])
+
     @property
     def can_step_ahead(self) -> bool:
         return self.stepper.graphed and (self.limit is None or self.longest < self.limit)
+
+    @property
+    def longest(self) -> int:
+        return max(held for row, held in zip(self.rows, self.held, strict=True) if row is not None)
 
     def read_while_stepping(self, chosen: Tensor) -> list[list[float]]:
         """Copy the chosen tokens to the host while the next step is computed."""
@@ -131,67 +244,84 @@ class SampleBatch:
         arrived.synchronize()
         return copied.tolist()
 
-    def step(self) -> None:
-        self.scores, self.state, _ = self.stepper.step(self.chosen, self.positions, self.state)
-
-    def append(self, tokens: list[int], log_probs: list[float], last: bool) -> Iterator[SampledToken]:
-        """Add a token to each running sample."""
-        running: list[int | None] = []
-        for i, token, log_prob in zip(self.samples, tokens, log_probs, strict=True):
-            ended = True
-            if i is not None:
-                self.texts[i].append(token)
-                ended = last or token == self.end_id or self.exceeds_limit(self.texts[i])
-                yield SampledToken(i, token, log_prob, ended)
-            running.append(None if ended else i)
-        self.samples = running
+    def append(self, tokens: list[int], log_probs: list[float]) -> list[Drawn]:
+        drawn = []
+        for i, (token, log_prob) in enumerate(zip(tokens, log_probs, strict=True)):
+            row = self.rows[i]
+            if row is None:
+                continue
+            last = row.is_last or token == self.end_id
+            row.text.append(token)
+            row.made += 1
+            last = last or self.exceeds_limit(row.text)
+            drawn.append(Drawn(row, token, log_prob, last))
+            if last:
+                self.rows[i] = None
+        return drawn
 
     def exceeds_limit(self, text: list[int]) -> bool:
         """Whether a text is longer than the model can read, where the window cannot be moved."""
         return self.window is None and self.limit is not None and len(text) > self.limit
 
-    @property
-    def is_finished(self) -> bool:
-        return all(i is None for i in self.samples)
+    # ---- reading them
 
-    def drop_finished(self) -> None:
-        """Remove the rows of finished samples, if there are enough of them."""
-        running = [row for row, i in enumerate(self.samples) if i is not None]
-        if len(running) >= self.stepper.worth_keeping * len(self.samples):
+    def advance(self) -> None:
+        """Read the tokens that were drawn last."""
+        running = [i for i, row in enumerate(self.rows) if row is not None]
+        if len(running) < self.stepper.worth_keeping * len(self.rows) or not running:
+            self.compact(running)
+        if not running:
             return
-        index = torch.tensor(running, device=self.stepper.device)
-        self.state, self.chosen = select(self.state, index), self.chosen[index]
-        self.positions, self.scores = self.positions[index], self.scores[index]
-        self.samples = [self.samples[row] for row in running]
-        if self.seen is not None:
-            self.seen.keep(index)
+        full = [i for i, row in enumerate(self.rows) if row is not None and self.window and self.held[i] >= self.window]
+        if len(full) == len(self.running):
+            self.read_again(full)
+        elif full:
+            self.advance_beside(full)
+        else:
+            if not self.is_ahead:
+                self.step()
+            self.count_token()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the context is full and has to move on."""
-        return self.window is not None and self.longest >= self.window
-
-    def restart(self) -> None:
-        """Read the last half of the context again, so that there is room for new tokens."""
-        assert self.window is not None
-        kept = [last_window(self.texts[i], self.window) if i is not None else [self.end_id] for i in self.samples]
-        self.scores, self.state, _ = self.stepper.start(kept, self.window)
-        self.set_positions(kept)
+    def step(self) -> None:
+        self.scores, self.state, _ = self.stepper.step(self.chosen, self.positions, self.state)
 
     def count_token(self) -> None:
         after = self.positions + 1
         # rows of finished samples may still be there
         self.positions = after if self.limit is None else after.clamp(max=self.limit - 1)
-        self.longest += 1
+        self.held = [held + 1 for held in self.held]
+
+    def advance_beside(self, full: list[int]) -> None:
+        """Some rows have filled their context, others have not: each goes on as it would alone."""
+        others = [i for i, row in enumerate(self.rows) if row is not None and i not in full]
+        moved = Rows(self.stepper, self.end_id, [])
+        moved.rows = [self.rows[i] for i in full]
+        moved.read_again(range(len(full)))
+        self.compact(others)
+        self.step()
+        self.count_token()
+        self.add(moved.rows, moved.held, moved.scores, moved.state, moved.positions)
+        self.note_seen()
+
+    def read_again(self, full: Sequence[int]) -> None:
+        """Read the last half of the context again, so that there is room for new tokens. Rows that are not full have ended."""
+        assert self.window is not None
+        kept = [
+            last_window(row.text, self.window) if row is not None and i in full else [self.end_id]
+            for i, row in enumerate(self.rows)
+        ]
+        self.scores, self.state, _ = self.start(kept, self.window, [None])
+        self.held = [len(text) for text in kept]
+        self.positions = torch.tensor(self.held, device=self.stepper.device)
 
 
 BLOCK = 64  # random numbers that one generator gives
 
 
-def draw_points(seed: int, samples: list[int | None], made: int) -> Tensor:
-    """(n,) a point in [0, 1) for each sample's next token: a function of the seed, its number and how many it has."""
-    block, place = divmod(made, BLOCK)
-    return torch.stack([_points(seed, -1 if i is None else i, block)[place] for i in samples])
+def draw_point(row: Row | None) -> Tensor:
+    """() a point in [0, 1) for the next token of a row: a function of its seed, its number and how many it has."""
+    block, place = divmod(0 if row is None else row.made, BLOCK)
+    return _points(0 if row is None else row.seed, -1 if row is None else row.number, block)[place]
 
 
 @lru_cache(maxsize=10_000)
