@@ -40,6 +40,7 @@ ORDER = [
     "runs",
     "convert",
     "comparison",
+    "serve",
     "cli",
 ]
 OUTSIDE = ("__init__", "__main__")  # they stand above the order

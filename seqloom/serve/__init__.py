@@ -1,0 +1,11 @@
+"""A server for runs of every kind: OpenAI's shapes for writing and vectors, and what else a run can do (`seqloom serve`).
+
+    engine      the thread that owns a model: texts that are being written join and leave between steps, other calls are batched
+    messages    what may be asked, as types that check it; answers and refusals
+    completions writing and scoring by OpenAI's completions
+    app         the routes and what stands before all of them: host, key, limits
+    protocol    HTTP connections with deadlines
+    start       load the runs, listen, drain
+
+Only this package needs the packages of the extra `serve`.
+"""

@@ -1,0 +1,516 @@
+"""The routes, and what stands before all of them: the host that is asked for, the key, the size and the time of a body."""
+
+import asyncio
+import base64
+import hmac
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from seqloom import __version__
+from seqloom.errors import SeqloomError, explain
+from seqloom.runs.language_model import Run
+from seqloom.runs.predictor import Predictor
+from seqloom.runs.translator import Translator
+from seqloom.serve.completions import MOST_TOKENS, Answering, disconnected, read_prompts
+from seqloom.serve.engine import Call, Engine, Full
+from seqloom.serve.messages import (
+    Completion,
+    Detokenize,
+    Embedding,
+    Fill,
+    Inputs,
+    Predict,
+    Refused,
+    Score,
+    Tokenize,
+    Translate,
+    answer,
+    as_list,
+    decode,
+)
+
+BODY_SECONDS = 30.0
+LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
+OPEN_PATHS = ("/healthz", "/health", "/ready")  # answered without a key
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Defaults of `seqloom serve`."""
+
+    rows: int = 32  # texts that are written at the same time
+    queue: int = 256  # requests that wait for a model
+    max_tokens: int = 4096  # new tokens of a completion
+    seconds: float = 120.0  # for one request
+    body: int = 2 << 20  # bytes
+
+
+class Described(Struct):
+    """A route for /openapi.json."""
+
+    path: str
+    method: str
+    summary: str
+    takes: type[Struct] | None
+
+
+class Server:
+    """Runs by their names, an engine for each, and the application that answers for them."""
+
+    def __init__(self, runs: Mapping[str, Any], limits: Limits, key: str | None = None, hosts: frozenset[str] = LOCAL):
+        self.runs, self.limits, self.key, self.hosts = dict(runs), limits, key, hosts
+        self.engines = {name: Engine(run, limits.rows, limits.queue) for name, run in self.runs.items()}
+        self.is_open, self.live = True, 0
+        self.statuses: Counter[int] = Counter()
+        self.described: list[Described] = []
+        for engine in self.engines.values():
+            engine.start()
+        self.app = Starlette(routes=self.routes(), exception_handlers={404: not_found, 405: not_found})
+
+    # ---- which model
+
+    def pick(self, name: str | None, can: Callable[[Any], bool], what: str) -> str:
+        """The model that is named, or the first that can do what is asked."""
+        if name is None:
+            fit = next((each for each, run in self.runs.items() if can(run)), None)
+            if fit is None:
+                raise Refused(400, f"no model here can {what}", "model")
+            return fit
+        if name not in self.runs:
+            known = ", ".join(self.runs)
+            raise Refused(404, f"there is no model {name[:60]!r} here (there are: {known})", "model", "not_found_error")
+        if not can(self.runs[name]):
+            raise Refused(400, f"the model {name} cannot {what}: {kind_of(self.runs[name])}", "model")
+        return name
+
+    async def call(
+        self, request: Request, name: str, key: tuple[Any, ...], items: list[Any], work: Callable[[list[Any]], Any]
+    ) -> list[Any]:
+        """Work in the engine's thread, together with other calls of the same key."""
+        run, loop = self.runs[name], asyncio.get_running_loop()
+        texts = [each if isinstance(each, str) else " ".join(map(str, each.values())) for each in items]
+        size = sum(len(ids) for ids in await asyncio.to_thread(run.tokenizer.encode_batch, texts))
+        if size > MOST_TOKENS:
+            raise Refused(413, f"the texts have {size:,} tokens, more than {MOST_TOKENS:,}")
+        future: asyncio.Future[list[Any] | Exception] = loop.create_future()
+
+        def settle(found: list[Any] | Exception) -> None:
+            if not future.done():
+                future.set_result(found)
+
+        def done(found: list[Any] | Exception) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, found)
+
+        call = Call(key, items, work, done, tokens=size)
+        try:
+            self.engines[name].submit(call)
+        except Full:
+            raise Refused(429, "too many requests are waiting: try again", kind="rate_limit_exceeded") from None
+        watcher: asyncio.Future[Any] = asyncio.ensure_future(disconnected(request))
+        waiting: set[asyncio.Future[Any]] = {future, watcher}
+        try:
+            waited, _ = await asyncio.wait(waiting, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watcher.cancel()
+        if future not in waited:
+            call.cancelled = True
+            if watcher in waited:
+                raise ClientDisconnect
+            raise Refused(503, f"no answer within {self.limits.seconds:.0f} s", kind="server_error")
+        found = future.result()
+        if isinstance(found, SeqloomError):
+            raise Refused(400, explain(found)[0])
+        if isinstance(found, Exception):
+            print(f"a call failed: {type(found).__name__}: {found}", file=sys.stderr, flush=True)
+            raise Refused(500, "the model failed", kind="server_error")
+        return found
+
+    # ---- OpenAI's shapes
+
+    async def completions(self, request: Request, ask: Completion) -> Response:
+        name = self.pick(ask.model, writes, "continue a text")
+        prompts = await asyncio.to_thread(read_prompts, self.runs[name], ask.prompt)
+        answering = Answering(self.engines[name], ask, prompts, self.limits.seconds, self.limits.max_tokens)
+        return await answering.respond(request)
+
+    async def embeddings(self, request: Request, ask: Embedding) -> Response:
+        vectors, size = await self.embed(request, ask.model, as_list(ask.input))
+        shown = [base64.b64encode(each.astype("<f4").tobytes()).decode() for each in vectors]
+        data = [
+            {
+                "object": "embedding",
+                "index": i,
+                "embedding": shown[i] if ask.encoding_format == "base64" else each.tolist(),
+            }
+            for i, each in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": size, "total_tokens": size}
+        return answer({"object": "list", "model": ask.model, "data": data, "usage": usage})
+
+    async def embed(self, request: Request, model: str | None, texts: list[str]) -> tuple[list[Any], int]:
+        name = self.pick(model, embeds, "give vectors of texts")
+        run = self.runs[name]
+        found = await self.call(request, name, ("embed",), texts, run.encode)
+        return found, sum(len(ids) for ids in run.tokenizer.encode_batch(texts))
+
+    async def models(self, request: Request) -> Response:
+        return answer({"object": "list", "data": [model_record(name, run) for name, run in self.runs.items()]})
+
+    async def model(self, request: Request) -> Response:
+        name = self.pick(request.path_params["name"], lambda run: True, "")
+        return answer(model_record(name, self.runs[name]))
+
+    async def chat(self, request: Request) -> Response:
+        raise Refused(404, "these models continue texts and do not chat: use /v1/completions", kind="not_found_error")
+
+    # ---- ours
+
+    async def fill(self, request: Request, ask: Fill) -> Response:
+        name = self.pick(ask.model, fills, "fill gaps")
+        run = self.runs[name]
+        options = {"top": ask.top, "joint": ask.joint, "longest": ask.longest}
+        (gaps,) = await self.fill_texts(request, name, [ask.text], options)
+        record = [[filled_record(run, each) for each in some] for some in gaps]
+        return answer({"model": name, "gaps": record})
+
+    async def fill_texts(self, request: Request, name: str, texts: list[str], options: dict[str, Any]) -> list[Any]:
+        run, key = self.runs[name], ("fill", *sorted(options.items()))
+        return await self.call(request, name, key, texts, lambda some: [run.fill(text, **options) for text in some])
+
+    async def score(self, request: Request, ask: Score) -> Response:
+        name = self.pick(ask.model, scores, "score texts")
+        run, texts = self.runs[name], as_list(ask.texts)
+        found = await self.call(request, name, ("score", ask.pll), texts, partial(run.score, pll=ask.pll))
+        rows = []
+        for text, each in zip(texts, found, strict=True):
+            names = [run.tokenizer.entry(token) for token in run.tokenizer.encode(text)]
+            rows.append(
+                {"log_prob": sum(each.log_probs), "tokens": names, "log_probs": each.log_probs, "end": each.end}
+            )
+        return answer({"model": name, "definition": run.definition(ask.pll), "scores": rows})
+
+    async def predict(self, request: Request, ask: Predict) -> Response:
+        name = self.pick(ask.model, predicts, "predict labels")
+        rows: list[Any] = [{"text": row} if isinstance(row, str) else row for row in ask.rows]
+        found = await self.call(request, name, ("predict",), rows, lambda some: list(self.runs[name].predict(some)))
+        return answer({"model": name, "predictions": found})
+
+    async def translate(self, request: Request, ask: Translate) -> Response:
+        name = self.pick(ask.model, translates, "translate")
+        if ask.n_best > ask.beam:
+            raise Refused(400, f"n_best = {ask.n_best} is more than a beam of {ask.beam} finds", "n_best")
+        texts = as_list(ask.texts)
+        found = await self.translate_texts(request, name, texts, ask)
+        record = [[translation_record(each) for each in some] for some in found]
+        return answer({"model": name, "translations": record})
+
+    async def translate_texts(self, request: Request, name: str, texts: list[str], ask: Translate) -> list[Any]:
+        run = self.runs[name]
+        options: dict[str, Any] = {"beam": ask.beam, "n_best": ask.n_best, "align": ask.align, "show": False}
+        key = ("translate", *sorted(options.items()))
+        return await self.call(request, name, key, texts, lambda some: run.translate(some, **options))
+
+    async def tokenize(self, request: Request, ask: Tokenize) -> Response:
+        name = self.pick(ask.model, lambda run: True, "")
+        run, tokenizer = self.runs[name], self.runs[name].tokenizer
+        if ask.prompt == tokenizer.entry(
+            tokenizer.end_id
+        ):  # a harness asks for the number of the end token by its name
+            ids = [tokenizer.end_id]
+        else:
+            ids = [int(i) for i in tokenizer.encode(ask.prompt)]
+        return answer({"tokens": ids, "count": len(ids), "max_model_len": max_len_of(run)})
+
+    async def detokenize(self, request: Request, ask: Detokenize) -> Response:
+        name = self.pick(ask.model, lambda run: True, "")
+        tokenizer = self.runs[name].tokenizer
+        wrong = [token for token in ask.tokens if not 0 <= token < tokenizer.vocab_size]
+        if wrong:
+            raise Refused(400, f"the vocabulary has {tokenizer.vocab_size:,} tokens and no token {wrong[0]}", "tokens")
+        return answer({"prompt": tokenizer.decode(ask.tokens)})
+
+    async def tokenizer_info(self, request: Request) -> Response:
+        tokenizer = next(iter(self.runs.values())).tokenizer
+        end = tokenizer.entry(tokenizer.end_id)
+        return answer({"eos_token": end, "bos_token": end, "pad_token": end, "chat_template": None})
+
+    # ---- the shapes of hosted inference
+
+    async def short_embed(self, request: Request, ask: Inputs) -> Response:
+        vectors, _ = await self.embed(request, ask.model, texts_of(ask))
+        return answer([each.tolist() for each in vectors])
+
+    async def short_fill(self, request: Request, ask: Inputs) -> Response:
+        name = self.pick(ask.model, fills, "fill gaps")
+        run, top = self.runs[name], ask.parameters.get("top_k", 5)
+        if not isinstance(top, int) or not 1 <= top <= 100:
+            raise Refused(400, "parameters.top_k: choose 1 to 100", "parameters.top_k")
+        found = await self.fill_texts(request, name, texts_of(ask), {"top": top})
+        rows = [
+            [
+                {
+                    "score": each.probability, "token": each.tokens[0] if each.tokens else None,
+                    "token_str": run.tokenizer.decode(each.tokens), "sequence": each.text,
+                }
+                for each in gap
+            ]
+            for gaps in found
+            for gap in gaps
+        ]  # fmt: skip
+        return answer(rows[0] if len(rows) == 1 else rows)
+
+    async def short_predict(self, request: Request, ask: Inputs) -> Response:
+        name = self.pick(ask.model, predicts, "predict labels")
+        given = ask.inputs if isinstance(ask.inputs, list) else [ask.inputs]
+        rows: list[Any] = [{"text": row} if isinstance(row, str) else row for row in given]
+        found = await self.call(request, name, ("predict",), rows, lambda some: list(self.runs[name].predict(some)))
+        return answer(found if isinstance(ask.inputs, list) else found[0])
+
+    async def short_translate(self, request: Request, ask: Inputs) -> Response:
+        name = self.pick(ask.model, translates, "translate")
+        found = await self.translate_texts(request, name, texts_of(ask), Translate(texts=""))
+        return answer([{"translation_text": some[0].text} for some in found])
+
+    # ---- the server itself
+
+    async def health(self, request: Request) -> Response:
+        return answer({"status": "ok" if self.is_open else "closing"})
+
+    async def ready(self, request: Request) -> Response:
+        alive = all(engine.is_alive() for engine in self.engines.values())
+        if not (self.is_open and alive):
+            raise Refused(503, "the server is closing" if alive else "a model has stopped", kind="server_error")
+        return answer({"status": "ready", "models": list(self.runs)})
+
+    async def metrics(self, request: Request) -> Response:
+        lines = [f'seqloom_responses_total{{status="{s}"}} {n}' for s, n in sorted(self.statuses.items())]
+        lines.append(f"seqloom_in_flight {self.live}")
+        for name, engine in self.engines.items():
+            label = '{model="' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"}'
+            lines += [f"seqloom_{each}_total{label} {n}" for each, n in sorted(engine.counts.total.items())]
+            lines.append(f"seqloom_busy_seconds_total{label} {engine.counts.busy_seconds:.3f}")
+            lines.append(f"seqloom_writing{label} {len(engine.active)}")
+            lines.append(f"seqloom_waiting{label} {len(engine.waiting) + len(engine.calls)}")
+        return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
+
+    async def openapi(self, request: Request) -> Response:
+        return answer(self.describe())
+
+    def describe(self) -> dict[str, Any]:
+        kinds = list(dict.fromkeys(each.takes for each in self.described if each.takes is not None))
+        schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+        by_kind = dict(zip(kinds, schemas, strict=True))
+        paths: dict[str, Any] = {}
+        refusal = {"description": 'Refused: {"error": {"message", "type", "param", "code"}}'}
+        for each in self.described:
+            about: dict[str, Any] = {
+                "summary": each.summary,
+                "responses": {"200": {"description": "OK"}, "4XX": refusal},
+            }
+            if each.takes is not None:
+                content = {"application/json": {"schema": by_kind[each.takes]}}
+                about["requestBody"] = {"required": True, "content": content}
+            if "{" in each.path:
+                about["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+            paths.setdefault(each.path, {})[each.method.lower()] = about
+        info = {"title": "seqloom", "version": __version__}
+        return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
+
+    # ---- around all of them
+
+    def routes(self) -> list[Route]:
+        get = [
+            ("/v1/models", self.models, "The models that are served."),
+            ("/v1/models/{name:path}", self.model, "One of them."),
+            ("/tokenizer_info", self.tokenizer_info, "The special tokens of the first model."),
+            ("/healthz", self.health, "Whether the server runs."),
+            ("/health", self.health, "The same."),
+            ("/ready", self.ready, "Whether it takes requests."),
+            ("/metrics", self.metrics, "Counters, for Prometheus."),
+            ("/openapi.json", self.openapi, "This description."),
+        ]
+        post: list[tuple[str, Any, str, type[Struct] | None]] = [
+            ("/v1/completions", self.completions, "Continue texts, or score them.", Completion),
+            ("/v1/embeddings", self.embeddings, "Vectors of texts.", Embedding),
+            ("/v1/chat/completions", self.chat, "Not here: these models do not chat.", None),
+            ("/api/fill", self.fill, "Fill the gaps of a text.", Fill),
+            ("/api/score", self.score, "The log-probability of texts.", Score),
+            ("/api/predict", self.predict, "Classes, numbers, tags or answers.", Predict),
+            ("/api/translate", self.translate, "Translations.", Translate),
+            ("/tokenize", self.tokenize, "The tokens of a text.", Tokenize),
+            ("/detokenize", self.detokenize, "The text of tokens.", Detokenize),
+            ("/embed", self.short_embed, "Vectors, in the shape of hosted inference.", Inputs),
+            ("/fill-mask", self.short_fill, "Gaps, in the shape of hosted inference.", Inputs),
+            ("/predict", self.short_predict, "Predictions, in the shape of hosted inference.", Inputs),
+            ("/tag", self.short_predict, "The same, for tags.", Inputs),
+            ("/answer", self.short_predict, "The same, for answers to questions.", Inputs),
+            ("/translate", self.short_translate, "Translations, in the shape of hosted inference.", Inputs),
+        ]
+        found = []
+        for path, handler, summary in get:
+            found.append(Route(path, self.guarded(handler, None), methods=["GET"]))
+            self.described.append(Described(path.replace(":path", ""), "GET", summary, None))
+        for path, handler, summary, takes in post:
+            found.append(Route(path, self.guarded(handler, takes), methods=["POST"]))
+            self.described.append(Described(path, "POST", summary, takes))
+        return found
+
+    def guarded(
+        self, handler: Callable[..., Awaitable[Response]], takes: type[Struct] | None
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            self.live += 1
+            try:
+                self.check(request)
+                if takes is None:
+                    response = await handler(request)
+                else:
+                    response = await handler(request, decode(takes, await self.body(request)))
+            except Refused as refused:
+                response = refused.response()
+            except SeqloomError as error:
+                response = Refused(400, explain(error)[0]).response()
+            except ClientDisconnect:
+                response = Response(status_code=499)
+            except Exception as error:
+                print(f"{request.url.path} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                response = Refused(500, "the server has failed", kind="server_error").response()
+            finally:
+                self.live -= 1
+            self.statuses[response.status_code] += 1
+            return response
+
+        return answered
+
+    def check(self, request: Request) -> None:
+        if host_of(request.headers.get("host", "")) not in self.hosts:
+            raise Refused(421, "this server does not answer for that host: see --allow-host")
+        origin = request.headers.get("origin")
+        if origin is not None and host_of(origin.rpartition("//")[2]) not in self.hosts:
+            raise Refused(403, "pages of other sites get no answer here")
+        if request.url.path in OPEN_PATHS:
+            return
+        if self.key is not None:
+            given = request.headers.get("authorization", "").encode("latin-1", "replace")
+            if not hmac.compare_digest(given, f"Bearer {self.key}".encode()):
+                raise Refused(401, "the API key is missing or wrong", kind="invalid_api_key")
+        if not self.is_open:
+            raise Refused(503, "the server is closing", kind="server_error")
+
+    async def body(self, request: Request) -> bytes:
+        most, data = self.limits.body, bytearray()
+        too_large = Refused(413, f"the body has more than {most:,} bytes")
+        size = request.headers.get("content-length", "0")
+        if not size.isdecimal() or int(size) > most:
+            raise too_large
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                async for part in request.stream():
+                    data += part
+                    if len(data) > most:
+                        raise too_large
+        except TimeoutError:
+            raise Refused(408, f"the body did not come within {BODY_SECONDS:.0f} s") from None
+        return bytes(data)
+
+    # ---- closing
+
+    async def drain(self, seconds: float) -> None:
+        """Refuse what is new, finish what runs."""
+        self.is_open = False
+        until = asyncio.get_running_loop().time() + seconds
+        while self.live and asyncio.get_running_loop().time() < until:
+            await asyncio.sleep(0.05)
+        for engine in self.engines.values():
+            engine.close()
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    words = f"there is no {request.method} {request.url.path[:100]}: /openapi.json lists what there is"
+    return Refused(status, words, kind="not_found_error").response()
+
+
+def host_of(address: str) -> str:
+    """Without its port."""
+    if address.startswith("["):
+        return address.partition("]")[0] + "]"
+    return address.partition(":")[0].lower()
+
+
+def texts_of(ask: Inputs) -> list[str]:
+    given = ask.inputs if isinstance(ask.inputs, list) else [ask.inputs]
+    if not all(isinstance(each, str) for each in given):
+        raise Refused(400, "inputs: give a text, or a list of texts", "inputs")
+    return [str(each) for each in given]
+
+
+# ---- what a run can do
+
+
+def writes(run: Any) -> bool:
+    return isinstance(run, Run) and run.no_next_word is None
+
+
+def fills(run: Any) -> bool:
+    return isinstance(run, Run) and run.learner.fills_gaps
+
+
+def scores(run: Any) -> bool:
+    return isinstance(run, Run)
+
+
+def embeds(run: Any) -> bool:
+    return not getattr(run.learner, "count_based", False)
+
+
+def predicts(run: Any) -> bool:
+    return isinstance(run, Predictor)
+
+
+def translates(run: Any) -> bool:
+    return isinstance(run, Translator)
+
+
+ABILITIES: dict[str, Callable[[Any], bool]] = {
+    "write": writes, "fill": fills, "score": scores, "embed": embeds, "predict": predicts, "translate": translates,
+}  # fmt: skip
+
+
+def kind_of(run: Any) -> str:
+    able = [name for name, can in ABILITIES.items() if can(run)]
+    return f"it can {', '.join(able)}" if able else "it can do nothing that a server offers"
+
+
+def max_len_of(run: Any) -> int | None:
+    return getattr(getattr(run.learner, "backbone", None), "max_len", None)
+
+
+def model_record(name: str, run: Any) -> dict[str, Any]:
+    return {
+        "id": name, "object": "model", "created": int(Path(run.folder, "config.json").stat().st_mtime),
+        "owned_by": "seqloom", "max_model_len": max_len_of(run), "can": [each for each, can in ABILITIES.items() if can(run)],
+    }  # fmt: skip
+
+
+def filled_record(run: Any, filled: Any) -> dict[str, Any]:
+    words = [run.tokenizer.decode(part) for part in filled.parts]
+    return {"text": filled.text, "words": words, "probability": filled.probability}
+
+
+def translation_record(found: Any) -> dict[str, Any]:
+    record = {"text": found.text, "log_prob": found.log_prob, "score": found.score, "finished": found.finished}
+    return record if found.alignment is None else record | {"alignment": found.alignment.tolist()}

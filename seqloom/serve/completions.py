@@ -1,0 +1,239 @@
+"""OpenAI's completions: texts continued or scored by a left-to-right model, at once or as a stream."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from seqloom.decode.rules import SampleConfig
+from seqloom.decode.sample import Row
+from seqloom.serve.engine import Call, Candidate, Engine, Full, Piece, Prompt, StopStrings, Writing
+from seqloom.serve.messages import Completion, Refused, answer, encode
+
+MOST_TOKENS = 65_536  # of all prompts of a call
+MOST_PROMPTS = 256
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Choice:
+    """One of the texts that are asked for."""
+
+    prompt: Prompt
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+    best: list[list[Candidate]] = field(default_factory=list)
+    read: list[tuple[float, list[Candidate]]] = field(default_factory=list)  # of the prompt
+    finish: str | None = None
+
+    def take(self, piece: Piece) -> None:
+        if piece.end == "error":
+            raise Refused(500, f"the model failed: {piece.error}", kind="server_error")
+        self.text += piece.text
+        self.tokens.append(piece.token)
+        self.log_probs.append(piece.log_prob)
+        self.best.append(piece.best)
+        if piece.end:
+            self.finish = "stop" if piece.end == "stop" else "length"
+
+
+class Answering:
+    """One call: its choices, and the work that is still to be done for them."""
+
+    def __init__(self, engine: Engine, ask: Completion, prompts: list[Prompt], seconds: float, most_new: int):
+        self.engine, self.ask, self.run = engine, ask, engine.run_of
+        self.events: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
+        self.loop = asyncio.get_running_loop()
+        self.deadline = time.monotonic() + seconds
+        max_new = 16 if ask.max_tokens is None else ask.max_tokens
+        if max_new > most_new:
+            raise Refused(400, f"max_tokens = {max_new}: this server writes at most {most_new:,}", "max_tokens")
+        if max_new == 0 and not ask.echo:
+            raise Refused(
+                400, "max_tokens = 0 writes nothing: ask with echo and logprobs to score a text", "max_tokens"
+            )
+        copies = [prompt for prompt in prompts for _ in range(ask.n or 1)]
+        self.choices = [Choice(prompt, finish=None if max_new else "length") for prompt in copies]
+        self.works: list[Writing | Call] = []
+        for i, choice in enumerate(self.choices):
+            if max_new:
+                self.works.append(self.writing(i, choice.prompt, max_new))
+            if ask.echo and ask.logprobs is not None:
+                self.works.append(self.reading(i, choice.prompt))
+        self.left = len(self.works)
+        self.head = {
+            "id": f"cmpl-{next(_numbers)}", "object": "text_completion", "created": int(time.time()), "model": ask.model,
+        }  # fmt: skip
+
+    def writing(self, i: int, prompt: Prompt, max_new: int) -> Writing:
+        ask = self.ask
+        config = SampleConfig(
+            max_new=max_new,
+            temperature=1.0 if ask.temperature is None else ask.temperature,
+            top_k=ask.top_k,
+            top_p=None if ask.top_p in (None, 1.0) else ask.top_p,
+        )
+        spelt = self.run.spell(prompt.ids, prompt.unknown)
+        chars = None if spelt is None else torch.from_numpy(spelt)
+        row = Row(list(prompt.ids), config, ask.seed or 0, i % (ask.n or 1), chars=chars)
+        stops = [ask.stop] if isinstance(ask.stop, str) else ask.stop or []
+        return Writing(row, self.emitter(i), StopStrings(stops), ask.logprobs or 0, self.deadline)
+
+    def reading(self, i: int, prompt: Prompt) -> Call:
+        limit = self.run.learner.backbone.max_len
+        if limit is not None and len(prompt.ids) - 1 > limit:
+            raise Refused(400, f"the model reads {limit} tokens, and a prompt has {len(prompt.ids) - 1}", "prompt")
+        num_best = self.ask.logprobs or 0
+        emit = self.emitter(i)
+        return Call(
+            ("read", num_best),
+            [prompt],
+            lambda prompts: self.engine.read(prompts, num_best),
+            lambda found: emit(found if isinstance(found, Exception) else found[0]),
+            tokens=len(prompt.ids),
+        )
+
+    def emitter(self, i: int) -> Any:
+        """From the engine's thread into the loop, which may be closed by then."""
+
+        def emit(event: Any) -> None:
+            if not self.loop.is_closed():
+                self.loop.call_soon_threadsafe(self.events.put_nowait, (i, event))
+
+        return emit
+
+    def take(self, i: int, event: Any) -> str:
+        """The new text of a choice, by what came from the engine."""
+        choice = self.choices[i]
+        if isinstance(event, Exception):
+            raise Refused(500, "the model failed", kind="server_error")
+        if isinstance(event, Piece):
+            choice.take(event)
+            self.left -= bool(event.end)
+            return event.text
+        choice.read = event
+        self.left -= 1
+        return ""
+
+    def cancel(self) -> None:
+        for work in self.works:
+            work.cancelled = True
+
+    # ---- answers
+
+    async def respond(self, request: Request) -> Response:
+        try:
+            self.engine.submit(*self.works)
+        except Full:
+            raise Refused(429, "too many requests are waiting: try again", kind="rate_limit_exceeded") from None
+        if self.ask.stream:
+            return StreamingResponse(
+                self.stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
+            )
+        watcher = asyncio.ensure_future(disconnected(request))
+        try:
+            while self.left:
+                getter = asyncio.ensure_future(self.events.get())
+                done, _ = await asyncio.wait({getter, watcher}, return_when=asyncio.FIRST_COMPLETED)
+                if getter not in done:
+                    getter.cancel()
+                    return Response(status_code=499)
+                self.take(*getter.result())
+        finally:
+            watcher.cancel()
+            self.cancel()
+        choices = [self.choice_record(i, choice) for i, choice in enumerate(self.choices)]
+        return answer(self.head | {"choices": choices, "usage": self.usage()})
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        try:
+            if self.ask.echo:
+                for i, choice in enumerate(self.choices):
+                    yield self.event(i, self.shown_prompt(choice.prompt), None)
+            while self.left:
+                i, event = await self.events.get()
+                text = self.take(i, event)
+                if text or self.choices[i].finish:
+                    yield self.event(i, text, self.choices[i].finish)
+            if (self.ask.stream_options or {}).get("include_usage"):
+                yield b"data: " + encode(self.head | {"choices": [], "usage": self.usage()}) + b"\n\n"
+            yield b"data: [DONE]\n\n"
+        except Refused as refused:  # the status was sent long ago
+            yield b"data: " + bytes(refused.response().body) + b"\n\n"
+        finally:
+            self.cancel()
+
+    def event(self, i: int, text: str, finish: str | None) -> bytes:
+        choice = {"index": i, "text": text, "logprobs": None, "finish_reason": finish}
+        return b"data: " + encode(self.head | {"choices": [choice]}) + b"\n\n"
+
+    def usage(self) -> dict[str, int]:
+        read = sum(choice.prompt.given for choice in self.choices) // (self.ask.n or 1)
+        made = sum(len(choice.tokens) for choice in self.choices)
+        return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
+
+    def shown_prompt(self, prompt: Prompt) -> str:
+        if isinstance(self.ask.prompt, str):
+            return self.ask.prompt
+        return str(self.run.tokenizer.decode(prompt.ids[len(prompt.ids) - prompt.given :], specials=True))
+
+    def choice_record(self, i: int, choice: Choice) -> dict[str, Any]:
+        echo = self.shown_prompt(choice.prompt) if self.ask.echo else ""
+        found = {"index": i, "text": echo + choice.text, "logprobs": None, "finish_reason": choice.finish}
+        if self.ask.logprobs is None:
+            return found
+        tokens, log_probs, best = list(choice.tokens), list[float | None](choice.log_probs), list[Any](choice.best)
+        if self.ask.echo:
+            ids = choice.prompt.ids
+            read = [None, *choice.read][len(ids) - choice.prompt.given :]
+            tokens = [*ids[len(ids) - choice.prompt.given :], *tokens]
+            log_probs = [*(None if each is None else each[0] for each in read), *log_probs]
+            best = [*(None if each is None else each[1] for each in read), *best]
+        names = [self.name(token) for token in tokens]
+        offsets = list(itertools.accumulate(map(len, names), initial=0))[:-1]
+        tops = [None if each is None else {self.name(c.token): c.log_prob for c in each} for each in best]
+        found["logprobs"] = {
+            "tokens": names, "token_logprobs": log_probs, "top_logprobs": tops, "text_offset": offsets,
+        }  # fmt: skip
+        return found
+
+    def name(self, token: int) -> str:
+        return str(self.run.tokenizer.entry(token))
+
+
+def read_prompts(run: Any, given: str | list[Any]) -> list[Prompt]:
+    """Texts or lists of tokens; a single list of tokens is one prompt."""
+    tokenizer = run.tokenizer
+    if isinstance(given, list) and all(isinstance(each, int) for each in given):
+        given = [given]
+    parts: list[Any] = [given] if isinstance(given, str) else given
+    if len(parts) > MOST_PROMPTS or any(isinstance(part, int) for part in parts):
+        raise Refused(400, f"give one text, up to {MOST_PROMPTS} texts, or lists of tokens", "prompt")
+    found = []
+    for part in parts:
+        if isinstance(part, str):
+            ids, unknown = run.read(part)
+            found.append(Prompt(ids, unknown, len(ids) - 1))
+            continue
+        wrong = [token for token in part if not 0 <= token < tokenizer.vocab_size]
+        if wrong:
+            raise Refused(400, f"the vocabulary has {tokenizer.vocab_size:,} tokens and no token {wrong[0]}", "prompt")
+        begun = part[0] == tokenizer.end_id  # what others put before a text
+        unknown = [tokenizer.entry(token) for token in part if token == tokenizer.unk_id]
+        found.append(Prompt(list(part) if begun else [tokenizer.end_id, *part], unknown, len(part)))
+    if sum(len(prompt.ids) for prompt in found) > MOST_TOKENS:
+        raise Refused(413, f"the prompts have more than {MOST_TOKENS:,} tokens", "prompt")
+    return found
+
+
+async def disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
