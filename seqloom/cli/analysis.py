@@ -110,7 +110,7 @@ def measure_context(
     contexts = contexts_up_to(*reach)
     words = choose_words(texts, contexts[-1], count)
     group = [
-        context_losses(name, run.learner, texts, words, contexts, run.device)  # type: ignore[arg-type]
+        context_losses(name, run.learner.left_to_right(), texts, words, contexts, run.device)  # type: ignore[arg-type]
         for name, run in zip(names, runs, strict=True)
     ]
     found = reaches(group)
