@@ -16,7 +16,9 @@ from seqloom.config import named_object
 from seqloom.vocabulary import Vocabulary as Vocabulary
 
 IGNORE = -100  # the target of a place that is not to be predicted
-APART = 2  # the segment of a token that stands for a whole text, where segments are relative: other than those of its texts
+APART = (
+    2  # the segment of a token that stands for a whole text, where segments are relative: other than those of its texts
+)
 STATIC = ("windows", "cells")  # what models learn from whose words have one vector each, whatever stands around them
 
 Tree = TypeVar("Tree")

@@ -45,7 +45,9 @@ class SpecialTokenTexts:
         where = np.arange(int(lengths.sum())) + np.repeat(self.starts[texts] - first, lengths)
         found = ragged(torch.from_numpy(self.flat[where]), torch.from_numpy(lengths))
         if self.apart:
-            found = found._replace(segments=torch.zeros_like(found.ids).index_fill(0, found.offsets[1:].long() - 1, APART))
+            found = found._replace(
+                segments=torch.zeros_like(found.ids).index_fill(0, found.offsets[1:].long() - 1, APART)
+            )
         if self.characters is None:
             return found
         return found._replace(chars=torch.from_numpy(self.characters[where]))

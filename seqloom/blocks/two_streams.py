@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from seqloom.batch import Borders, Context, Edit, HeadStyle, Output, Ragged, State
 from seqloom.blocks import kernels
 from seqloom.blocks.grid import FullGrid, from_grid, lengths, to_grid
-from seqloom.blocks.relative import BLOCK, DistanceVectors, Distances, RelativeAttention, Remembered, shift
+from seqloom.blocks.relative import BLOCK, Distances, DistanceVectors, RelativeAttention, Remembered, shift
 from seqloom.blocks.stack import Stack, StackedBackbone
 
 
@@ -72,8 +72,9 @@ class TwoStreamAttention(RelativeAttention):
 
     def __init__(self, dim: int, num_heads: int, head_dim: int, memory: int, window: int, dropout: float = 0.0):
         super().__init__(dim, num_heads, head_dim, memory, window, dropout)
-        for name in ("content", "position", "segment"):  # u, v and w
-            self.register_parameter(name, nn.Parameter(torch.empty(num_heads, head_dim)))
+        self.content, self.position, self.segment = (  # u, v and w
+            nn.Parameter(torch.empty(num_heads, head_dim)) for _ in range(3)
+        )
         self.segments = nn.Parameter(torch.empty(2, num_heads, head_dim))  # of the same segment, of another
 
     def start(self, n: int, max_len: int) -> Remembered:
@@ -124,9 +125,11 @@ class TwoStreamAttention(RelativeAttention):
     ) -> list[Tensor]:
         """Both streams (N, L, H, E) from left to right. The query stream stands one place further and sees the same keys."""
         filled = None if state is None else state.filled
-        own = Distances(context.vectors[1:], self.content, self.position)
-        ahead = own._replace(vectors=context.vectors[:-1])
-        return [self.attend(rows, kv, filled, each, False)[0] for rows, each in ((content, own), (query, ahead))]
+        found = []
+        for rows, vectors in ((content, context.vectors[1:]), (query, context.vectors[:-1])):
+            distances = Distances(vectors, self.content, self.position)
+            found.append(self.attend(rows, kv, filled, distances, False)[0])
+        return found
 
     def of_stream(
         self, query: Tensor, kv: Tensor, vectors: Tensor, sight: Sight, maps: bool
@@ -307,7 +310,8 @@ class IdentityOrder(StackedBackbone):
     ) -> Output:
         stack: Any = self.stack
         output = stack.in_order(self.embedding(batch), batch, state, layers)
-        return output._replace(hidden=output.query, query=None)
+        assert output.query is not None
+        return Output(output.query, output.state, output.layers)
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         stack: Any = self.stack

@@ -72,7 +72,7 @@ def read_gaps(text: str, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 def log_probs(
     learner: FillsGaps, rows: Tensor, places: list[int], gaps: list[int], done: int, device: torch.device
 ) -> Tensor:
-    """(K, L) texts of one length → (K, places, V), in fp64, on the host. done: how many of the gaps are filled, the first ones."""
+    """(K, L) texts of one length → (K, places, V), in fp64, on the host. done: how many gaps are filled, the first ones."""
     count, length = rows.shape
     batch = to_device(ragged(rows.flatten(), torch.full((count,), length)), device)
     found = torch.log_softmax(wide(learner.gap_scores(batch, places, gaps, done)), 1)

@@ -80,24 +80,21 @@ class Xlnet(TwoStreamBackbone):
     @classmethod
     def recipe(cls, preset: str) -> dict[str, Any]:
         """Streams with a carried memory. Rates of the small sizes as those of the other encoders."""
-        tiny, wide = preset == "tiny", cls.presets[preset]["dim"] >= 768
-        length = 128 if tiny else 512 if wide else 256
-        return {
-            "objective": {"name": "permuted"},
-            "batches": {"kind": "streams", "streams": 16 if tiny else 64, "length": length, "reset": not wide},
-            "valid": {"warmup": WARMUP},
+        wide = cls.presets[preset]["dim"] >= 768
+        shared = {"objective": {"name": "permuted"}, "valid": {"warmup": WARMUP}}
+        if preset == "tiny":
+            return shared | {
+                "batches": {"kind": "streams", "streams": 32, "length": 64, "reset": True},
+                "train": {"optim": {"lr": 2e-3, "weight_decay": 0.01}, "schedule": {"warmup": 100}, "eval_every": 200},
+                "budget": {"tokens": 2e6},
+            }
+        return shared | {
+            "batches": {"kind": "streams", "streams": 64, "length": 512 if wide else 256, "reset": not wide},
             "train": {
-                "optim": {
-                    "lr": 2e-3 if tiny else 1e-4 if wide else 1e-3,
-                    "weight_decay": 0.01,
-                    "beta2": 0.99 if tiny else 0.999 if wide else 0.98,
-                },
-                "schedule": {"warmup": 100}
-                if tiny
-                else {"name": "linear", "warmup": 10_000 if wide else 500, "floor": 0.0},
-                **({"eval_every": 200} if tiny else {}),
+                "optim": {"lr": 1e-4 if wide else 1e-3, "weight_decay": 0.01, "beta2": 0.999 if wide else 0.98},
+                "schedule": {"name": "linear", "warmup": 10_000 if wide else 500, "floor": 0.0},
             },
-            "budget": {"tokens": 2e6} if tiny else {"epochs": 40 if wide else 10},
+            "budget": {"epochs": 40 if wide else 10},
         }
 
     def __init__(self, config: Config):

@@ -69,6 +69,12 @@ class LeftToRight(Streamed):
         return self.softmax(output.hidden, example.targets, each=True), output.state
 
 
+def as_left_to_right(learner: Objective) -> LeftToRight:
+    """What predicts the next word, of a learner that `has_next_word`."""
+    found: Any = learner
+    return found.left_to_right()
+
+
 class NextToken(LeftToRight):
     softmax: Softmax | AdaptiveSoftmax
 

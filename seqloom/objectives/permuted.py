@@ -72,7 +72,10 @@ class PermutedLM(Streamed):
             1 / 6, gt=0, le=1, description="Share of the tokens that are predicted; the others are given."
         )
         span: int = Field(
-            5, ge=1, le=100, description="Longest run of tokens that are predicted; shorter ones are more likely, by 1/n."
+            5,
+            ge=1,
+            le=100,
+            description="Longest run of tokens that are predicted; shorter ones are more likely, by 1/n.",
         )
 
     frame_ids: Tensor
@@ -95,10 +98,10 @@ class PermutedLM(Streamed):
 
     def validate_loaded(self) -> None:
         """Keeps on the host what data workers need."""
-        numbers = self.frame_ids.tolist()
+        first, separator, end = numbers = self.frame_ids.tolist()
         if not all(0 <= number < self.backbone.vocab_size for number in numbers):
             raise ValueError(f"the special tokens have the numbers {numbers}, outside the vocabulary")
-        self.after = self.backbone.surround(*numbers, numbers[-1])[2]
+        self.after = self.backbone.surround(first, separator, end, end)[2]
 
     def initial_loss(self) -> float:
         return math.log(self.backbone.vocab_size)
@@ -112,7 +115,9 @@ class PermutedLM(Streamed):
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         old, n = cut.batch, cut.batch.num_sequences
         spare = 1 + len(self.after)
-        place = torch.arange(len(old.ids)) + spare * old.owner  # each sequence moves on by what the ones before it gained
+        place = (
+            torch.arange(len(old.ids)) + spare * old.owner
+        )  # each sequence moves on by what the ones before it gained
         behind = (old.offsets[1:].long() + spare * torch.arange(n))[:, None] + torch.arange(spare)
         # the last target of each sequence; of filler, and of what is empty, any token
         last = cut.targets[(old.offsets[1:].long() - 1).clamp(min=0)].clamp(min=0)
@@ -153,8 +158,8 @@ class PermutedLM(Streamed):
         return self.softmax(query, example.targets, each=True), self.softmax(query).argmax(1) == example.targets
 
     def gap_scores(self, batch: Ragged, places: list[int], gaps: list[int], done: int) -> Tensor:
-        """(K · places, V) of what may stand at some gaps of K texts of one length. The first `done` gaps are filled, one after the
-        other; no other is seen."""
+        """(K · places, V) of what may stand at some gaps of K texts of one length. The first `done` gaps are filled, each after
+        those before it; no other is seen."""
         count, length = batch.num_sequences, batch.max_len
         order = torch.full((length,), -1, device=batch.ids.device)
         order[gaps] = torch.arange(len(gaps), device=order.device).clamp(max=done)

@@ -26,6 +26,7 @@ from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
 from seqloom.evaluate.suites.analogies import AskedWords
 from seqloom.evaluate.words import VECTORS, Neighbour, Vocabulary, WordTable, parse_expression
+from seqloom.objectives.next_token import as_left_to_right
 from seqloom.progress import Progress
 from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.results import Report
@@ -138,7 +139,7 @@ class TextScorer(LoadedRun):
         counts = count_after_context(self.tokenizer.encode_batch(contexts), ids)
         unknown = [word for words in unknown_words for word in words]
         log_probs, greedy = score_continuations(
-            self.learner.left_to_right(),  # type: ignore[operator]
+            as_left_to_right(self.learner),
             ids,
             counts,
             self.tokenizer.end_id,
