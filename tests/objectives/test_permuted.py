@@ -7,9 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from seqloom.batch import IGNORE, Excerpt, pack, to_device
+from seqloom.batch import IGNORE, Excerpt, Joints, pack, to_device
 from seqloom.batches.prepare import prepare
+from seqloom.blocks import two_streams
 from seqloom.cli import run as command
 from seqloom.convert.huggingface import export_folder
 from seqloom.decode.fill import fill_each, fill_jointly
@@ -17,9 +19,11 @@ from seqloom.objectives.next_token import as_left_to_right
 from seqloom.objectives.permuted import PermutedLM, draw_runs, shares
 from seqloom.runs.load import load
 from seqloom.runs.training import pretrain
+from seqloom.training.loop import Fit
 from tests.contract import encoders as e
 from tests.contract.properties import VOCAB, sequences, widened
 from tests.contract.test_planted import noticed
+from tests.contract.test_traced import traced_equals_plain
 from tests.models.test_xlnet import Words
 from tests.training.material import prepared, sentences
 
@@ -155,6 +159,47 @@ def test_every_parameter_learns():
     assert [name for name, weight in made.named_parameters() if not weight.grad.abs().sum() > 0] == []
 
 
+class AsksNothing(TorchDispatchMode):
+    """Raises where a step would wait for the device: such steps cannot be recorded."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert function.overloadpacket.__name__ not in ("_local_scalar_dense", "nonzero", "masked_select", "unique_dim")
+        return function(*args, **kwargs or {})
+
+
+def step_asks_nothing():
+    made = learner(torch.float32).train()
+    texts = sequences(0, (20, 20, 9, 30))
+    joints = Joints(torch.tensor([0, 2]), torch.tensor([1, 3]), torch.tensor([True, False]))
+    example = drawn(made, texts)._replace(joints=joints)
+    carry = made.start(2)
+    with AsksNothing():
+        loss = made(example, carry)
+        loss.total.backward()
+    assert [part.kept.shape for part in loss.carry.own] == [part.kept.shape for part in carry.own]
+
+
+def test_a_step_asks_the_host_nothing():
+    step_asks_nothing()
+
+
+def test_a_planted_question_to_the_host_is_noticed(monkeypatch):
+    right = two_streams.arrange
+
+    def arrange(batch, state, queries, vectors):
+        assert batch.order.max() > 0
+        return right(batch, state, queries, vectors)
+
+    monkeypatch.setattr(two_streams, "arrange", arrange)
+    noticed(step_asks_nothing)
+
+
+@pytest.mark.long
+def test_it_can_be_traced():
+    made = learner()
+    traced_equals_plain(made, drawn(made, sequences(0, (9, 4))))
+
+
 # ---- gaps
 
 
@@ -246,6 +291,35 @@ def test_it_writes_and_continues(run):
     # what is banned there, special tokens, has next to no weight here
     torch.testing.assert_close(torch.tensor(one.log_probs), expected.float(), rtol=0, atol=0.05)
     assert len(run.search("the cat", n=2, beam=2, max_new=4)) == 2
+
+
+@pytest.mark.parametrize("lost", ["", "memory"])
+def test_resumed_with_its_memory_it_ends_alike(lost, place, tmp_path, monkeypatch):
+    """Broken off between two saves; planted: the memory begins anew."""
+    settings = [*TINY, "model.dropout=0.1", "train.save_every=4", "budget={steps=12}"]
+    if not (place / "unbroken").exists():
+        pretrain("xlnet-tiny", place / "data", place / "unbroken", settings=settings)
+    one_step, restore, done = Fit.one_step, Fit.restore, itertools.count(1)
+
+    def fragile(fit, items):
+        if next(done) == 7:
+            raise ConnectionAbortedError("power cut")
+        one_step(fit, items)
+
+    def forgetful(fit):
+        restore(fit)
+        fit.carry = {0: fit.learner.start(fit.loader.batches.rows)}
+
+    monkeypatch.setattr(Fit, "one_step", fragile)
+    with pytest.raises(ConnectionAbortedError):
+        pretrain("xlnet-tiny", place / "data", tmp_path / "run", settings=settings)
+    if lost:
+        monkeypatch.setattr(Fit, "restore", forgetful)
+    pretrain("xlnet-tiny", place / "data", tmp_path / "run", settings=settings, resume=True)
+    whole, broken = (
+        (folder / "backbone.safetensors").read_bytes() for folder in (place / "unbroken", tmp_path / "run")
+    )
+    assert (whole == broken) == (not lost)
 
 
 BAD = [
