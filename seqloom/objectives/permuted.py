@@ -3,16 +3,17 @@ side they stand on. Yang et al., 2019 (arXiv 1906.08237).
 
 Only some tokens are predicted, the last ones of the order (partial prediction): the others are given, and see each other. What
 is predicted comes in runs of one token to `span`, shorter ones more often (by 1/n), which stand anywhere. Every sequence of an
-excerpt also holds its last target, as the other tokens it may be predicted, and ends with the separator and the token that
-stands for a whole text: these have a place in the order and no loss. A memory keeps none of the three, since the next segment
-begins with that target.
+excerpt also holds its last target, which may be predicted as the other tokens, and ends with the token that stands for a whole
+text: it has a place in the order and no loss. A memory keeps neither, since the next segment begins with that target. Half of the
+documents show the end token before them, as texts do that are continued, and half hide it: texts of tasks have none.
 
 In the order of the text it is a left-to-right model, with perplexity, continuations and all else that such models have
 (`left_to_right`).
 
 Departures: the order is over a whole sequence (the authors': within blocks of 256 tokens), runs are of tokens, not of words, and
 stand anywhere, not each in the middle of six times as many tokens; no second segment, neither the next one nor another, is read
-in pre-training, and nothing is read backward; `rate` is of a batch's tokens, not of each sequence.
+in pre-training, so there is no separator but the end of a document; nothing is read backward; `rate` is of a batch's tokens, not
+of each sequence.
 """
 
 import math
@@ -41,6 +42,8 @@ from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.two_streams import IdentityOrder, Queries, TwoStreamBackbone
 from seqloom.config import Config as BaseConfig
 from seqloom.objectives.next_token import LeftToRight, Streamed
+
+HIDDEN = 0.5  # the share of documents that do not show the end token before them
 
 
 class Permuted(NamedTuple):
@@ -98,10 +101,9 @@ class PermutedLM(Streamed):
 
     def validate_loaded(self) -> None:
         """Keeps on the host what data workers need."""
-        first, separator, end = numbers = self.frame_ids.tolist()
+        self.whole, _, self.end = numbers = self.frame_ids.tolist()
         if not all(0 <= number < self.backbone.vocab_size for number in numbers):
             raise ValueError(f"the special tokens have the numbers {numbers}, outside the vocabulary")
-        self.after = self.backbone.surround(first, separator, end, end)[2]
 
     def initial_loss(self) -> float:
         return math.log(self.backbone.vocab_size)
@@ -114,7 +116,7 @@ class PermutedLM(Streamed):
     def corrupt(self, cut: Excerpt, rng: torch.Generator) -> Permuted:
         drawn = np.random.default_rng(int(torch.randint(2**62, (), generator=rng)))
         old, n = cut.batch, cut.batch.num_sequences
-        spare = 1 + len(self.after)
+        spare = 2  # the last target, and the token of the whole text
         place = (
             torch.arange(len(old.ids)) + spare * old.owner
         )  # each sequence moves on by what the ones before it gained
@@ -124,7 +126,7 @@ class PermutedLM(Streamed):
         total = len(old.ids) + spare * n
         ids, owner = torch.zeros(total, dtype=torch.long), torch.zeros(total, dtype=torch.long)
         ids[place], owner[place] = old.ids, old.owner
-        ids[behind] = torch.cat((last[:, None], torch.tensor(self.after).expand(n, -1)), 1)
+        ids[behind] = torch.stack((last, torch.full_like(last, self.whole)), 1)
         owner[behind] = torch.arange(n)[:, None].expand(-1, spare)
         offsets = old.offsets + spare * torch.arange(n + 1, dtype=torch.int32)
         segments = torch.zeros(total, dtype=torch.long)
@@ -134,8 +136,10 @@ class PermutedLM(Streamed):
         chosen = torch.from_numpy(np.flatnonzero(draw_runs(sizes, counts, self.span, drawn)))
         where = place[chosen] + 1  # a target stands behind the token that it follows
         order = torch.full((total,), -1)
-        ordered = torch.cat((where, behind[:, 1:].flatten()))
+        ordered = torch.cat((where, behind[:, -1]))
         order[ordered] = torch.from_numpy(drawn.permutation(len(ordered)))
+        starts = place[(old.positions == 0) & (old.ids == self.end)]
+        order[starts[torch.from_numpy(drawn.random(len(starts)) < HIDDEN)]] = len(ordered)  # none comes after it
         borders = torch.from_numpy(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
         queries = Queries(where, owner[where], borders, math.ceil(self.rate * old.max_len), spare)
         positions = torch.arange(total) - offsets[:-1].long()[owner]

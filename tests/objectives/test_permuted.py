@@ -88,23 +88,40 @@ def what_is_predicted(made):
     assert batch.ids[queries.where].tolist() == example.targets.tolist()
     ends = batch.offsets.tolist()
     for text, (a, b) in zip(texts, itertools.pairwise(ends), strict=True):
-        assert batch.ids[a:b].tolist() == [*text, 2, 1] and batch.positions[a:b].tolist() == list(range(b - a))
+        assert batch.ids[a:b].tolist() == [*text, 1] and batch.positions[a:b].tolist() == list(range(b - a))
     ordered = batch.order >= 0
     special = torch.zeros_like(ordered)
-    special[batch.offsets[1:].long() - 1] = special[batch.offsets[1:].long() - 2] = True
+    special[batch.offsets[1:].long() - 1] = True
     predicted = torch.zeros_like(ordered)
     predicted[queries.where] = True
-    assert torch.equal(ordered, special | predicted) and not (special & predicted).any()
-    assert len(set(batch.order[ordered].tolist())) == int(ordered.sum())
+    first = torch.zeros_like(ordered)
+    first[batch.offsets[:-1].long()] = batch.ids[batch.offsets[:-1].long()] == 0
+    assert not (ordered & ~(special | predicted | first)).any() and (ordered | ~(special | predicted)).all()
+    rest = batch.order[special | predicted].tolist()
+    assert sorted(rest) == list(range(len(rest))) and (batch.order[ordered & first] == len(rest)).all()
+    assert not (special & predicted).any()
     assert not predicted[batch.offsets[:-1].long()].any()  # the first token is the one before the text
     sizes = example.sizes()
     assert sizes.tokens == sum(len(text) - 1 for text in texts) and sizes.targets == len(example.targets)
-    assert sizes.lengths == tuple(len(text) + 2 for text in texts) and sizes.read == sum(sizes.lengths)
+    assert sizes.lengths == tuple(len(text) + 1 for text in texts) and sizes.read == sum(sizes.lengths)
 
 
 def test_what_is_predicted():
     what_is_predicted(learner())
     what_is_predicted(learner(rate=1.0))
+
+
+def test_half_of_the_documents_show_the_token_before_them():
+    """What is hidden is seen by none: as if it were not there."""
+    made = learner()
+    example = drawn(made, [[0, *text] for text in sequences(0, (9,) * 60)])
+    first = example.batch.order[example.batch.offsets[:-1].long()]
+    assert 15 < (first > 0).sum() < 45 and set(first.tolist()) == {-1, int(first.max())}
+    query = made.backbone(example.batch, queries=example.queries).query
+    ids = example.batch.ids.clone()
+    ids[example.batch.order == first.max()] = 7
+    other = made.backbone(example.batch._replace(ids=ids), queries=example.queries).query
+    assert torch.equal(query, other)
 
 
 def test_a_planted_target_one_place_off_is_noticed(monkeypatch):
