@@ -138,7 +138,8 @@ class PermutedLM(Streamed):
         order = torch.full((total,), -1)
         ordered = torch.cat((where, behind[:, -1]))
         order[ordered] = torch.from_numpy(drawn.permutation(len(ordered)))
-        starts = place[(old.positions == 0) & (old.ids == self.end)]
+        heads = offsets[:-1].long()
+        starts = heads[(ids[heads] == self.end) & (old.offsets.diff() > 0)]
         order[starts[torch.from_numpy(drawn.random(len(starts)) < HIDDEN)]] = len(ordered)  # none comes after it
         borders = torch.from_numpy(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))
         queries = Queries(where, owner[where], borders, math.ceil(self.rate * old.max_len), spare)
