@@ -16,6 +16,9 @@ from seqloom.config import named_object
 from seqloom.vocabulary import Vocabulary as Vocabulary
 
 IGNORE = -100  # the target of a place that is not to be predicted
+APART = (
+    2  # the segment of a token that stands for a whole text, where segments are relative: other than those of its texts
+)
 STATIC = ("windows", "cells")  # what models learn from whose words have one vector each, whatever stands around them
 
 Tree = TypeVar("Tree")
@@ -226,7 +229,7 @@ class Output(NamedTuple):
     # when maps=True, one a layer that looks at a context: how much each token looks at each place of its source, (T, H, S)
     # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
     cross: tuple[Tensor, ...] = ()
-    query: Tensor | None = None  # (T, D) a second stream, which has not seen the token of its own place
+    query: Tensor | None = None  # (Q, D) a second stream of some places, which has not seen the tokens there
     penalty: Tensor | None = None  # () a sum learnt from beside the objective: of experts, attention, relaxation
 
 
@@ -291,8 +294,8 @@ class Backbone(nn.Module):
     # counts: of n-grams, without gradients; windows: what stands around a word, which it does not read; cells: how often two
     # words stand near each other; labels: not pre-trained
     learns_from: Literal["text", "counts", "windows", "cells", "labels"] = "text"
-    # what segment ids stand for: the two texts of a pair, or languages
-    segment_kind: Literal["", "texts", "languages"] = ""
+    # what segment ids stand for: the two texts of a pair; the same, told only whether they differ; languages
+    segment_kind: Literal["", "texts", "relative", "languages"] = ""
     head_style: HeadStyle = HeadStyle()
     lineage: Lineage
     presets: ClassVar[dict[str, dict[str, Any]]]  # published and small sizes, as values of Config

@@ -34,6 +34,7 @@ from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.relative import RelativeAttention
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
+from seqloom.blocks.two_streams import TwoStreamAttention
 
 
 class Flops(NamedTuple):
@@ -51,6 +52,9 @@ class Flops(NamedTuple):
     # of attention over a memory: tokens in it, and so much a pair of a token and one that it sees or might see, a token of the
     # memory, and a distance
     memories: tuple[tuple[int, int, int, int], ...] = ()
+    # of attention in both directions by distance: the same, a distance of a token after the memory's, and whether targets look,
+    # too
+    orders: tuple[tuple[int, int, int, int, int, bool], ...] = ()
 
     def plus(self, other: "Flops", times: int = 1) -> "Flops":
         """Added to these, so many times; what is near is listed, so many times."""
@@ -68,6 +72,7 @@ class Flops(NamedTuple):
             + over_windows(self.near, sizes.lengths)
             + over_windows(self.source_near, sizes.source_lengths)
             + over_memories(self.memories, sizes.lengths)
+            + over_orders(self.orders, sizes)
         )
 
     def training(self, sizes: Sizes, extra_forwards: int = 0) -> int:
@@ -102,6 +107,18 @@ def over_memories(memories: Iterable[tuple[int, int, int, int]], lengths: Sequen
     )
 
 
+def over_orders(orders: Iterable[tuple[int, int, int, int, int, bool]], sizes: Sizes) -> int:
+    """A token is compared with all K of its memory and its sequence of L, and with the K + L − 1 distances between them; a target
+    likewise, in a sequence of the usual length."""
+    tokens, longest = sum(sizes.lengths), max(sizes.lengths, default=0)
+    squares, found = sum(length * length for length in sizes.lengths), 0
+    for kept, pair, place, key, distance, asked in orders:
+        each = pair * (squares + kept * tokens) + place * (2 * squares + (kept - 1) * tokens)
+        found += each + (each * sizes.targets // max(tokens, 1) if asked else 0)
+        found += key * kept * len(sizes.lengths) + distance * (kept + 2 * longest - 1)
+    return found
+
+
 def _attention(mixer: SelfAttention) -> Flops:
     each = 4 * mixer.num_heads * mixer.head_dim  # QKᵀ and weights · V
     return Flops(pair=each) if mixer.window is None else Flops(near=((mixer.window, each),))
@@ -112,6 +129,21 @@ def _relative(mixer: RelativeAttention) -> Flops:
     each = 6 * width  # by content, by distance, and weights · V
     # what is made of memory and distances has a gradient for its weights alone: counted as two thirds, as training has it
     return Flops(memories=((mixer.memory, each, 4 * dim * width * 2 // 3, 2 * dim * width * 2 // 3),))
+
+
+def _orders(mixer: TwoStreamAttention, memory: int = 0, asked: bool = False) -> Flops:
+    """asked: it has a second stream over targets, whose queries have neither keys nor values."""
+    width, dim = mixer.num_heads * mixer.head_dim, mixer.out.out_features
+    key, distance = 4 * dim * width * 2 // 3, 2 * dim * width * 2 // 3  # as of memories
+    order = (memory, 4 * width, 2 * width, key, distance, asked)
+    return Flops(orders=(order,), target=-4 * dim * width if asked else 0)
+
+
+def with_second_stream(module: nn.Module, part: Flops) -> Flops:
+    """Of a module that runs over targets as it does over tokens."""
+    if isinstance(module, TwoStreamAttention):
+        return _orders(module, module.memory, asked=True)
+    return part.plus(Flops(target=part.token))
 
 
 def _recurrent(cell: TorchCell) -> Flops:
@@ -128,6 +160,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
     SelfAttention: ("attention", _attention),
     RelativeAttention: ("attention", _relative),
+    TwoStreamAttention: ("attention", _orders),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),
@@ -148,20 +181,23 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         return {module for part in parts if part is not None for module in part.modules()}
 
     over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
-    over_targets, over_tokens = named("over_targets"), named("over_tokens")
+    over_targets, over_tokens, second = named("over_targets"), named("over_tokens"), named("second_stream")
     repeated = {
         part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
     }
     for module in learner.modules():
         if module in once:
             continue
-        for kind, (name, measure) in PARTS.items():
-            if isinstance(module, kind):
-                part, before = measure(module), found.get(name, Flops())
-                part = part.over_source() if module in over_source else part
-                part = Flops(target=part.token) if module in over_targets else part
-                part = Flops(token=part.target) if module in over_tokens else part
-                found[name] = before.plus(part, repeated.get(module, 1))
+        kind = next((kind for kind in type(module).__mro__ if kind in PARTS), None)
+        if kind is None:
+            continue
+        name, measure = PARTS[kind]
+        part, before = measure(module), found.get(name, Flops())
+        part = part.over_source() if module in over_source else part
+        part = Flops(target=part.token) if module in over_targets else part
+        part = Flops(token=part.target) if module in over_tokens else part
+        part = with_second_stream(module, part) if module in second else part
+        found[name] = before.plus(part, repeated.get(module, 1))
     return found
 
 

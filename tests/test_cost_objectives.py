@@ -15,6 +15,7 @@ from seqloom.models import MODELS, model_class
 from seqloom.objectives import fitting_objectives, objective_class
 from seqloom.objectives.bidirectional import Bidirectional, surround
 from seqloom.objectives.denoising import Denoising
+from seqloom.objectives.permuted import PermutedLM
 from seqloom.objectives.replaced import ReplacedToken
 from seqloom.tasks.classify import Classify
 from seqloom.tasks.transfer import Transfer
@@ -76,6 +77,17 @@ def two_directions(**larger):
     )
 
 
+def in_orders(**larger):
+    """As many targets in every sequence: nothing filled up."""
+    model = model_class("xlnet")
+    sizes = {"dim": 32, "num_layers": 3, "num_heads": 2, "mem_len": 40, "dropout": 0.0, "vocab_size": VOCAB} | larger
+    learner = PermutedLM(model(model.Config(**sizes)), PermutedLM.Config()).train()
+    learner.set_vocabulary(RestoredWords())
+    texts = sequences(0, (96, 96, 96))
+    cut = Excerpt(pack(texts), torch.tensor([i for text in texts for i in text]))
+    return learner, learner.corrupt(cut, torch.Generator().manual_seed(0))
+
+
 def restored(name):
     """Nothing hidden, so that sources and targets are as long, and nothing filled up."""
     quiet = Denoising.Config(permute=0.0, infill=0.0)
@@ -117,6 +129,8 @@ def learner_and_example(name, objective, **larger):
         return learner, example
     if objective == "bidirectional":
         return two_directions(**larger)
+    if objective == "permuted":
+        return in_orders(**larger)
     sizes = ENCODER | EXTRA.get(name, {}) | ({"pooler": True} if kind.form != "single" else {}) | larger
     learner = kind(model(model.Config(**sizes)), kind.Config()).train()
     learner.set_vocabulary(ManyWords() if larger else Words())

@@ -24,7 +24,8 @@ from tools import docs
 TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("*.md"))
 # pages that are followed one after the other in one folder, because a page uses what those before it have made
 GUIDES = {
-    "models": "own-text resume recipes encoders denoising multilingual suites exchange python transfer several-tasks ../plugins",
+    "models": "own-text resume recipes encoders denoising orders multilingual suites exchange python transfer several-tasks "
+    "../plugins",
     "translate": "translate",
     "tables": "tables",
     "words": "word-vectors",

@@ -414,7 +414,7 @@ def shown_sizes(recipe: str) -> str:
 LABELS = {
     "ngram": "n-gram", "nnlm": "NNLM", "rnn": "RNN", "irnn": "IRNN", "jordan": "Jordan", "gru": "GRU", "lstm": "LSTM",
     "awd-lstm": "AWD-LSTM", "big-lstm": "big LSTM", "elmo": "ELMo", "word2vec": "word2vec", "gpt": "GPT", "gpt2": "GPT-2",
-    "transformer-xl": "Transformer-XL",
+    "transformer-xl": "Transformer-XL", "xlnet": "XLNet",
     "bert": "BERT", "roberta": "RoBERTa", "xlm": "XLM", "xlm-r": "XLM-R", "albert": "ALBERT", "electra": "ELECTRA",
     "ernie": "ERNIE", "transformer": "Transformer",
 }  # fmt: skip

@@ -4,6 +4,7 @@ The model decides which special tokens are around a text:
 
     both directions     [CLS] a [SEP]    [CLS] a [SEP] b [SEP]         (Devlin et al., 2018)
     without segments    [CLS] a [SEP]    [CLS] a [SEP] [SEP] b [SEP]   (Liu et al., 2019)
+    relative segments   a [SEP] [CLS]    a [SEP] b [SEP] [CLS]         (Yang et al., 2019)
     left to right       end a extract    end a delimiter b extract     (Radford et al., 2018)
 
 Departure from GPT: no token is added to the vocabulary. A text starts behind the token that ends documents, as in
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqloom.batch import IGNORE, Backbone, Labelled, Ragged, Words
+from seqloom.batch import APART, IGNORE, Backbone, Labelled, Ragged, Words
 from seqloom.batches.plan import generator
 from seqloom.tokens.spelling import PAD, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
@@ -43,6 +44,7 @@ class Frame(NamedTuple):
     backward: bool = False  # it reads each text from right to left
     windows: bool = False  # a longer text is read in several windows, not cut
     spots: bool = False  # rows say which characters each token stands for
+    apart: bool = False  # the last token, which stands for all of it, has its own segment id, too
 
     @classmethod
     def of(cls, backbone: Backbone, tokenizer: Tokenizer, length: int, backward: bool = False) -> "Frame":
@@ -53,7 +55,9 @@ class Frame(NamedTuple):
         table = spelling_table(tokenizer, backbone.characters) if spells else None
         extract = end if backbone.recurrent or tokenizer.mask_id is None else tokenizer.mask_id
         around = backbone.surround(first, separator, end, extract)
-        return cls(*around, backbone.segment_kind == "texts", limit, table, backward and backbone.causal)
+        kind = backbone.segment_kind
+        backward = backward and backbone.causal
+        return cls(*around, kind in ("texts", "relative"), limit, table, backward, apart=kind == "relative")
 
     def room(self, texts: int) -> int | None:
         """The most tokens of this many texts together."""
@@ -104,8 +108,11 @@ def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | N
     sources.append(np.full(len(frame.after), -1))
     ids, source = np.concatenate(parts), np.concatenate(sources)
     segments = None
-    if frame.segments and len(texts) > 1:
-        segments = (np.arange(len(ids)) >= starts[1]).astype(np.int64)
+    if frame.segments and (len(texts) > 1 or frame.apart):
+        segments = np.zeros(len(ids), np.int64)
+        segments[starts[1] if len(texts) > 1 else len(ids) :] = 1
+        if frame.apart:
+            segments[-1] = APART
     return ids, segments, source, starts
 
 

@@ -43,24 +43,34 @@ class Distances(NamedTuple):
     position: Tensor  # (H, E) v
 
 
-class RelativePositions(nn.Module):
-    """Sinusoids of distances, and u and v, which all layers share. clamp: larger distances count as this one."""
+class DistanceVectors(nn.Module):
+    """Sinusoids of distances. clamp: larger ones count as this one, in either direction."""
 
-    def __init__(self, dim: int, num_heads: int, head_dim: int, dropout: float, clamp: int | None):
+    def __init__(self, dim: int, dropout: float, clamp: int | None):
         super().__init__()
         self.dim, self.clamp = dim, clamp
+        self.dropout = nn.Dropout(dropout)
+
+    def vectors(self, first: int, last: int, like: Tensor) -> Tensor:
+        """(first − last + 1, D) of all distances from the first down to the last, which may be negative: of later tokens."""
+        dtype = torch.float32 if like.device.type == "mps" else torch.float64  # an Apple GPU has no fp64
+        distance = torch.arange(first, last - 1, -1, device=like.device, dtype=dtype)
+        if self.clamp is not None:
+            distance = distance.clamp(min=-self.clamp, max=self.clamp)
+        return self.dropout(sinusoids(distance, self.dim).to(like.dtype))
+
+
+class RelativePositions(DistanceVectors):
+    """Sinusoids of distances, and u and v, which all layers share."""
+
+    def __init__(self, dim: int, num_heads: int, head_dim: int, dropout: float, clamp: int | None):
+        super().__init__(dim, dropout, clamp)
         self.content = nn.Parameter(torch.empty(num_heads, head_dim))
         self.position = nn.Parameter(torch.empty(num_heads, head_dim))
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, count: int, like: Tensor) -> Distances:
         """Of `count` distances, 0 the last of them."""
-        dtype = torch.float32 if like.device.type == "mps" else torch.float64  # an Apple GPU has no fp64
-        distance = torch.arange(count - 1, -1, -1, device=like.device, dtype=dtype)
-        if self.clamp is not None:
-            distance = distance.clamp(max=self.clamp)
-        vectors = self.dropout(sinusoids(distance, self.dim).to(like.dtype))
-        return Distances(vectors, self.content, self.position)
+        return Distances(self.vectors(count - 1, 0, like), self.content, self.position)
 
 
 def sinusoids(distance: Tensor, dim: int) -> Tensor:
@@ -114,7 +124,7 @@ class RelativeAttention(nn.Module):
         """heads (H,) or (T, H): what each head's output is multiplied by."""
         qkv = self.qkv(x).view(-1, 3, self.num_heads, self.head_dim)
         query, new = to_grid(qkv[:, 0], batch), to_grid(qkv[:, 1:], batch)
-        kv = new if state is None else torch.cat((self.keys_and_values(state.kept).to(new.dtype), new), 1)
+        kv = self.with_kept(new, state)
         mixed, weights = self.attend(query, kv, None if state is None else state.filled, context, maps)
         if maps and state is not None:
             weights = from_grid(by_distance(weights, self.capacity + (batch.max_len if self.training else 1)), batch)
@@ -124,9 +134,15 @@ class RelativeAttention(nn.Module):
         after = self.remember(to_grid(x, batch) if self.training else new, batch, state)
         return self.out(out.flatten(1)), after, weights
 
+    def with_kept(self, new: Tensor, state: Remembered | None) -> Tensor:
+        """Keys and values of new tokens (N, L, 2, H, E) behind those of what is kept."""
+        if state is None:
+            return new
+        kept = self.keys_and_values(state.kept) if self.training else state.kept
+        return torch.cat((kept.to(new.dtype), new), 1)
+
     def keys_and_values(self, kept: Tensor) -> Tensor:
-        if not self.training:
-            return kept
+        """Of what was read before, (N, M, D) → (N, M, 2, H, E)."""
         return F.linear(kept, self.qkv.weight[self.qkv.weight.shape[0] // 3 :]).view(
             *kept.shape[:2], 2, self.num_heads, self.head_dim
         )
@@ -178,14 +194,17 @@ class RelativeAttention(nn.Module):
         )
         return mixed.view(n, length, self.num_heads, self.head_dim), weights
 
-    def remember(self, new: Tensor, batch: Ragged, state: Remembered | None) -> Remembered:
-        """The last M of what was kept and what is new (N, L, …)."""
-        n, capacity, read = new.shape[0], self.capacity, lengths(batch)
+    def remember(
+        self, new: Tensor, batch: Ragged, state: Remembered | None, capacity: int | None = None, spare: int = 0
+    ) -> Remembered:
+        """The last M of what was kept and what is new (N, L, …), whose last `spare` tokens are left out. capacity: M."""
+        capacity = self.capacity if capacity is None else capacity
+        n, read = new.shape[0], lengths(batch) - spare
         kept = new.new_zeros(n, capacity, *new.shape[2:]) if state is None else state.kept.to(new.dtype)
         filled = torch.zeros_like(read) if state is None else state.filled
         held = torch.cat((kept, new), 1)
         if batch.is_full:
-            kept = held[:, batch.max_len :]
+            kept = held[:, batch.max_len - spare :][:, :capacity]
         else:  # sequences have read less than the grid is long, each its own number of tokens
             place = read[:, None] + torch.arange(capacity, device=new.device)
             kept = held.gather(1, place.view(n, capacity, *[1] * (held.dim() - 2)).expand(-1, -1, *held.shape[2:]))

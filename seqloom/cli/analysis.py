@@ -95,6 +95,7 @@ def measure_context(
     from seqloom.errors import UsageError
     from seqloom.evaluate.score import Texts
     from seqloom.files import write_bytes
+    from seqloom.objectives.next_token import as_left_to_right
     from seqloom.text.read import Reader
 
     first = runs[0]
@@ -110,7 +111,7 @@ def measure_context(
     contexts = contexts_up_to(*reach)
     words = choose_words(texts, contexts[-1], count)
     group = [
-        context_losses(name, run.learner, texts, words, contexts, run.device)  # type: ignore[arg-type]
+        context_losses(name, as_left_to_right(run.learner), texts, words, contexts, run.device)
         for name, run in zip(names, runs, strict=True)
     ]
     found = reaches(group)

@@ -20,6 +20,8 @@ seqloom fill runs/electra "The <mask> sleeps." --json
 seqloom fill runs/xlm "Die [MASK] schläft." --language de
 
 seqloom fill runs/bart "She [MASK] the door." --longest 4
+
+seqloom fill runs/xlnet "[MASK] [MASK] is a city." --joint
 """
 
 

@@ -8,14 +8,15 @@ models of every kind share one prepared text, and the one that belongs to a mode
 import json
 from typing import Any
 
+from seqloom.batch import APART
 from seqloom.batches.labelled import Frame, add_special_tokens
 from seqloom.batches.pairs import PairFrame
 from seqloom.tokens.tokenizer import Tokenizer
 
 SPECIAL = {
     "unk_token": ("[UNK]", "<unk>"),
-    "cls_token": ("[CLS]",),
-    "sep_token": ("[SEP]",),
+    "cls_token": ("[CLS]", "<cls>"),
+    "sep_token": ("[SEP]", "<sep>"),
     "pad_token": ("[PAD]", "<pad>"),
     "mask_token": ("[MASK]", "<mask>"),
     "bos_token": ("<s>", "<|endoftext|>"),
@@ -71,15 +72,22 @@ def template(tokenizer: Tokenizer, frame: Frame) -> dict[str, Any]:
         return {"Sequence": {"id": name, "type_id": segment}}
 
     second = int(frame.segments)
+
+    def last(segment: int) -> list[dict[str, Any]]:
+        """The tokens after the last text, of this segment; the last of all may be apart."""
+        if not frame.apart:
+            return special(frame.after, segment)
+        return [*special(frame.after[:-1], segment), *special(frame.after[-1:], APART)]
+
     return {
         "type": "TemplateProcessing",
-        "single": [*special(frame.before, 0), text("A", 0), *special(frame.after, 0)],
+        "single": [*special(frame.before, 0), text("A", 0), *last(0)],
         "pair": [
             *special(frame.before, 0),
             text("A", 0),
             *special(frame.between, 0),
             text("B", second),
-            *special(frame.after, second),
+            *last(second),
         ],
         "special_tokens": {name: {"id": name, "ids": [number], "tokens": [name]} for number, name in names.items()},
     }
@@ -131,14 +139,14 @@ def roles_of(tokenizer: Tokenizer, learner: Any, padding: int | None) -> dict[st
 
 def tokenizer_settings(tokenizer: Tokenizer, frame: Frame, roles: dict[str, str]) -> dict[str, Any]:
     """tokenizer_config.json. Padding is on the right: a model's forward pass elsewhere counts positions from the left, whatever
-    the mask says."""
+    the mask says. Where distances count and the last token stands for the whole text, it is on the left."""
     inputs = ["input_ids", *(["token_type_ids"] if frame.segments else []), "attention_mask"]
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "model_max_length": frame.limit,
+        **({} if frame.limit is None else {"model_max_length": frame.limit}),
         "model_input_names": inputs,
-        "padding_side": "right",
+        "padding_side": "left" if frame.apart else "right",
         **roles,
     }
     if "mask_token" in roles and tokenizer.kind in ("bpe", "unigram"):

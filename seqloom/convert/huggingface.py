@@ -25,7 +25,7 @@ from seqloom.convert.frame import (
 )
 from seqloom.convert.hub import open_weights, read_config
 from seqloom.convert.model_card import CardOptions, model_card
-from seqloom.convert.names import find_place, to_their_tensors
+from seqloom.convert.names import find_place, to_their_tensors, with_heads
 from seqloom.convert.read import Model, read_model, token_ids, vocabulary_buffers
 from seqloom.convert.tasks import (
     check_plain,
@@ -67,6 +67,7 @@ from seqloom.weights import load_tensors, save_tensors, shapes_only
 
 UNUSED = "unused.safetensors"  # of an imported run: what the model has no use for, kept for an exact export
 MODEL_TYPES = {family.model: name for name, family in FAMILIES.items()}
+UNLIMITED = 512  # the length of batches of a model that reads texts of any length
 EXPORTED = "seqloom.json"  # in an exported folder: which files are ours
 
 
@@ -164,7 +165,7 @@ def check_out(out: Path, overwrite: bool, source: Path, kind: FolderKind) -> Non
 def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Recipe:
     values = {key: value for key, value in model.values.items() if key != "vocab_size"}
     learns = {kind: dict(section) for kind, section in model.head.learns.items()}
-    length, kind = values["max_len"], "passages"
+    length, kind = values.get("max_len", UNLIMITED), "passages"
     more: dict[str, Any] = {}
     if "task" in learns and task_class(learns["task"]["name"]).reads == "labelled":
         more = task_sections(learns["task"]["name"], {"name": model.family.model, **values}, "finetune")
@@ -180,6 +181,8 @@ def recipe_of(model: Model, config: dict[str, Any], tokenizer: Tokenizer) -> Rec
         kind = "pairs"
     elif learns["objective"]["name"] == "next-token":
         kind = "packed"
+    elif learns["objective"]["name"] == "permuted":
+        kind = "streams"
     recipe = {
         "name": f"{model.family.model}-imported",
         "model": {"name": model.family.model, **values},
@@ -355,7 +358,8 @@ def convert_run(run: Path, loaded: Any) -> Exported:
     else:
         head = head_of(family, recipe.learns, set(ours), str(run))
     ours = without(ours, *head.left_out) if head.left_out else ours
-    tensors = to_their_tensors({**family.table, **head.table}, ours, unused_of(run, imported), str(run))
+    names = with_heads({**family.table, **head.table}, values["num_heads"])
+    tensors = to_their_tensors(names, ours, unused_of(run, imported), str(run))
     config = write_values(family, model_type, values, set(tensors), str(run))
     config["architectures"] = [head.architecture]
     config["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")

@@ -22,17 +22,21 @@ class StoredTensor(NamedTuple):
     names: tuple[str, ...]  # several: laid one above the other they are ours
     transposed: bool = False  # matrices are stored (in, out)
     skip: int = 0  # rows before ours that we do not use
-    row: bool = False  # a vector is stored as a matrix of one row
+    row: int = 0  # so many dimensions of size 1 stand before ours
+    heads: int = 0  # matrices are stored (in, heads, width of a head); BY_HEAD: how many there are, `with_heads` says
 
     def shapes(self, ours: Shape) -> Shape:
         """Of each of its tensors."""
         shape = (ours[0] // len(self.names) + self.skip, *ours[1:])
         if self.transposed and len(shape) == 2:
             shape = shape[::-1]
-        return (1, *shape) if self.row else shape
+        if self.heads:
+            shape = (shape[0], self.heads, shape[1] // self.heads)
+        return (1,) * self.row + shape
 
     def ours(self, tensors: list[Tensor]) -> Tensor:
-        parts = [tensor[0] if self.row else tensor for tensor in tensors]
+        parts = [tensor.reshape(tensor.shape[self.row :]) for tensor in tensors]
+        parts = [part.flatten(1) if self.heads else part for part in parts]
         parts = [part.T if self.transposed and part.ndim == 2 else part for part in parts]
         return torch.cat([part[self.skip :] for part in parts]).contiguous()
 
@@ -43,10 +47,18 @@ class StoredTensor(NamedTuple):
             first = tensor.new_zeros(self.skip, *tensor.shape[1:]) if before is None else before.to(tensor.dtype)
             parts = [torch.cat((first, part)) for part in parts]
         parts = [part.T if self.transposed and part.ndim == 2 else part for part in parts]
-        return [(part[None] if self.row else part).contiguous() for part in parts]
+        if self.heads:
+            parts = [part.reshape(part.shape[0], self.heads, -1) for part in parts]
+        return [part.reshape((1,) * self.row + tuple(part.shape)).contiguous() for part in parts]
 
 
 Table = Mapping[str, StoredTensor]
+BY_HEAD = -1
+
+
+def with_heads(table: Table, heads: int) -> Table:
+    """The table of models that have so many heads."""
+    return {name: place._replace(heads=heads) if place.heads == BY_HEAD else place for name, place in table.items()}
 
 
 def stored_as(*names: str, **how: Any) -> StoredTensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from seqloom.batch import Learner, Vocabulary
 from seqloom.convert.family import Family, Head
 from seqloom.convert.marian import MARIAN
-from seqloom.convert.names import Plan, full_name, plan, take
+from seqloom.convert.names import Plan, full_name, plan, take, with_heads
 from seqloom.convert.values import read_values
 from seqloom.errors import ModelError
 from seqloom.models import model_class
@@ -71,7 +71,7 @@ def read_model(family: Family, config: dict[str, Any], shapes: Shapes, where: st
         raise ModelError(f"{where}: config.json has {values['num_layers']:,} layers, more than it has tensors")
     learner = shape_of(family, head, values)
     ours = {name.removeprefix("backbone."): parameter for name, parameter in learner.named_parameters()}
-    table = {**family.table, **head.table}
+    table = with_heads({**family.table, **head.table}, values["num_heads"])
     return Model(
         family, head, values, plan(table, ours, shapes, family.prefix, head.repeated, family.unread, where), where
     )

@@ -8,6 +8,7 @@ from seqloom.convert.decoders import GPT, GPT2
 from seqloom.convert.encoders import ALBERT, BERT, ELECTRA, ERNIE, ROBERTA, XLM_R
 from seqloom.convert.family import Family, with_padding
 from seqloom.convert.marian import MARIAN
+from seqloom.convert.xlnet import XLNET
 from seqloom.errors import ModelError
 from seqloom.models import model_class
 
@@ -23,6 +24,7 @@ FAMILIES = {
     "gpt2": GPT2,
     "marian": MARIAN,
     "bart": BART,
+    "xlnet": XLNET,
 }
 
 NUMBERS = ("dropout", "attention_dropout", "norm_eps")  # all other values are sizes
@@ -68,7 +70,8 @@ def read_values(family: Family, config: dict[str, Any], names: set[str], where: 
         if not right and (value is not None or usual is not None):
             raise ModelError(f"{where}: {theirs} = {short_repr(value)} must be {kind}")
         values[ours] = value
-    values["max_len"] -= family.skip
+    if "max_len" in values:
+        values["max_len"] -= family.skip
     if family.activation:
         name = full[family.activation]
         if not isinstance(name, str) or name not in family.activations:
@@ -87,13 +90,15 @@ def write_values(
     family: Family, model_type: str, values: dict[str, Any], names: set[str], where: str
 ) -> dict[str, Any]:
     """config.json for a model of ours, without what belongs to its tokenizer. names: those of its tensors, as theirs."""
-    full = values | {"max_len": values["max_len"] + family.skip}
+    full = dict(values)
+    if "max_len" in values:
+        full["max_len"] += family.skip
     for name, usual in (("ffn_dim", 4 * values["dim"]), ("embedding_dim", values["dim"])):
         if name in full and full[name] is None:
             full[name] = usual
     if full["head_dim"] is not None and full["head_dim"] * full["num_heads"] == full["dim"]:
         full["head_dim"] = None  # as it is unless given
-    if full["window"] is not None and full["window"] >= values["max_len"]:
+    if full.get("window") is not None and full["window"] >= values["max_len"]:
         full["window"] = None  # it hides nothing
     if "num_segments" in family.values:
         full["num_segments"] = full["num_segments"] or 1  # theirs has always one; ours, where it has none, is all zeros

@@ -3,7 +3,8 @@
 Each gap for itself: p(word | the text with all gaps open). Jointly: the best combinations by the chain from left to right,
 p(m1) · p(m2 | m1) · …, each factor read off the text with the gaps before it filled and those behind it open, so that in "New
 [MASK] and Los [MASK]" one word knows of the other. The chain is searched with a beam: exact where the beam holds all
-beginnings, V^(gaps − 1) of them.
+beginnings, V^(gaps − 1) of them. A masked model reads an open gap as a mask, and p(m2 | m1) is another guess than those it has
+learnt from, where m1 was no word of its own; one that predicts in any order has learnt just these factors.
 
 A decoder that restores texts fills each gap with any number of tokens, by p(tokens in the gaps, and what stands between and
 behind them | the text with the gaps open, what stands before the first), searched with a beam from left to right. At every
@@ -14,21 +15,29 @@ the beam holds in the end, so that they sum to 1: exact where it holds everythin
 import math
 import re
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from seqloom.batch import Context, exact, pack, ragged, to_device, wide
+from seqloom.batch import Backbone, Context, Ragged, exact, pack, ragged, to_device, wide
 from seqloom.errors import UsageError
 from seqloom.objectives.denoising import Denoising
-from seqloom.objectives.masked import MaskedLM
 from seqloom.tokens.tokenizer import MASKS, Tokenizer
 
 GAP = re.compile("|".join(map(re.escape, MASKS)))
 # what is computed at once
 TOKENS = 16384
 SCORES = 1 << 24
+
+
+class FillsGaps(Protocol):
+    """An objective that predicts a token in the place of each mask."""
+
+    backbone: Backbone
+
+    def gap_scores(self, batch: Ragged, places: list[int], gaps: list[int], done: int) -> Tensor:
+        """(K · places, V) of the tokens at some gaps of K texts of one length; the first `done` of all gaps are filled."""
 
 
 class Filled(NamedTuple):
@@ -60,23 +69,24 @@ def read_gaps(text: str, tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 
 @torch.no_grad()
-def log_probs(learner: MaskedLM, rows: Tensor, places: list[int], device: torch.device) -> Tensor:
-    """(K, L) texts of one length → (K, places, V), in fp64, on the host."""
+def log_probs(
+    learner: FillsGaps, rows: Tensor, places: list[int], gaps: list[int], done: int, device: torch.device
+) -> Tensor:
+    """(K, L) texts of one length → (K, places, V), in fp64, on the host. done: how many gaps are filled, the first ones."""
     count, length = rows.shape
     batch = to_device(ragged(rows.flatten(), torch.full((count,), length)), device)
-    hidden = learner.reader(batch).hidden.view(count, length, -1)[:, places]
-    found = torch.log_softmax(wide(learner.scores(hidden.flatten(0, 1))), 1)
+    found = torch.log_softmax(wide(learner.gap_scores(batch, places, gaps, done)), 1)
     return exact(found).cpu().view(count, len(places), -1)
 
 
 def fill_each(
-    learner: MaskedLM, ids: list[int], places: list[int], top: int, device: torch.device
+    learner: FillsGaps, ids: list[int], places: list[int], top: int, device: torch.device
 ) -> list[list[tuple[list[int], float]]]:
     """For every place the likeliest tokens, best first, and their probabilities."""
     at_once = max(1, SCORES // learner.backbone.vocab_size)
     found = []
     for begin in range(0, len(places), at_once):
-        (rows,) = log_probs(learner, torch.tensor([ids]), places[begin : begin + at_once], device)
+        (rows,) = log_probs(learner, torch.tensor([ids]), places[begin : begin + at_once], places, 0, device)
         best = rows.topk(min(top, rows.shape[1]))
         for tokens, values in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True):
             found.append([([token], value) for token, value in zip(tokens, values, strict=True)])
@@ -84,17 +94,18 @@ def fill_each(
 
 
 def fill_jointly(
-    learner: MaskedLM, ids: list[int], places: list[int], top: int, beam: int, device: torch.device
+    learner: FillsGaps, ids: list[int], places: list[int], top: int, beam: int, device: torch.device
 ) -> list[tuple[list[int], float]]:
     """The likeliest combinations, best first, and the products of their conditional probabilities."""
     size, kept = learner.backbone.vocab_size, max(beam, top)
     at_once = max(1, min(TOKENS // len(ids), SCORES // size))
     rows, sums = torch.tensor([ids]), torch.zeros(1, dtype=torch.float64)
-    for place in places:
+    for done, place in enumerate(places):
         values, numbers = [], []
         for begin in range(0, len(rows), at_once):
             part = slice(begin, begin + at_once)
-            total = (sums[part, None] + log_probs(learner, rows[part], [place], device)[:, 0]).flatten()
+            found = log_probs(learner, rows[part], [place], places, done, device)[:, 0]
+            total = (sums[part, None] + found).flatten()
             some = total.topk(min(kept, len(total)))
             values.append(some.values)
             numbers.append(some.indices + begin * size)

@@ -94,7 +94,7 @@ class Encoder:
         if pool not in POOLS:
             raise UsageError(unknown_name("pooling", pool, pool, list(POOLS)))
         shape = self.shape(layers)  # wrong names of layers are found before anything is computed
-        found = SpecialTokenTexts(texts, self.before, self.after)
+        found = SpecialTokenTexts(texts, self.before, self.after, self.backbone.segment_kind == "relative")
         found.check(self.backbone.max_len, names)
         found.characters = spell(found.flat)
         borders = np.concatenate(([0], np.cumsum(found.sizes)))

@@ -24,6 +24,7 @@ MODELS = {
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
     "transformer-xl": "transformer_xl:TransformerXl",
+    "xlnet": "xlnet:Xlnet",
     "bert": "bert:Bert",
     "roberta": "roberta:Roberta",
     "xlm": "xlm:Xlm",

@@ -33,6 +33,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
         "large": 519965145,
         "enwik8": 41055232,
     },
+    "xlnet": {"tiny": 916592, "small": 14688128, "base": 116750336, "large": 360300800},
     "bert": {
         "tiny": 920914,
         "small": 14197762,
@@ -194,6 +195,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "kind": "transformer",
         "causal": True,
         "objectives": ["next-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "xlnet": {
+        "paper": "Yang et al., XLNet: Generalized autoregressive pretraining",
+        "year": 2019,
+        "kind": "transformer",
+        "causal": False,
+        "objectives": ["permuted"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
     },
     "bert": {

@@ -16,6 +16,7 @@ OBJECTIVES = {
     "skip-gram": "skip_gram:SkipGram",
     "cbow": "cbow:Cbow",
     "glove": "glove:LogCounts",
+    "permuted": "permuted:PermutedLM",
     "masked": "masked:MaskedLM",
     "next-sentence": "next_sentence:NextSentence",
     "sentence-order": "sentence_order:SentenceOrder",

@@ -112,8 +112,9 @@ class MaskedLM(Objective):
 
     @classmethod
     def fits(cls, model: type[Backbone]) -> bool:
-        """Models that see both sides of a hidden word at once, in every layer."""
-        return super().fits(model) and not model.causal and not issubclass(model, TwoDirections)
+        """Models that see both sides of a hidden word at once, in every layer, and begin anew with every passage."""
+        both = not model.causal and not issubclass(model, TwoDirections)
+        return super().fits(model) and both and not model.carries
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
@@ -241,6 +242,11 @@ class MaskedLM(Objective):
     def scores(self, hidden: Tensor) -> Tensor:
         """(T, D) → (T, V)"""
         return self.softmax(self.guess(hidden))
+
+    def gap_scores(self, batch: Ragged, places: list[int], gaps: list[int], done: int) -> Tensor:
+        """(K · places, V) of what may stand at some gaps of K texts of one length. What is open is a mask token."""
+        hidden = self.reader(batch).hidden.view(batch.num_sequences, batch.max_len, -1)
+        return self.scores(hidden[:, places].flatten(0, 1))
 
     def losses(self, example: Masked) -> tuple[Tensor, dict[str, Tensor]]:
         """(M,) −log p of every hidden token, and further sums for the evaluation; `extra`: the rest of the training loss."""

@@ -1,7 +1,7 @@
 """Language modelling: predict each token from those before it. Bengio et al., 2003; Mikolov et al., 2010."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -27,7 +27,22 @@ from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
 
 
-class LeftToRight(Objective):
+class Streamed(Objective):
+    """Learns from excerpts, the state of a stream being carried from batch to batch."""
+
+    def state_before(self, example: Any, carry: State | None) -> State | None:
+        """The state of every sequence of the batch, from the states that the streams carry."""
+        if carry is None or example.joints is None:
+            return carry
+        return join_streams(self.backbone.start(example.batch.num_sequences, 0), carry, example.joints)
+
+    def state_after(self, example: Any, output: Output) -> State | None:
+        """What the streams carry into the next batch; no gradient follows it."""
+        state = detach(output.state)
+        return state if state is None or example.joints is None else select(state, example.joints.last)
+
+
+class LeftToRight(Streamed):
     """Predicts each token from those before it, by any output layer that is called as Softmax is."""
 
     softmax: nn.Module
@@ -44,21 +59,20 @@ class LeftToRight(Objective):
         loss = Loss(total, (example.targets != IGNORE).sum(), carry=self.state_after(example, output))
         return with_penalty(loss, output)
 
-    def state_before(self, example: Excerpt, carry: State | None) -> State | None:
-        """The state of every sequence of the batch, from the states that the streams carry."""
-        if carry is None or example.joints is None:
-            return carry
-        return join_streams(self.backbone.start(example.batch.num_sequences, 0), carry, example.joints)
-
-    def state_after(self, example: Excerpt, output: Output) -> State | None:
-        """What the streams carry into the next batch; no gradient follows it."""
-        state = detach(output.state)
-        return state if state is None or example.joints is None else select(state, example.joints.last)
+    def left_to_right(self) -> "LeftToRight":
+        """What predicts the next word: itself."""
+        return self
 
     def losses(self, example: Excerpt, carry: State | None = None) -> tuple[Tensor, State | None]:
         """(T,) −log p of every target, in fp32 at least, and the state after them."""
         output: Output = self.backbone(example.batch, state=carry)
         return self.softmax(output.hidden, example.targets, each=True), output.state
+
+
+def as_left_to_right(learner: Objective) -> LeftToRight:
+    """What predicts the next word, of a learner that `has_next_word`."""
+    found: Any = learner
+    return found.left_to_right()
 
 
 class NextToken(LeftToRight):

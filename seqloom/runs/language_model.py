@@ -20,6 +20,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.cache import evaluate_with_cache
 from seqloom.evaluate.mix import Part
 from seqloom.evaluate.mix import mix as mix_parts
+from seqloom.objectives.next_token import as_left_to_right
 from seqloom.progress import say
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.corpus import held_out_text, language_of, languages_of
@@ -128,7 +129,7 @@ class Run(TextScorer):
                 f"{data} has no valid split, on which the shares of the two runs are tuned: prepare it with "
                 f"--valid FILE or --valid 0.05"
             )
-        parts = tuple(Part(str(run.folder), run.learner, run.device) for run in (self, other))  # type: ignore[arg-type]
+        parts = tuple(Part(str(run.folder), as_left_to_right(run.learner), run.device) for run in (self, other))
         result = mix_parts(parts, store.split("valid"), store.split(name), **options)  # type: ignore[arg-type]
         return evaluation_report(name, store, result, self.learner.size() + other.learner.size(), started)
 
@@ -258,7 +259,8 @@ class Run(TextScorer):
         special = {self.tokenizer.unk_id, *self.tokenizer.special_ids.values()}
         banned = [i for i in special if i is not None and i != self.tokenizer.end_id]
         if self.stepper is None:  # kept for the next call
-            self.stepper = Stepper(self.learner.backbone, self.learner.softmax)  # type: ignore[arg-type]
+            learner = as_left_to_right(self.learner)
+            self.stepper = Stepper(learner.backbone, learner.softmax)  # type: ignore[arg-type]
         rows = self.spell(ids, unknown)
         self.stepper.characters = None if rows is None else torch.from_numpy(rows).repeat(n, 1).to(self.device)
         return self.stepper, ids, banned

@@ -26,6 +26,7 @@ from seqloom.evaluate.suites import find_suite
 from seqloom.evaluate.suites.agreement import Weighed
 from seqloom.evaluate.suites.analogies import AskedWords
 from seqloom.evaluate.words import VECTORS, Neighbour, Vocabulary, WordTable, parse_expression
+from seqloom.objectives.next_token import as_left_to_right
 from seqloom.progress import Progress
 from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.results import Report
@@ -106,9 +107,18 @@ class TextScorer(LoadedRun):
         """Texts with special tokens, as in training; raises where one is longer than the context. encoded: the tokens of each;
         names: as in `score`."""
         self.check_language()
-        found = SpecialTokenTexts(encoded, [self.tokenizer.first_id], [self.tokenizer.separator_id])
+        found = SpecialTokenTexts(encoded, *self.around)
         found.check(self.learner.backbone.max_len, names)
         return found
+
+    @property
+    def around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The special tokens before and after a text of a model that reads in both directions."""
+        tokenizer, backbone = self.tokenizer, self.learner.backbone.as_backbone()
+        before, _, after = backbone.surround(
+            tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id, tokenizer.end_id
+        )
+        return before, after
 
     def continuations(
         self, contexts: Sequence[str], continuations: Sequence[str], batch_tokens: int = 16384
@@ -129,7 +139,7 @@ class TextScorer(LoadedRun):
         counts = count_after_context(self.tokenizer.encode_batch(contexts), ids)
         unknown = [word for words in unknown_words for word in words]
         log_probs, greedy = score_continuations(
-            self.learner,  # type: ignore[arg-type]
+            as_left_to_right(self.learner),
             ids,
             counts,
             self.tokenizer.end_id,
@@ -272,11 +282,16 @@ class TextScorer(LoadedRun):
             )
         if not 1 <= top <= 10_000 or not 1 <= beam <= 10_000 or not 1 <= longest <= 10_000:
             raise UsageError(f"top = {top}, beam = {beam}, longest = {longest}: each is between 1 and 10,000")
+        if self.tokenizer.mask_id is None:
+            raise UsageError(
+                f"{self.folder} has a vocabulary without a mask token, which marks gaps: let it go on from what comes before, "
+                f"with 'seqloom generate {self.folder} --prompt TEXT'"
+            )
         ids, gaps = read_gaps(text, self.tokenizer)
         if not gaps:
             raise UsageError(f"no gap in {text[:60]!r}: write [MASK] (or <mask>) where a word is to be found")
         row = self.add_special_tokens([ids], ["the text"]).flat.tolist()
-        places = [gap + 1 for gap in gaps]
+        places = [gap + len(self.around[0]) for gap in gaps]
         if learner.fills_any_length:
             several = fill_stretches(learner, ids, gaps, max(beam, top), longest, self.device)
             if joint:
@@ -330,9 +345,7 @@ class TextScorer(LoadedRun):
         tokenizer, backbone = self.tokenizer, self.learner.backbone.as_backbone()
         around: tuple[Sequence[int], Sequence[int]] = ([tokenizer.end_id], [])  # as left-to-right models read
         if not backbone.causal:
-            around = backbone.surround(tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id, tokenizer.end_id)[
-                ::2
-            ]
+            around = self.around
         table = self._spellings if self.characters else None
         return Reading(Encoder(backbone, *around, self.device), tokenizer, table, self.backward)
 

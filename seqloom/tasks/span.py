@@ -100,6 +100,11 @@ class PickSpan(Transfer):
             )
         return found, cut
 
+    @property
+    def nowhere_is_last(self) -> bool:
+        """Whether the token that stands for no answer is the last of a sequence, and not the first."""
+        return self.backbone.causal or self.backbone.segment_kind == "relative"
+
     def windows(self, size: int, question: int, frame: Frame) -> list[slice]:
         """Spans of a paragraph that together cover all of it."""
         room = frame.room(2)
@@ -112,7 +117,7 @@ class PickSpan(Transfer):
         self, question: np.ndarray, ids: np.ndarray, spots: np.ndarray, part: slice, example: Question, frame: Frame
     ) -> Row:
         row, segments, source, starts = add_special_tokens((question, ids[part]), frame)
-        nowhere = len(row) - 1 if self.backbone.causal else 0
+        nowhere = len(row) - 1 if self.nowhere_is_last else 0
         label = np.array([nowhere, nowhere])
         if example.answers:
             text, begin = example.answers[0]
@@ -130,7 +135,8 @@ class PickSpan(Transfer):
         scores = wide(self.head(self.dropout(features)))
         batch = example.batch
         borders = batch.offsets.long()
-        nowhere = (borders[1:] - 1).clamp(min=0) if self.backbone.causal else borders[:-1].clamp(max=len(scores) - 1)
+        first, last = borders[:-1].clamp(max=len(scores) - 1), (borders[1:] - 1).clamp(min=0)
+        nowhere = last if self.nowhere_is_last else first
         may = example.own.index_fill(0, nowhere, True)
         scores = scores.masked_fill(~may[:, None], -math.inf)
         return log_softmax_within(scores, batch.owner, batch.num_sequences)
@@ -152,7 +158,7 @@ class PickSpan(Transfer):
                 high = next(borders)
                 here = scores[low:high]
                 assert row.spots is not None
-                nothing = min(nothing, float(here[-1 if self.backbone.causal else 0].sum()))
+                nothing = min(nothing, float(here[-1 if self.nowhere_is_last else 0].sum()))
                 best += best_spans(here[row.own], row.spots[row.own], self.n_best, self.longest)
                 low = high
             found.append(self.prediction_of(each, best, nothing))

@@ -33,8 +33,8 @@ MASK = "<mask>"
 UNKNOWN = "<unk>"
 ENDS = (END, "</s>", "<eos>", "[SEP]")  # other projects' names of the end of a document, in order of preference
 MASKS = (MASK, "[MASK]")
-FIRSTS = ("[CLS]", "<s>")
-SEPARATORS = ("[SEP]", "</s>")
+FIRSTS = ("[CLS]", "<cls>", "<s>")
+SEPARATORS = ("[SEP]", "<sep>", "</s>")
 
 SIZE_LIMIT = 256 << 20
 EACH_CHARACTER = r"[\s\S]"

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from seqloom.batch import Ragged, pack
 from seqloom.blocks.stack import BidirectionalBackbone
+from seqloom.blocks.two_streams import TwoStreamBackbone
 from seqloom.models import model_class
 from seqloom.models.text_cnn import TextCnn
 from tests.contract.properties import VOCAB, Words, close, digest, sequences, single, split, widened
@@ -21,6 +22,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "albert": BODY | {"embedding_dim": 12, "num_layers": 3},
     "electra": BODY | {"embedding_dim": 12},
     "ernie": BODY,
+    "xlnet": {"dim": 24, "num_layers": 2, "num_heads": 3, "mem_len": 9, "eval_len": 11, "dropout": 0.0},
     "bilstm-cnn": {
         "embedding_dim": 12, "dim": 24, "num_layers": 2, "dropout": 0.0, "max_chars": 5, "char_dim": 8,
         "filters": ((2, 6), (3, 8)),
@@ -31,7 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "text-cnn": {"embedding_dim": 12, "dropout": 0.0, "filters": ((1, 4), (2, 6), (67, 30))},
 }  # fmt: skip
-ATTENTIVE = [name for name in SMALL if name not in ("bilstm-cnn", "elmo", "text-cnn")]
+ATTENTIVE = [name for name in SMALL if name not in ("xlnet", "bilstm-cnn", "elmo", "text-cnn")]
 VARIANTS = {
     "bert-plain": ("bert", {"num_segments": 0, "pooler": False}),
     "electra-square": ("electra", {"embedding_dim": None}),
@@ -39,9 +41,11 @@ VARIANTS = {
     # the clips cut: cells and outputs of this size are about as large
     "elmo-original": ("elmo", {"characters": "elmo", "cell_clip": 0.3, "proj_clip": 0.1, "num_layers": 3}),
     "elmo-plain": ("elmo", {"residual": False, "num_highways": 0}),
+    "xlnet-narrow": ("xlnet", {"head_dim": 5, "clamp_len": 7, "activation": "relu"}),
     "albert-once": ("albert", {"num_layers": 1, "ffn_dim": 40}),
 }
 EVERY = [*SMALL, *VARIANTS]
+ONE_STREAM = [name for name in EVERY if not name.startswith("xlnet")]  # of the others see tests/models/test_xlnet.py
 
 
 def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> BidirectionalBackbone:
@@ -60,6 +64,8 @@ def laid(model: BidirectionalBackbone, texts: list[list[int]]) -> Ragged:
     """With segments, where the model has them: each kind in every text."""
     batch = pack(texts)
     table = getattr(model.embedding, "segments", None)
+    if model.segment_kind == "relative":
+        return batch._replace(segments=batch.ids % 3)
     return batch if table is None else batch._replace(segments=batch.ids % table.num_embeddings)
 
 
@@ -112,6 +118,8 @@ class Linear(nn.Module):
         loss = nn.functional.cross_entropy(self.out(hidden), batch.ids, reduction="sum")
         if self.backbone.pooler is not None:
             loss = loss + self.backbone.pooled(hidden[batch.offsets[:-1].long()]).sum()
+        if isinstance(self.backbone, TwoStreamBackbone):
+            loss = loss + self.backbone.in_order()(batch).hidden.square().sum()
         return loss
 
 

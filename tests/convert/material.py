@@ -46,6 +46,7 @@ MARIAN = {
     "scale_embedding": True,
 }
 BART = MARIAN | {"activation_function": "gelu", "scale_embedding": False}
+XLNET = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "mem_len": 7}
 # name: config, class, sizes, tokenizer, Auto class
 KINDS: dict[str, tuple[Any, Any, dict[str, Any], str, Any]] = {
     "bert": (hf.BertConfig, hf.BertForPreTraining, BODY, "wordpiece", hf.AutoModelForPreTraining),
@@ -84,6 +85,7 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any], str, Any]] = {
     "gpt": (hf.OpenAIGPTConfig, hf.OpenAIGPTLMHeadModel, DECODER, "bytes", hf.AutoModelForCausalLM),
     "gpt2": (hf.GPT2Config, hf.GPT2LMHeadModel, DECODER | {"n_inner": 48}, "bytes", hf.AutoModelForCausalLM),
     "marian": (hf.MarianConfig, hf.MarianMTModel, MARIAN, "unigram", hf.AutoModelForSeq2SeqLM),
+    "xlnet": (hf.XLNetConfig, hf.XLNetLMHeadModel, XLNET, "unigram", hf.AutoModelForPreTraining),
     "bart": (hf.BartConfig, hf.BartForConditionalGeneration, BART, "bytes", hf.AutoModelForSeq2SeqLM),
 }
 SPECIALS = {

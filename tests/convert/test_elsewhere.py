@@ -340,7 +340,9 @@ def test_an_exported_folder_comes_back_the_same(made, tmp_path, family, kind, ta
         check(run, tmp_path / "again", task)
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("marian", "bart", "electra-generator")])
+@pytest.mark.parametrize(
+    "name", [name for name in KINDS if name not in ("marian", "bart", "xlnet", "electra-generator")]
+)
 def test_imported_folders(name, tmp_path):
     """Whatever post-processor they had."""
     save(name, tmp_path / "theirs")

@@ -40,6 +40,7 @@ MODELS = {
     "electra": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 48, "dropout": 0.0},
     "albert": {"dim": 24, "embedding_dim": 12, "num_layers": 2, "num_heads": 3, "max_len": 48, "dropout": 0.0},
     "gpt": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 48, "dropout": 0.0},
+    "xlnet": {"dim": 24, "num_layers": 2, "num_heads": 3, "mem_len": 9, "dropout": 0.0},
     "lstm": {"dim": 24, "num_layers": 2},
     "elmo": {"dim": 16, "proj_dim": 12, "dropout": 0.0, "max_chars": 6, "filters": [[1, 8], [2, 8]], "num_highways": 1},
     "nnlm": {"order": 4, "embedding_dim": 12, "dim": 24},

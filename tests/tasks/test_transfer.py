@@ -57,6 +57,15 @@ def test_each_kind_of_model_has_its_frame(model, between, after):
     assert found.segments == (model == "bert")
 
 
+def test_the_token_of_a_whole_text_is_the_last_and_of_no_segment():
+    found = frame(learner("pair", "xlnet"))
+    assert (found.before, found.between) == ((), (WORDS.separator_id,))
+    assert found.after == (WORDS.separator_id, WORDS.first_id) and found.segments and found.apart
+    one, two = np.array([5, 6]), np.array([7])
+    assert add_special_tokens([one], found)[1].tolist() == [0, 0, 0, 2]
+    assert add_special_tokens([one, two], found)[1].tolist() == [0, 0, 0, 1, 1, 2]
+
+
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(0, 60))
 def test_the_longest_text_gives_way(sizes, room):
     texts = [np.arange(size) for size in sizes]
@@ -124,6 +133,7 @@ def test_every_parameter_learns(task, model):
     idle = [name for name, p in made.named_parameters() if p.grad is None or not p.grad.any()]
     pairs = ("backbone.embedding.segments.weight",)  # a single text has one segment
     unread = ("backbone.pooler.weight", "backbone.pooler.bias") if task in ("span", "tag") else ()
+    unread += ("backbone.stack.query",)  # of the second stream, which predicts words
     shift = ("head.bias",) if task in ("choose", "span") else ()  # a softmax does not see it
     assert set(idle) <= {*pairs, *unread, *shift}
 
