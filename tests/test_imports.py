@@ -20,6 +20,7 @@ ORDER = [
     "config",
     "randomness",
     "vocabulary",
+    "state",
     "batch",
     "weights",
     "plugins",
