@@ -40,7 +40,9 @@ def count_tests(folder, monkeypatch, differences=None) -> int:
         monkeypatch.setattr(Metric, "differences", differences)
     values = {name: np.array([1.0, 1.1, 1.2]) * i for i, name in enumerate("abcde", 1)}
     rows = list(values)
-    plan = ResolvedPlan.model_construct(rows=(), seeds=(), questions=(), price=None, budget={"words": 1e6}, parameters=None)
+    plan = ResolvedPlan.model_construct(
+        rows=(), seeds=(), questions=(), price=None, budget={"words": 1e6}, parameters=None
+    )
     costs = {row: dict.fromkeys(COSTS, 1.0) for row in rows}
     seeds = {row: [0, 1, 2] for row in rows}
     metric = Metric("score", False, values, {})
