@@ -15,6 +15,8 @@ RECURRENT_MODELS = "Recurrent models"
 TRANSLATORS = "Translators"
 SUITES = "Suites"
 COLUMNS = "Files with columns"
+ATTENTION = "Attention"
+GRADIENTS = "Gradients and contexts"
 
 
 Settings = Annotated[

@@ -261,6 +261,9 @@ class Translator(LoadedRun):
         reads = Encoder(self.learner.backbone.view("encoder").eval(), self.frame.before, [self.frame.end], self.device)
         return Reading(reads, self.tokenizer)
 
+    def _target_tokens(self, text: str) -> list[int]:
+        return self.translate(text, show=False)[0][0].tokens
+
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
         """BLEU and chrF of the translation of the sources.
 

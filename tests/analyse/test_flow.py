@@ -183,6 +183,20 @@ def test_the_command(tmp_path: Path, capsys):
     assert page.count("<polyline") == 2 * (4 + 2), "h of four layers, c of two, each with and without clipping"
     assert page.count("complex plane") == 2 * 1 + 2 * 4 and "http" not in page.replace("http-equiv", "")
     assert run([*call]) == 2 and "exists already" in capsys.readouterr().err
-    assert run(["inspect", str(tmp_path / "gpt2"), "--text", str(text), "--out", str(tmp_path / "b.html")]) == 2
+    assert (
+        run(
+            [
+                "inspect",
+                str(tmp_path / "gpt2"),
+                "--text",
+                str(text),
+                "--show",
+                "flow",
+                "--out",
+                str(tmp_path / "b.html"),
+            ]
+        )
+        == 2
+    )
     assert run(["inspect", str(tmp_path / "rnn"), "--text", "none.txt", "--out", str(tmp_path / "b.html")]) == 5
     assert run([*call[:-1], str(tmp_path / "b.html"), "--back", "9999"]) == 3

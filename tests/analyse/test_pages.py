@@ -1,0 +1,57 @@
+"""Every page of a look inside, in a real browser: nothing on the console, no request, nothing overflows, hostile text is text."""
+
+import numpy as np
+import pytest
+
+from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
+from seqloom.analyse.attention_page import Attention, Shown
+from tests.chromium import Browser
+
+pytestmark = pytest.mark.long
+
+EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+WORDS = ["The", EVIL, "animal", "didn't", "cross", "it", "."]
+
+
+def attention():
+    random = np.random.default_rng(0)
+    weights = [random.dirichlet(np.ones(7) * 0.3, (4, 7)) for _ in range(3)]
+    square = HeadMaps("attention", WORDS, WORDS, weights, [np.ones((7, 4))] * 3)
+    across = HeadMaps("cross", WORDS[:4], WORDS, [layer[:, :4] for layer in weights], [])
+    statistics = HeadStatistics([random.random((4, 9)) for _ in range(3)], 10, 1, 80)
+    shown = [Shown(maps, choose(maps, None, None, None)) for maps in (square, across)]
+    return Attention(EVIL, EVIL, shown, statistics)
+
+
+FINDINGS = {"attention": attention}
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_page_in_a_browser(name, browser, tmp_path):
+    found = FINDINGS[name]()
+    for out in ("page.html", "page.svg"):
+        found.save(tmp_path / out)
+    for width, dark in ((1280, False), (360, True)):
+        browser.open(tmp_path / "page.html", width=width, dark=dark)
+        assert not browser.complaints()
+        assert browser.ask("document.documentElement.scrollWidth") <= width
+        assert browser.ask("window.hacked === undefined && document.body.textContent.includes('onerror')")
+        assert browser.ask("[...document.images].every((each) => each.complete)")
+    browser.open(tmp_path / "page.svg")
+    assert not browser.complaints()
+    (tmp_path / "frame.html").write_text(f"<!doctype html><meta charset=utf-8>{found._repr_html_()}", encoding="utf-8")
+    browser.open(tmp_path / "frame.html")
+    assert not browser.complaints()
+
+
+def test_a_page_that_asks_is_noticed(browser, tmp_path):
+    """The planted bug: a picture from elsewhere."""
+    (tmp_path / "bad.html").write_text("<!doctype html><img src='http://127.0.0.1:9/x.png'>", encoding="utf-8")
+    browser.open(tmp_path / "bad.html")
+    assert browser.complaints()
