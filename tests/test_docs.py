@@ -25,7 +25,7 @@ TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("*.md"))
 # pages that are followed one after the other in one folder, because a page uses what those before it have made
 GUIDES = {
     "models": "own-text resume recipes encoders denoising multilingual suites exchange python transfer several-tasks ../plugins",
-    "inside": "encoders inspect",
+    "inside": "own-text encoders inspect probe",
     "translate": "translate",
     "tables": "tables",
     "words": "word-vectors",

@@ -1,6 +1,7 @@
 """What a look inside has found, in one form for all of them: a page, its numbers, its pictures."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, ClassVar
 
 from seqloom.charts import Section, as_file, csv_text, escaped, page
 from seqloom.errors import UsageError
-from seqloom.files import new_file, write_bytes
+from seqloom.files import explained, make_folder, new_file, write_bytes
 
 ENDINGS = (".html", ".json", ".csv", ".svg")
 
@@ -60,6 +61,23 @@ class Finding(ABC):
                 raise UsageError(f"--out {out}: there is no picture of this: write .html, .json or .csv")
             text = as_file(pictures[0])
         write_bytes(out, text.encode())
+
+    def save_folder(self, folder: str | Path, name: str) -> None:
+        """Writes every form of it. folder: a new one, or an empty one; name: of the files, without their endings."""
+        place = Path(folder)
+        check_new_folder(place)
+        make_folder(place)
+        for ending in ENDINGS[:-1]:
+            self.save(place / f"{name}{ending}")
+        for picture, drawn in self.pictures().items():
+            write_bytes(place / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', picture)}.svg", as_file(drawn).encode())
+
+
+def check_new_folder(folder: Path) -> None:
+    """Raises UsageError where there is something in a folder already."""
+    with explained(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"--out {folder} exists already: choose another name")
 
 
 def check_ending(path: Path) -> Path:

@@ -27,7 +27,7 @@ GROUPS = {
     "Use": ("evaluate", "generate", "score", "fill", "embed", "neighbours"),
     "Tasks": ("predict", "translate", "metric", "baseline"),
     "Compare": ("compare", "report", "verify", "significance"),
-    "Look inside": ("inspect",),
+    "Look inside": ("inspect", "probe"),
     "Exchange": ("import", "export"),
     "Machine": ("doctor",),
 }
@@ -92,6 +92,7 @@ def register() -> None:
         exchange,
         lineage,
         machine,
+        probing,
         reporting,
         significance,
         starting,

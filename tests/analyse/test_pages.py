@@ -5,6 +5,8 @@ import pytest
 
 from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
 from seqloom.analyse.attention_page import Attention, Shown
+from seqloom.analyse.probe import LayerScores
+from seqloom.analyse.probe_page import ProbedRun, Probing
 from tests.chromium import Browser
 
 pytestmark = pytest.mark.long
@@ -23,7 +25,20 @@ def attention():
     return Attention(EVIL, EVIL, shown, statistics)
 
 
-FINDINGS = {"attention": attention}
+def probing():
+    random = np.random.default_rng(0)
+    layers = [
+        LayerScores(
+            (random.random((1, 90)) < 0.5).astype(float), (random.random((1, 90)) < 0.4).astype(float), 90.0, 150.0
+        )
+    ] * 4
+    return Probing(
+        [ProbedRun(run, EVIL, layers, np.arange(90) // 6, 0.3, np.full(4, 0.25), 90, 4) for run in (EVIL, "LSTM")],
+        "linear",
+    )
+
+
+FINDINGS = {"attention": attention, "probes": probing}
 
 
 @pytest.fixture(scope="module")
