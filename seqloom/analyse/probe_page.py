@@ -98,9 +98,8 @@ class Probing(Finding):
                     points.append((float(layer), each.compression(layer)))
             curves.append(Curve(each.run, points, spread=spread))
         marks = [Mark("most frequent label", y=runs[0].majority)] if what == "accuracy" else []
-        return chart(
-            "layer (0: embedding)", what, curves, looks(each.run for each in runs), better="higher", marks=marks
-        )
+        signs = looks(each.run for each in runs)
+        return chart("layer (0: embedding)", what, curves, signs, better="higher", marks=marks, whole_x=True)
 
     def pictures(self) -> dict[str, str]:
         found = {}

@@ -144,7 +144,8 @@ def chart(
     whole_x: bool = False,
 ) -> str:
     """Curves over two axes with a legend. signs: of the curves by their names. better: 'lower' or 'higher', where y has
-    a better direction. whole_x: the values of x are whole numbers. What a logarithmic axis cannot show is left out, and counted in the legend."""
+    a better direction. whole_x: x counts something. What a logarithmic axis cannot show is left out, and counted in the
+    legend."""
     signs = signs or looks(curve.like or curve.name for curve in curves)
     shown = [visible(curve, log_x, log_y) for curve in curves]
     lost = sum(len(curve.points) for curve in curves) - sum(len(curve.points) for curve in shown)
