@@ -44,6 +44,12 @@ class Attention(Finding):
         sizes = [f"{each.maps.part}: {len(each.maps.weights)} layers" for each in self.shown]
         return f"<Attention of {self.run}, {', '.join(sizes)}>"
 
+    def lines(self) -> list[str]:
+        return [
+            f"{maps.part}: layer {layer + 1}, head {head + 1}, token {maps.queries[token]!r} of {len(maps.queries)}"
+            for maps, (layer, head, token) in self.shown
+        ]
+
     def weights(self, part: str | None = None) -> list[np.ndarray]:
         """Of each layer (heads, queries, keys). part: "attention", or "encoder", "decoder" or "cross"; the first unless given."""
         return next(each.maps.weights for each in self.shown if part in (None, each.maps.part))

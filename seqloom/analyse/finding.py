@@ -35,6 +35,10 @@ class Finding(ABC):
     def pictures(self) -> Mapping[str, str]:
         """SVG by name, the main picture first."""
 
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """What the command prints of it."""
+
     def html(self) -> str:
         """The whole page."""
         return page(self.title, [f"<h1>{escaped(self.title)}</h1>", *self.parts()])

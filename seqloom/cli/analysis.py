@@ -19,6 +19,8 @@ seqloom inspect runs/bert --text sentences.txt --line 3 --layer 5 --head 6 --tok
 
 seqloom inspect runs/transformer --text "Ein Hund läuft." --target "A dog runs." --out attention.html
 
+seqloom inspect runs/sentiment --text "A dull film with one good scene." --show saliency --out saliency.html
+
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
 
 seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --context 512 --out context.html
@@ -26,12 +28,15 @@ seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --con
 
 SHOWN = {
     "attention": "what attention heads look at",
+    "saliency": "which tokens an answer hangs on",
     "flow": "gradients through time, of recurrent models",
     "context": "how many tokens before a word lower its loss",
 }
+OF_ONE_RUN = [name for name in SHOWN if name not in ("flow", "context")]  # methods of a loaded run have these names
 # what each option is for
 FOR = {
-    "layer": ("attention",), "head": ("attention",), "token": ("attention",), "target": ("attention",), "line": ("attention",),
+    "layer": ("attention",), "head": ("attention",), "token": ("attention", "saliency"),
+    "target": ("attention", "saliency"), "line": ("attention", "saliency"), "label": ("saliency",),
     "back": ("flow",), "windows": ("flow", "context"), "context": ("context",), "step": ("context",),
     "documents": ("context",),
 }  # fmt: skip
@@ -54,7 +59,8 @@ def inspect(
         str | None,
         typer.Option(
             metavar="WHAT",
-            help="attention (what heads look at), flow (gradients through time), context (how far back a model looks). "
+            help="attention (what heads look at), saliency (which tokens an answer hangs on), flow (gradients through time), "
+            "context (how far back a model looks). "
             "Default: attention where there is such, else flow.",
         ),
     ] = None,
@@ -73,6 +79,13 @@ def inspect(
     target: Annotated[
         str | None,
         typer.Option(help="What a translator writes; its own translation unless given.", rich_help_panel=ATTENTION),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            help="Class, tag or word in the [MASK] whose probability is traced to tokens; the likeliest unless given.",
+            rich_help_panel=ATTENTION,
+        ),
     ] = None,
     line: Annotated[
         int | None,
@@ -133,8 +146,8 @@ def inspect(
     from seqloom.runs.load import load
 
     given = {
-        "layer": layer, "head": head, "token": token, "target": target, "line": line, "back": back, "windows": windows,
-        "context": context, "step": step, "documents": documents,
+        "layer": layer, "head": head, "token": token, "target": target, "label": label, "line": line,
+        "back": back, "windows": windows, "context": context, "step": step, "documents": documents,
     }  # fmt: skip
     if show is None and context is not None:
         show = "context"
@@ -150,9 +163,12 @@ def inspect(
     if show is None:
         show = "attention" if len(runs) == 1 and loaded[0].has_attention else "flow"
         check_for(given, show)
-    if show == "attention":
+    if show in OF_ONE_RUN:
         check_ending(out)
-        show_attention(loaded[0], text, out, line, {"layer": layer, "head": head, "token": token, "target": target})
+        chosen = {name: value for name, value in given.items() if show in FOR[name] and name != "line"}
+        show_finding(
+            loaded[0], show, text, out, line, {name: value for name, value in chosen.items() if value is not None}
+        )
         return
     names = [str(run) for run in runs] if len({run.name for run in runs}) < len(runs) else [run.name for run in runs]
     models = [as_language_model(run, show) for run in loaded]
@@ -169,7 +185,7 @@ def check_show(show: str | None, runs: list[Path]) -> None:
 
     if show is not None and show not in SHOWN:
         raise UsageError(unknown_name("--show", show, show, list(SHOWN)))
-    if show not in (None, "flow", "context") and len(runs) > 1:
+    if show in OF_ONE_RUN and len(runs) > 1:
         raise UsageError(f"--show {show} looks into one run, and {len(runs)} were given: name one")
 
 
@@ -199,15 +215,14 @@ def as_language_model(run: Any, show: str) -> "Run":
     return run
 
 
-def show_attention(run: Any, text: str, out: Path, line: int | None, options: dict[str, Any]) -> None:
+def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, options: dict[str, Any]) -> None:
     from seqloom.analyse.read import pick_line
 
     one, texts = pick_line(text, line)
-    found = run.attention(one, texts=texts, **options)
+    found = getattr(run, show)(one, texts=texts, **options)
     found.save(out)
-    for maps, chosen in found.shown:
-        where = f"layer {chosen.layer + 1}, head {chosen.head + 1}, token {maps.queries[chosen.token]!r}"
-        print(f"{maps.part}: {where} of {len(maps.queries)}")
+    for each in found.lines():
+        print(each)
 
 
 def measure_flow(names: list[str], runs: "list[Run]", text: Path, out: Path, back: int, windows: int) -> None:

@@ -15,7 +15,7 @@ RECURRENT_MODELS = "Recurrent models"
 TRANSLATORS = "Translators"
 SUITES = "Suites"
 COLUMNS = "Files with columns"
-ATTENTION = "Attention"
+ATTENTION = "Attention and saliency"
 GRADIENTS = "Gradients and contexts"
 
 

@@ -1,6 +1,7 @@
 """What every loaded run can show of its inside. Each of these gives a Finding: a page, its numbers, its pictures."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,11 @@ from seqloom.errors import DataError, UsageError
 if TYPE_CHECKING:
     from seqloom.analyse.attention import HeadMaps
     from seqloom.analyse.attention_page import Attention
+    from seqloom.analyse.saliency import Question
+    from seqloom.analyse.saliency_page import SaliencyFinding
     from seqloom.evaluate.encode import Reading
+
+ERASED_TEXTS = 50  # of a file that the erasure test reads
 
 
 class LookInside:
@@ -72,14 +77,28 @@ class LookInside:
 
     def _attention_maps(self, text: str, target: str | None) -> "list[HeadMaps]":
         from seqloom.analyse.attention import pair_attention, read_alone
-        from seqloom.analyse.read import LONGEST, read_text, written
+        from seqloom.analyse.read import read_text
 
         model = self.learner.backbone
         if not hasattr(model, "decoder"):
-            if target is not None:
-                raise UsageError(f"--target: {self.folder} writes no target for a text: leave it out")
+            self._refuse_target(target)
             return read_alone(self.reading, text)
-        source, frame = read_text(self.reading, text), PairFrame.of(model, self.tokenizer, self.learner.start_id)
+        source, (start, ids, names, end) = read_text(self.reading, text), self._read_target(text, target)
+        found = pair_attention(model, source, start, ids, names, end)
+        if not found:
+            raise UsageError(f"{self.folder} has no attention: there is nothing to show of it")
+        return found
+
+    def _refuse_target(self, target: str | None) -> None:
+        if target is not None:
+            raise UsageError(f"--target: {self.folder} writes no target for a text: leave it out")
+
+    def _read_target(self, text: str, target: str | None) -> tuple[list[int], list[int], list[str], str]:
+        """What an encoder–decoder writes for a text: what it begins with, its tokens, their names, and that of the end."""
+        from seqloom.analyse.read import LONGEST, written
+
+        model = self.learner.backbone
+        frame = PairFrame.of(model, self.tokenizer, self.learner.start_id)
         ids = self._target_tokens(text) if target is None else list(self.tokenizer.encode(target))
         if target is not None:
             names = written(self.tokenizer, target, *self.tokenizer.encode_with_offsets(target))
@@ -91,7 +110,60 @@ class LookInside:
             if target is not None:
                 raise DataError(f"--target has {len(ids):,} tokens, and {room} can be drawn: give a shorter one")
             ids, names = ids[:room], names[:room]
-        found = pair_attention(model, source, start, ids, names, self.tokenizer.token(frame.end))
-        if not found:
-            raise UsageError(f"{self.folder} has no attention: there is nothing to show of it")
-        return found
+        return start, ids, names, self.tokenizer.token(frame.end)
+
+    def saliency(
+        self,
+        text: str,
+        *,
+        label: str | None = None,
+        token: str | None = None,
+        target: str | None = None,
+        texts: Sequence[str] = (),
+    ) -> "SaliencyFinding":
+        """Which tokens of a text an answer hangs on: the probability of a class, a tag, the next token, a word in a gap, or a
+        token of a translation.
+
+        Args:
+            text: what is read; with [MASK] for models that fill gaps.
+            label: the class, the tag, or the word in the gap whose probability is explained; the likeliest unless given.
+            token: the token that is predicted (of a translator, in the target), or the word whose tag is; itself or its number
+                from 1; the last one unless given, of words the first.
+            target: of an encoder–decoder, what is written; unless given what it writes itself.
+            texts: further ones for the erasure test, which is about `text` alone without them.
+        """
+        from seqloom.analyse.saliency import erase, find_saliency
+        from seqloom.analyse.saliency_page import SaliencyFinding
+        from seqloom.progress import Progress
+
+        found = find_saliency(self._question(text, label, token, target))
+        erased = [erase(found)]
+        others = [each for each in texts if each != text][: ERASED_TEXTS - 1]
+        with Progress("erase", total=len(others), unit="texts") as bar:
+            for each in others:
+                with suppress(DataError):  # of many texts some are too long, or have no gap
+                    erased.append(erase(find_saliency(self._question(each, None, None, None))))
+                bar.advance(1)
+        return SaliencyFinding(self.folder.name, text, found, erased)
+
+    def _question(self, text: str, label: str | None, token: str | None, target: str | None) -> "Question":
+        from seqloom.analyse.questions import about_gap, about_next_word, about_target
+
+        if hasattr(self.learner.backbone, "decoder"):
+            if label is not None:
+                raise UsageError("--label is for classes, tags and gaps: name a token of the target with --token")
+            start, ids, names, _end = self._read_target(text, target)
+            return about_target(self.learner, self.reading, text, start, ids, names, token)
+        self._refuse_target(target)
+        if self.learner.has_next_word:
+            if label is not None:
+                raise UsageError("--label is for classes, tags and gaps: name a token of the text with --token")
+            return about_next_word(self.learner, self.reading, text, token)
+        if not self.learner.fills_gaps:
+            raise UsageError(
+                f"{self.folder} predicts neither labels nor words one by one: fine-tune it to a task first"
+            )
+        if token is not None:
+            raise UsageError("--token is for next tokens, translations and tags: name the word in the gap with --label")
+        encoder = self.reading.encoder
+        return about_gap(self.learner, self.tokenizer, text, (list(encoder.before), list(encoder.after)), label)

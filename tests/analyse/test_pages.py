@@ -7,6 +7,8 @@ from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
 from seqloom.analyse.attention_page import Attention, Shown
 from seqloom.analyse.probe import LayerScores
 from seqloom.analyse.probe_page import ProbedRun, Probing
+from seqloom.analyse.saliency import METHODS, Erasure, Question, Saliency
+from seqloom.analyse.saliency_page import SaliencyFinding
 from tests.chromium import Browser
 
 pytestmark = pytest.mark.long
@@ -38,7 +40,15 @@ def probing():
     )
 
 
-FINDINGS = {"attention": attention, "probes": probing}
+def saliency():
+    values = np.random.default_rng(0).normal(size=len(WORDS))
+    question = Question(WORDS, np.ones(len(WORDS), bool), None, None, EVIL)
+    found = Saliency(question, -1.0, -2.0, dict.fromkeys(METHODS, values), 32)
+    erased = [Erasure(2, dict.fromkeys(METHODS, 0.3 * i), np.full(20, 0.1)) for i in range(3)]
+    return SaliencyFinding(EVIL, EVIL, found, erased)
+
+
+FINDINGS = {"attention": attention, "probes": probing, "saliency": saliency}
 
 
 @pytest.fixture(scope="module")
