@@ -61,7 +61,12 @@ class SaliencyFinding(Finding):
             f"and {found.empty:.4f} if no token of the text is seen. Blue tokens raise it, orange ones lower it; the strongest "
             f"of each picture has the full colour, numbers are in the table.</p>"
         ]
-        parts += [Section(WORDS[name].split(":")[0], note(WORDS[name]) + figure(drawn[name], name)) for name in drawn]
+        parts += [
+            Section(
+                WORDS[name].split(":")[0], note(WORDS[name].split(": ")[1].capitalize()) + figure(drawn[name], name)
+            )
+            for name in drawn
+        ]
         parts.append(Section("Numbers", self.numbers()))
         if self.erased:
             parts.append(Section("Does it mean anything?", self.test()))
@@ -82,9 +87,9 @@ class SaliencyFinding(Finding):
     def test(self) -> str:
         count = len(self.erased)
         words = note(
-            f"The fall of the answer when the {self.erased[0].erased if count == 1 else 'fifth of the'} tokens with the highest "
-            f"values are taken away, and when as many are chosen at random; the mean over {count} text{'s' * (count > 1)}. A "
-            f"method whose fall is not larger than that at random says nothing about this model."
+            f"How far the answer falls when the fifth of the tokens with the highest values is taken away, and when as many are "
+            f"chosen at random; {f'the mean over {count} texts' if count > 1 else 'of this text alone'}. A method whose fall is "
+            f"not larger than that at random says nothing about this model."
         )
         rows: list[list[TableCell]] = [
             [name, f"{found.value:+.4f}" + (f" [{found.low:+.4f}, {found.high:+.4f}]" if found.is_bounded else "")]

@@ -73,10 +73,33 @@ class SelfAttention(nn.Module):
         """(T, H) how long the vectors are that tokens hand on through each head, by its values and its part of `out`."""
         return value_norms(self.qkv(x).view(x.shape[0], 3, self.num_heads, self.head_dim)[:, 2], self.out)
 
+    def keep_heads(self, heads: Tensor) -> None:
+        """Removes all other heads for good."""
+        narrow(self.qkv, select_heads(heads, self.num_heads, 3), 3 * self.num_heads, 0)
+        narrow(self.out, heads, self.num_heads, 1)
+        self.num_heads = len(heads)
+
     def start(self, n: int, max_len: int) -> Cache | Ring:
         """Room for the keys and values of max_len tokens, or of a window."""
         kept = self.out.weight.new_zeros(n, self.window or max_len, 2, self.num_heads, self.head_dim)
         return Cache(kept) if self.window is None else Ring(kept)
+
+
+def select_heads(heads: Tensor, num_heads: int, matrices: int) -> Tensor:
+    """The rows of so many stacked matrices, each with a block a head, that belong to these heads: of blocks of one row."""
+    return (torch.arange(matrices)[:, None] * num_heads + heads).flatten()
+
+
+def narrow(linear: nn.Linear, blocks: Tensor, count: int, dim: int) -> None:
+    """Keeps some of `count` equal blocks of a layer's outputs (dim 0) or inputs (dim 1), in place."""
+    weight = linear.weight
+    blocks = blocks.to(weight.device)
+    shape = (count, -1, weight.shape[1]) if dim == 0 else (weight.shape[0], count, -1)
+    kept = weight.detach().view(shape).index_select(dim, blocks)
+    linear.weight = nn.Parameter(kept.reshape(-1, weight.shape[1]) if dim == 0 else kept.reshape(weight.shape[0], -1))
+    if dim == 0 and linear.bias is not None:
+        linear.bias = nn.Parameter(linear.bias.detach().view(count, -1).index_select(0, blocks).flatten())
+    linear.out_features, linear.in_features = linear.weight.shape
 
 
 def value_norms(values: Tensor, out: nn.Linear) -> Tensor:

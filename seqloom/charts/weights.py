@@ -138,7 +138,7 @@ def coloured_text(pieces: Sequence[str], values: Sequence[float], room: float = 
         at = f'x="{x + wide / 2:.1f}" y="{y + 15.5:.1f}" text-anchor="middle" pointer-events="none"'
         parts.append(f'<rect {size} {fill(colour)} fill-opacity="{opacity:.2f}">{hint}</rect>')
         parts.append(f"<text {at}>{escaped(shown.strip())}</text>")
-        x += wide + 1
+        x += wide + 3
         if piece.endswith("\n"):
             x, y = 8.0, y + 26
     return svg(parts, room + 16, y + 34, "coloured text", wide=True)

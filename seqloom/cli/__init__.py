@@ -27,7 +27,7 @@ GROUPS = {
     "Use": ("evaluate", "generate", "score", "fill", "embed", "neighbours"),
     "Tasks": ("predict", "translate", "metric", "baseline"),
     "Compare": ("compare", "report", "verify", "significance"),
-    "Look inside": ("inspect", "probe"),
+    "Look inside": ("inspect", "probe", "prune"),
     "Exchange": ("import", "export"),
     "Machine": ("doctor",),
 }

@@ -21,6 +21,8 @@ seqloom inspect runs/transformer --text "Ein Hund läuft." --target "A dog runs.
 
 seqloom inspect runs/sentiment --text "A dull film with one good scene." --show saliency --out saliency.html
 
+seqloom inspect runs/bert --text sentences.txt --show heads --out heads.html
+
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
 
 seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --context 512 --out context.html
@@ -29,6 +31,7 @@ seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --con
 SHOWN = {
     "attention": "what attention heads look at",
     "saliency": "which tokens an answer hangs on",
+    "heads": "which heads and layers a model needs",
     "flow": "gradients through time, of recurrent models",
     "context": "how many tokens before a word lower its loss",
 }
@@ -59,8 +62,8 @@ def inspect(
         str | None,
         typer.Option(
             metavar="WHAT",
-            help="attention (what heads look at), saliency (which tokens an answer hangs on), flow (gradients through time), "
-            "context (how far back a model looks). "
+            help="attention (what heads look at), saliency (which tokens an answer hangs on), heads (which "
+            "heads and layers are needed), flow (gradients through time), context (how far back a model looks). "
             "Default: attention where there is such, else flow.",
         ),
     ] = None,
@@ -218,8 +221,12 @@ def as_language_model(run: Any, show: str) -> "Run":
 def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, options: dict[str, Any]) -> None:
     from seqloom.analyse.read import pick_line
 
-    one, texts = pick_line(text, line)
-    found = getattr(run, show)(one, texts=texts, **options)
+    if show == "heads" and run.learner.reads in ("labelled", "pairs"):
+        require([], files=[Path(text)])
+        found = run.heads(file=text)
+    else:
+        one, texts = pick_line(text, line)
+        found = getattr(run, show)(one, texts=texts, **options)
     found.save(out)
     for each in found.lines():
         print(each)

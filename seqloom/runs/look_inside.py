@@ -11,6 +11,7 @@ from seqloom.errors import DataError, UsageError
 if TYPE_CHECKING:
     from seqloom.analyse.attention import HeadMaps
     from seqloom.analyse.attention_page import Attention
+    from seqloom.analyse.heads_page import Heads
     from seqloom.analyse.saliency import Question
     from seqloom.analyse.saliency_page import SaliencyFinding
     from seqloom.evaluate.encode import Reading
@@ -24,6 +25,7 @@ class LookInside:
     folder: Path
     learner: Any
     tokenizer: Any
+    device: Any
 
     @property
     def reading(self) -> "Reading":
@@ -167,3 +169,22 @@ class LookInside:
             raise UsageError("--token is for next tokens, translations and tags: name the word in the gap with --label")
         encoder = self.reading.encoder
         return about_gap(self.learner, self.tokenizer, text, (list(encoder.before), list(encoder.after)), label)
+
+    def heads(self, text: str = "", *, texts: Sequence[str] = (), file: str | Path | None = None) -> "Heads":
+        """Which attention heads and layers the run needs: importance by gradient, true ablation, and what is left of it when
+        heads are taken away.
+
+        Args:
+            text: one that the loss is measured on.
+            texts: several, in its place.
+            file: with labelled examples or pairs, for runs that have learnt a task.
+        """
+        from seqloom.analyse.heads import Parts, parts_of, study_heads
+        from seqloom.analyse.heads_page import Heads
+        from seqloom.runs.measured_examples import measured_examples
+
+        modules = parts_of(self.learner)
+        given = None if file is None else Path(file)
+        examples, unit = measured_examples(self, texts or [text], given)
+        source = f"{min(len(texts), 512):,} texts" if given is None else given.name
+        return Heads(self.folder.name, source, study_heads(Parts(self.learner, modules, examples, self.device, unit)))

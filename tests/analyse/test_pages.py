@@ -5,6 +5,8 @@ import pytest
 
 from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
 from seqloom.analyse.attention_page import Attention, Shown
+from seqloom.analyse.heads import HeadReport
+from seqloom.analyse.heads_page import Heads
 from seqloom.analyse.probe import LayerScores
 from seqloom.analyse.probe_page import ProbedRun, Probing
 from seqloom.analyse.saliency import METHODS, Erasure, Question, Saliency
@@ -48,7 +50,14 @@ def saliency():
     return SaliencyFinding(EVIL, EVIL, found, erased)
 
 
-FINDINGS = {"attention": attention, "probes": probing, "saliency": saliency}
+def heads():
+    random = np.random.default_rng(0)
+    values = {("model", i): random.normal(size=4) for i in range(3)}
+    curve = [(1 - i / 10, 3 + 0.1 * i) for i in range(11)]
+    return Heads(EVIL, EVIL, HeadReport("bits", 3.0, values, values, {("model", 0): 0.1}, curve, [curve] * 3))
+
+
+FINDINGS = {"attention": attention, "probes": probing, "saliency": saliency, "heads": heads}
 
 
 @pytest.fixture(scope="module")
