@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from seqloom.runs.lm_eval_harness import harness_model
     from seqloom.runs.predictor import Predictor
     from seqloom.runs.probing import probe
+    from seqloom.runs.sensing import senses
     from seqloom.runs.training import finetune, pretrain, train
     from seqloom.runs.translator import Translator
 
@@ -30,6 +31,7 @@ PLACES = {
     "load": "seqloom.convert.huggingface",
     "pretrain": "seqloom.runs.training",
     "probe": "seqloom.runs.probing",
+    "senses": "seqloom.runs.sensing",
     "train": "seqloom.runs.training",
     "train_tasks": "seqloom.runs.joint",
 }
@@ -46,6 +48,7 @@ __all__ = [
     "load",
     "pretrain",
     "probe",
+    "senses",
     "train",
     "train_tasks",
 ]

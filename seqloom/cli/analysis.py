@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import ATTENTION, GRADIENTS, Device, Language, Plugin, require
+from seqloom.cli.options import ATTENTION, GRADIENTS, SENSES, Device, Language, Plugin, require
 
 if TYPE_CHECKING:
     from seqloom.runs.language_model import Run
@@ -23,6 +23,8 @@ seqloom inspect runs/sentiment --text "A dull film with one good scene." --show 
 
 seqloom inspect runs/bert --text sentences.txt --show heads --out heads.html
 
+seqloom inspect runs/elmo runs/bert --text senseval.jsonl --show senses --word line --out senses.html
+
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
 
 seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --context 512 --out context.html
@@ -32,13 +34,17 @@ SHOWN = {
     "attention": "what attention heads look at",
     "saliency": "which tokens an answer hangs on",
     "heads": "which heads and layers a model needs",
+    "senses": "how the senses of a word are kept apart",
     "flow": "gradients through time, of recurrent models",
     "context": "how many tokens before a word lower its loss",
 }
-OF_ONE_RUN = [name for name in SHOWN if name not in ("flow", "context")]  # methods of a loaded run have these names
+OF_ONE_RUN = [
+    name for name in SHOWN if name not in ("senses", "flow", "context")
+]  # methods of a loaded run have these names
 # what each option is for
 FOR = {
-    "layer": ("attention",), "head": ("attention",), "token": ("attention", "saliency"),
+    "layer": ("attention", "senses"), "word": ("senses",), "same": ("senses",), "head": ("attention",),
+    "token": ("attention", "saliency"),
     "target": ("attention", "saliency"), "line": ("attention", "saliency"), "label": ("saliency",),
     "back": ("flow",), "windows": ("flow", "context"), "context": ("context",), "step": ("context",),
     "documents": ("context",),
@@ -47,7 +53,7 @@ FOR = {
 
 @app.command(epilog=INSPECT_EXAMPLES)
 def inspect(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several for gradients and contexts.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders; several for senses, gradients and contexts.")],
     text: Annotated[
         str,
         typer.Option(
@@ -63,7 +69,8 @@ def inspect(
         typer.Option(
             metavar="WHAT",
             help="attention (what heads look at), saliency (which tokens an answer hangs on), heads (which "
-            "heads and layers are needed), flow (gradients through time), context (how far back a model looks). "
+            "heads and layers are needed), senses (occurrences of a word), flow (gradients through time), context (how far "
+            "back a model looks). "
             "Default: attention where there is such, else flow.",
         ),
     ] = None,
@@ -88,6 +95,16 @@ def inspect(
         typer.Option(
             help="Class, tag or word in the [MASK] whose probability is traced to tokens; the likeliest unless given.",
             rich_help_panel=ATTENTION,
+        ),
+    ] = None,
+    word: Annotated[
+        str | None, typer.Option(help="Word whose occurrences in the file are looked at.", rich_help_panel=SENSES)
+    ] = None,
+    same: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Tables of Word in Context, twice: the threshold is chosen on the first, measured on the second.",
+            rich_help_panel=SENSES,
         ),
     ] = None,
     line: Annotated[
@@ -149,7 +166,8 @@ def inspect(
     from seqloom.runs.load import load
 
     given = {
-        "layer": layer, "head": head, "token": token, "target": target, "label": label, "line": line,
+        "layer": layer, "head": head, "token": token, "target": target, "label": label, "word": word,
+        "same": same or None, "line": line,
         "back": back, "windows": windows, "context": context, "step": step, "documents": documents,
     }  # fmt: skip
     if show is None and context is not None:
@@ -174,6 +192,10 @@ def inspect(
         )
         return
     names = [str(run) for run in runs] if len({run.name for run in runs}) < len(runs) else [run.name for run in runs]
+    if show == "senses":
+        check_ending(out)
+        show_senses(loaded, existing(text), out, word, layer, same or [])
+        return
     models = [as_language_model(run, show) for run in loaded]
     file = existing(text)
     if context is not None:
@@ -227,6 +249,19 @@ def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, op
     else:
         one, texts = pick_line(text, line)
         found = getattr(run, show)(one, texts=texts, **options)
+    found.save(out)
+    for each in found.lines():
+        print(each)
+
+
+def show_senses(runs: list[Any], text: Path, out: Path, word: str | None, layer: int | None, same: list[Path]) -> None:
+    from seqloom.errors import UsageError
+    from seqloom.runs.sensing import senses
+
+    require([], files=same)
+    if len(same) not in (0, 2):
+        raise UsageError(f"--same was given {len(same)} times: name two tables, the first for the threshold")
+    found = senses(runs, text, word, layer=layer, same=same)
     found.save(out)
     for each in found.lines():
         print(each)

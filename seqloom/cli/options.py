@@ -16,6 +16,7 @@ TRANSLATORS = "Translators"
 SUITES = "Suites"
 COLUMNS = "Files with columns"
 ATTENTION = "Attention and saliency"
+SENSES = "Senses"
 GRADIENTS = "Gradients and contexts"
 
 

@@ -11,6 +11,7 @@ from seqloom.analyse.probe import LayerScores
 from seqloom.analyse.probe_page import ProbedRun, Probing
 from seqloom.analyse.saliency import METHODS, Erasure, Question, Saliency
 from seqloom.analyse.saliency_page import SaliencyFinding
+from seqloom.analyse.senses_page import LayerSenses, RunSenses, Senses
 from tests.chromium import Browser
 
 pytestmark = pytest.mark.long
@@ -57,7 +58,15 @@ def heads():
     return Heads(EVIL, EVIL, HeadReport("bits", 3.0, values, values, {("model", 0): 0.1}, curve, [curve] * 3))
 
 
-FINDINGS = {"attention": attention, "probes": probing, "saliency": saliency, "heads": heads}
+def senses():
+    random = np.random.default_rng(0)
+    layers = [LayerSenses((random.random(30) < 0.7).astype(float), 0.1, 0.6, 0.3, None) for _ in range(4)]
+    places = {"t-SNE": random.normal(size=(30, 2))}
+    runs = [RunSenses(name, layers, 2, places) for name in (EVIL, "ELMo")]
+    return Senses(EVIL, [EVIL if i % 2 else "money" for i in range(30)], [EVIL] * 30, runs, 0.5)
+
+
+FINDINGS = {"attention": attention, "probes": probing, "saliency": saliency, "heads": heads, "senses": senses}
 
 
 @pytest.fixture(scope="module")
