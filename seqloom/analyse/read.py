@@ -73,6 +73,12 @@ def text_or_lines(given: str) -> tuple[list[str], Path | None]:
     return lines, path
 
 
+def whole_text(given: str) -> str:
+    """The text itself, or all of the file that it names."""
+    lines, path = text_or_lines(given)
+    return lines[0] if path is None else path.read_bytes().decode("utf-8").replace("\r\n", "\n")
+
+
 def pick_line(given: str, line: int | None) -> tuple[str, list[str]]:
     """Of a file the line that is drawn, from 1, and all lines; of a text itself and none."""
     lines, path = text_or_lines(given)

@@ -126,9 +126,10 @@ def fan(query: int, tokens: Sequence[str], keys: Sequence[str], weights: np.ndar
 def coloured_text(pieces: Sequence[str], values: Sequence[float], room: float = 700.0) -> str:
     """A text whose pieces are coloured by numbers from −1 to 1, with the number as a hint; line breaks are kept. As SVG."""
     parts, x, y = [], 8.0, 8.0
+    pad = 0.0 if all(len(piece) <= 1 for piece in pieces) else 3.0  # characters stand close together
     for piece, value in zip(pieces, values, strict=True):
         shown = piece.replace("\n", "↵").replace("\t", "→")
-        wide = text_width(shown.replace(" ", "n")) + 3
+        wide = text_width(shown.replace(" ", "n")) + pad
         if x > 8 and x + wide > room:
             x, y = 8.0, y + 26
         colour = BETTER if value >= 0 else WORSE
@@ -138,7 +139,7 @@ def coloured_text(pieces: Sequence[str], values: Sequence[float], room: float = 
         at = f'x="{x + wide / 2:.1f}" y="{y + 15.5:.1f}" text-anchor="middle" pointer-events="none"'
         parts.append(f'<rect {size} {fill(colour)} fill-opacity="{opacity:.2f}">{hint}</rect>')
         parts.append(f"<text {at}>{escaped(shown.strip())}</text>")
-        x += wide + 3
+        x += wide + pad
         if piece.endswith("\n"):
             x, y = 8.0, y + 26
     return svg(parts, room + 16, y + 34, "coloured text", wide=True)

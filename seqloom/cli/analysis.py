@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seqloom.cli import app
-from seqloom.cli.options import ATTENTION, GRADIENTS, SENSES, Device, Language, Plugin, require
+from seqloom.cli.options import ATTENTION, GRADIENTS, RECURRENT_MODELS, SENSES, Device, Language, Plugin, require
 
 if TYPE_CHECKING:
     from seqloom.runs.language_model import Run
@@ -25,6 +25,8 @@ seqloom inspect runs/bert --text sentences.txt --show heads --out heads.html
 
 seqloom inspect runs/elmo runs/bert --text senseval.jsonl --show senses --word line --out senses.html
 
+seqloom inspect runs/lstm --text source.c --show cells --unit layer1.cell.17 --out cells.html
+
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
 
 seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --context 512 --out context.html
@@ -34,6 +36,7 @@ SHOWN = {
     "attention": "what attention heads look at",
     "saliency": "which tokens an answer hangs on",
     "heads": "which heads and layers a model needs",
+    "cells": "what units of recurrent models follow",
     "senses": "how the senses of a word are kept apart",
     "flow": "gradients through time, of recurrent models",
     "context": "how many tokens before a word lower its loss",
@@ -43,7 +46,7 @@ OF_ONE_RUN = [
 ]  # methods of a loaded run have these names
 # what each option is for
 FOR = {
-    "layer": ("attention", "senses"), "word": ("senses",), "same": ("senses",), "head": ("attention",),
+    "layer": ("attention", "senses"), "word": ("senses",), "unit": ("cells",), "same": ("senses",), "head": ("attention",),
     "token": ("attention", "saliency"),
     "target": ("attention", "saliency"), "line": ("attention", "saliency"), "label": ("saliency",),
     "back": ("flow",), "windows": ("flow", "context"), "context": ("context",), "step": ("context",),
@@ -69,8 +72,8 @@ def inspect(
         typer.Option(
             metavar="WHAT",
             help="attention (what heads look at), saliency (which tokens an answer hangs on), heads (which "
-            "heads and layers are needed), senses (occurrences of a word), flow (gradients through time), context (how far "
-            "back a model looks). "
+            "heads and layers are needed), cells (what units follow), senses (occurrences of a "
+            "word), flow (gradients through time), context (how far back a model looks). "
             "Default: attention where there is such, else flow.",
         ),
     ] = None,
@@ -105,6 +108,12 @@ def inspect(
         typer.Option(
             help="Tables of Word in Context, twice: the threshold is chosen on the first, measured on the second.",
             rich_help_panel=SENSES,
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None,
+        typer.Option(
+            help="Unit that is shown, as layer0.cell.17: layer, state and number.", rich_help_panel=RECURRENT_MODELS
         ),
     ] = None,
     line: Annotated[
@@ -166,7 +175,7 @@ def inspect(
     from seqloom.runs.load import load
 
     given = {
-        "layer": layer, "head": head, "token": token, "target": target, "label": label, "word": word,
+        "layer": layer, "head": head, "token": token, "target": target, "label": label, "word": word, "unit": unit,
         "same": same or None, "line": line,
         "back": back, "windows": windows, "context": context, "step": step, "documents": documents,
     }  # fmt: skip
@@ -241,11 +250,13 @@ def as_language_model(run: Any, show: str) -> "Run":
 
 
 def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, options: dict[str, Any]) -> None:
-    from seqloom.analyse.read import pick_line
+    from seqloom.analyse.read import pick_line, whole_text
 
     if show == "heads" and run.learner.reads in ("labelled", "pairs"):
         require([], files=[Path(text)])
         found = run.heads(file=text)
+    elif show == "cells":
+        found = run.cells(whole_text(text), **options)
     else:
         one, texts = pick_line(text, line)
         found = getattr(run, show)(one, texts=texts, **options)

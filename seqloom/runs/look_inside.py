@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from seqloom.analyse.heads_page import Heads
     from seqloom.analyse.saliency import Question
     from seqloom.analyse.saliency_page import SaliencyFinding
+    from seqloom.analyse.units_page import Cells
     from seqloom.evaluate.encode import Reading
 
 ERASED_TEXTS = 50  # of a file that the erasure test reads
@@ -188,3 +189,16 @@ class LookInside:
         examples, unit = measured_examples(self, texts or [text], given)
         source = f"{min(len(texts), 512):,} texts" if given is None else given.name
         return Heads(self.folder.name, source, study_heads(Parts(self.learner, modules, examples, self.device, unit)))
+
+    def cells(self, text: str, *, unit: str | None = None, texts: Sequence[str] = ()) -> "Cells":
+        """What single units of a recurrent model follow in a text: quotes, the place in the line, digits …
+
+        Args:
+            text: read as one, line breaks and all; the first 40,000 characters.
+            unit: one that is shown in any case, as layer0.cell.17: layer, state and number.
+            texts: several, read one after the other in its place.
+        """
+        from seqloom.analyse.units import read_units
+        from seqloom.analyse.units_page import Cells
+
+        return Cells(self.folder.name, read_units(self.reading, "\n".join(texts) if texts else text), unit)

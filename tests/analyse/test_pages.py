@@ -12,6 +12,8 @@ from seqloom.analyse.probe_page import ProbedRun, Probing
 from seqloom.analyse.saliency import METHODS, Erasure, Question, Saliency
 from seqloom.analyse.saliency_page import SaliencyFinding
 from seqloom.analyse.senses_page import LayerSenses, RunSenses, Senses
+from seqloom.analyse.units import Follows, Units
+from seqloom.analyse.units_page import Cells
 from tests.chromium import Browser
 
 pytestmark = pytest.mark.long
@@ -66,7 +68,24 @@ def senses():
     return Senses(EVIL, [EVIL if i % 2 else "money" for i in range(30)], [EVIL] * 30, runs, 0.5)
 
 
-FINDINGS = {"attention": attention, "probes": probing, "saliency": saliency, "heads": heads, "senses": senses}
+def cells():
+    random = np.random.default_rng(0)
+    values = {"layer0.c": np.tanh(random.normal(size=(len(WORDS), 5)))}
+    gates = {f"layer0.{name}": random.random((len(WORDS), 5)) for name in "ifo"}
+    found = [Follows(EVIL, "layer0.c.1", 0.9, 0.8)]
+    return Cells(
+        EVIL, Units([f"{word}\n" for word in WORDS], values, gates, found, [("layer0.c.2", 0.1)]), "layer0.c.3"
+    )
+
+
+FINDINGS = {
+    "attention": attention,
+    "probes": probing,
+    "saliency": saliency,
+    "heads": heads,
+    "senses": senses,
+    "cells": cells,
+}
 
 
 @pytest.fixture(scope="module")
