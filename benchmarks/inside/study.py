@@ -15,14 +15,21 @@ One tokenizer, one pass over one text, the same number of parameters; then, for 
 What is finished is not done again: the same command goes on where it was stopped.
 """
 
+# ruff: noqa: E402 - how threads wait is set before torch is loaded
+
 import argparse
 import gzip
 import json
 import lzma
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from seqloom.training.threads import wait_briefly
+
+wait_briefly(os.environ)
 
 from seqloom.batches.prepare import prepare
 from seqloom.comparison.solve import solve_size

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 NEIGHBOURS = 5
+ALIKE = 1e-6  # cosines that differ by less are equal
 PERPLEXITY = 30.0
 STEPS = 500  # of t-SNE
 EARLY = 100  # of them with exaggerated similarities
@@ -27,21 +28,18 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def nearest_senses(vectors: np.ndarray, senses: np.ndarray, neighbours: int = NEIGHBOURS) -> np.ndarray:
-    """(n,) whether the nearest other occurrences have the sense of each: most of them, the nearest first where they tie."""
+    """(n,) whether the nearest other occurrences have the sense of each: most of them, the nearest first where votes tie. All that
+    are as near as the last of them vote, too: of static vectors, which are all alike, every other occurrence."""
     near = unit(vectors.astype(np.float64))
     cosine = near @ near.T
     np.fill_diagonal(cosine, -np.inf)
-    order = np.argsort(-cosine, axis=1, kind="stable")[:, : min(neighbours, len(vectors) - 1)]
-    count = int(senses.max()) + 1
-    # a neighbour further away counts a little less, so that there are no ties
-    weights = 1 - 1e-3 * np.arange(order.shape[1])
-    votes = np.zeros((len(vectors), count))
-    np.add.at(
-        votes,
-        (np.repeat(np.arange(len(vectors)), order.shape[1]), senses[order].ravel()),
-        np.tile(weights, len(vectors)),
-    )
-    return (votes.argmax(1) == senses).astype(float)
+    kept = min(neighbours, len(vectors) - 1)
+    last = np.partition(cosine, -kept, axis=1)[:, -kept]
+    votes = cosine >= last[:, None] - ALIKE
+    senses_of = np.eye(int(senses.max()) + 1)[senses]
+    closeness = np.where(votes, np.where(np.isfinite(cosine), cosine, 0.0) + 1, 0.0) @ senses_of
+    counts = votes @ senses_of
+    return ((counts + 1e-3 * closeness / (2 * len(vectors))).argmax(1) == senses).astype(float)
 
 
 def silhouette(vectors: np.ndarray, senses: np.ndarray) -> float:

@@ -46,6 +46,11 @@ def test_an_occurrence_does_not_vote_for_itself():
     assert (itself == labels).all() and nearest_senses(noise, labels, 1).mean() < 0.7
 
 
+def test_vectors_that_are_all_alike_say_no_more_than_the_most_frequent_sense():
+    labels = np.array([1] * 3 + [0] * 7)
+    assert nearest_senses(np.ones((10, 4)), labels).tolist() == [0.0] * 3 + [1.0] * 7
+
+
 def test_silhouette_equals_that_of_scikit_learn():
     vectors, labels = clouds(2)
     labels[0] = 3  # a sense that occurs once
