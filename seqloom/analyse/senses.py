@@ -28,7 +28,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def nearest_senses(vectors: np.ndarray, senses: np.ndarray, neighbours: int = NEIGHBOURS) -> np.ndarray:
-    """(n,) whether the nearest other occurrences have the sense of each: most of them, the nearest first where votes tie. All that
+    """(n,) whether the nearest other occurrences have the sense of each: most of them, the nearest where votes tie. All that
     are as near as the last of them vote, too: of static vectors, which are all alike, every other occurrence."""
     near = unit(vectors.astype(np.float64))
     cosine = near @ near.T

@@ -5,6 +5,7 @@ import pytest
 
 from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
 from seqloom.analyse.attention_page import Attention, Shown
+from seqloom.analyse.beam_tree import BeamTree
 from seqloom.analyse.heads import HeadReport
 from seqloom.analyse.heads_page import Heads
 from seqloom.analyse.probe import LayerScores
@@ -14,6 +15,8 @@ from seqloom.analyse.saliency_page import SaliencyFinding
 from seqloom.analyse.senses_page import LayerSenses, RunSenses, Senses
 from seqloom.analyse.units import Follows, Units
 from seqloom.analyse.units_page import Cells
+from seqloom.decode.search import Hypothesis
+from seqloom.decode.trace import Considered
 from tests.chromium import Browser
 
 pytestmark = pytest.mark.long
@@ -78,6 +81,17 @@ def cells():
     )
 
 
+class Named:
+    def decode(self, ids, specials=False):
+        return " ".join(f"{EVIL}{i}" for i in ids)
+
+
+def beam_tree():
+    first, second = Considered((), 0.0, ((1, -0.1), (2, -2.0))), Considered((1,), -0.1, ((3, -0.2),))
+    found = [Hypothesis([1, 3], -0.3, -0.15, True), Hypothesis([2], -2.0, -2.0, False)]
+    return BeamTree(EVIL, EVIL, 2, [first, second, Considered((2,), -2.0, ())], found, Named())
+
+
 FINDINGS = {
     "attention": attention,
     "probes": probing,
@@ -85,6 +99,7 @@ FINDINGS = {
     "heads": heads,
     "senses": senses,
     "cells": cells,
+    "tree": beam_tree,
 }
 
 
