@@ -99,7 +99,10 @@ def probe_files(shared: Path, folder: Path) -> dict[str, tuple[Path, Path]]:
         )
         for task, tag in (("pos", 1), ("chunks", 2))
     }
-    found["entities"] = tuple(data / "gum-ner" / f"{name}.conll" for name in ("train", "test"))
+    found["entities"] = tuple(
+        write_columns(data / "gum-ner" / f"{name}.conll", folder / f"entities.{name}.conll", -1)
+        for name in ("train", "test")
+    )
     found["agreement"] = (
         write_part(linzen, folder / "agreement.train.tsv", lambda i: i % 5 != 0),
         write_part(linzen, folder / "agreement.test.tsv", lambda i: i % 5 == 0),
