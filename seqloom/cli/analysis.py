@@ -38,7 +38,7 @@ SHOWN = {
     "heads": "which heads and layers a model needs",
     "cells": "what units of recurrent models follow",
     "senses": "how the senses of a word are kept apart",
-    "flow": "gradients through time, of recurrent models",
+    "flow": "how much of a word's loss reaches earlier states",
     "context": "how many tokens before a word lower its loss",
 }
 OF_ONE_RUN = [
@@ -165,8 +165,9 @@ def inspect(
     plugin: Plugin = None,
     device: Device = "auto",
 ) -> None:
-    """Look inside a model. --show says at what: attention heads on a text, with statistics over a file; gradients through time
-    and eigenvalues of recurrent models; with --context how many tokens before a word lower its loss, for models of every kind."""
+    """Look inside a model. --show says at what: attention heads on a text, with statistics over a file; the tokens that an answer
+    hangs on; the heads and layers that are needed; units of recurrent models; senses of a word; gradients through time and depth;
+    with --context how many tokens before a word lower its loss."""
     require(runs)
     from seqloom.analyse.finding import check_ending
     from seqloom.errors import UsageError

@@ -206,7 +206,7 @@ BAD = {
     "a line of a text": (["--text", TEXT, "--line", "1"], 2, "is for a file"),
     "another show": (["--text", TEXT, "--show", "soul"], 2, "soul"),
     "not for this": (["--text", TEXT, "--back", "3"], 2, "--back is for --show flow"),
-    "no recurrence": (["--text", "texts.txt", "--show", "flow"], 2, "no recurrent model"),
+    "no next word": (["--text", "texts.txt", "--show", "flow"], 2, "no probability of the next word"),
     "another ending": (["--text", TEXT, "--out", "a.pdf"], 2, "ends in .html"),
 }
 
