@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from seqloom.runs.language_model import Run
     from seqloom.runs.lm_eval_harness import harness_model
     from seqloom.runs.predictor import Predictor
+    from seqloom.runs.probing import probe
+    from seqloom.runs.sensing import senses
     from seqloom.runs.training import finetune, pretrain, train
     from seqloom.runs.translator import Translator
 
@@ -28,6 +30,8 @@ PLACES = {
     "harness_model": "seqloom.runs.lm_eval_harness",
     "load": "seqloom.convert.huggingface",
     "pretrain": "seqloom.runs.training",
+    "probe": "seqloom.runs.probing",
+    "senses": "seqloom.runs.sensing",
     "train": "seqloom.runs.training",
     "train_tasks": "seqloom.runs.joint",
 }
@@ -43,6 +47,8 @@ __all__ = [
     "harness_model",
     "load",
     "pretrain",
+    "probe",
+    "senses",
     "train",
     "train_tasks",
 ]

@@ -194,12 +194,19 @@ class Context(NamedTuple):
         return self.owner.shape[0] == self.num_sequences * self.max_len
 
 
+class MapRows(NamedTuple):
+    """In place of maps=True: the tokens whose attention is wanted. All others go through the fast kernels alone."""
+
+    tokens: Tensor  # (R,) their numbers in the batch, rising
+
+
 class Output(NamedTuple):
     hidden: Tensor  # (T, D) the top layer
     state: State | None = None
     layers: tuple[Tensor, ...] = ()  # the embedding and every layer, (T, D) each, when layers=True
     # when maps=True, one a layer: attention weights (N, H, L, L) or gates (T, G, D). With a state the weights are those of the
-    # new tokens on what is kept: (T, H, capacity), in order of position; with a window (T, H, window), the last on itself
+    # new tokens on what is kept: (T, H, capacity), in order of position; with a window (T, H, window), the last on itself.
+    # maps=MapRows: weights (R, H, L), and those across (R, H, S)
     maps: tuple[Tensor, ...] = ()
     # when maps=True, one a layer that looks at a context: how much each token looks at each place of its source, (T, H, S)
     # with S the longest source, 0 behind the end of a shorter one; steps with a state have it, too
@@ -363,9 +370,7 @@ class EncoderDecoder(nn.Module):
     causal = True
     recurrent = carries = False  # nothing is carried from batch to batch
     learns_from: Literal["text", "labels"] = "labels"  # how its recipes train it; `denoising` can train every one
-    usual_view: Literal["encoder", "whole"] = (
-        "encoder"  # what tasks that predict labels use of it, unless told otherwise
-    )
+    usual_view: Literal["encoder", "whole"] = "encoder"  # what tasks that predict labels use, unless told otherwise
     head_style: HeadStyle = HeadStyle(pooling="last")  # of the view "whole"
     segment_kind = ""
     characters = 0
@@ -382,13 +387,11 @@ class EncoderDecoder(nn.Module):
 
     @staticmethod
     def surround(first: int, separator: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """The special tokens before a source or a target, between two texts of a source, and after the last. A target is
-        written from the last of them on."""
+        """The special tokens before a source or a target, between two texts of it, and after the last; that begins a target."""
         return (), (end,), (end,)
 
     def view(self, part: str) -> Backbone:
-        """Itself as a Backbone that reads a text: "encoder", the encoder's states, or "whole", the decoder's after both have
-        read it (blocks/views.py)."""
+        """Itself as a Backbone that reads a text (blocks/views.py): its "encoder", or "whole", the decoder after both read it."""
         return named_object("seqloom.blocks.views:VIEWS")[part](self)
 
     def as_backbone(self) -> Backbone:
@@ -430,8 +433,7 @@ class Learner(nn.Module):
         raise NotImplementedError
 
     def corrupt(self, cut: Any, rng: torch.Generator) -> Any:
-        """Makes a training example, which has `sizes`, from what the loader cut out. It is a pure function of the text and the
-        generator, and may run in a data worker."""
+        """Makes a training example, with `sizes`, from what the loader cut out: a pure function of it and the generator."""
         return cut
 
     def start(self, n: int) -> State | None:
@@ -439,8 +441,7 @@ class Learner(nn.Module):
         return None
 
     def advance(self, spent: float) -> None:
-        """Called before every step with the share of the budget that is spent, 0 to 1. What it sets must follow from that
-        alone, so that a resumed run sets the same."""
+        """Called before every step with the share of the budget that is spent, 0 to 1. What it sets follows from that alone."""
 
     @property
     def extra_forwards(self) -> int:

@@ -26,6 +26,7 @@ TUTORIALS = sorted(path.stem for path in (DOCS / "tutorials").glob("*.md"))
 GUIDES = {
     "models": "own-text resume recipes encoders denoising orders multilingual suites exchange python transfer several-tasks "
     "../plugins",
+    "inside": "own-text encoders inspect probe",
     "translate": "translate",
     "tables": "tables",
     "words": "word-vectors",
@@ -116,7 +117,11 @@ def test_every_guide_is_followed():
     """But for those about trackers and clusters: tests/runs/test_track.py, tests/training/test_ranks.py and
     tests/comparison/test_engines.py have them."""
     followed = set(" ".join(GUIDES.values()).split())
-    assert {path.stem for path in (DOCS / "howto").glob("*.md")} == followed - {"../plugins"} | {"track", "scale", "serve"}
+    assert {path.stem for path in (DOCS / "howto").glob("*.md")} == followed - {"../plugins"} | {
+        "track",
+        "scale",
+        "serve",
+    }
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,20 @@
 ‖∂loss(T) / ∂s(t)‖ for t = T … T − K, averaged over windows of a text, where s is each part of each layer's state: h (in
 Jordan's network its decaying sum) and an LSTM's cell c, whatever way the loss depends on them (on c through h, too). It
 falls where gradients vanish and grows where they explode (Hochreiter, 1991; Bengio et al., 1994; Pascanu et al., 2013,
-arXiv 1211.5063). Beside it the eigenvalues of the recurrent matrices, which say how it must go where the network is
-nearly linear. Clipping shrinks the whole gradient by one factor and so lowers every curve alike.
+arXiv 1211.5063). Of a Transformer the states are what its layers hand on, at every depth and distance. Beside it the
+eigenvalues of the recurrent matrices, which say how it must go where the network is nearly linear. Clipping shrinks the
+whole gradient by one factor and so lowers every curve alike.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batch import Ragged, exact
+from seqloom.batch import Ragged, exact, ragged
 from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.charts import Curve, Look, Section, chart, escaped, figure, look, page, plane, table
@@ -24,6 +25,7 @@ from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import NextToken
 
 PARTS = ("h", "c")  # of a cell's state
+Norms = Callable[[], dict[str, list[float]]]
 
 
 class Flow(NamedTuple):
@@ -57,33 +59,12 @@ def cut_windows(texts: Iterator[list[int]], end_id: int, size: int, count: int) 
 
 def gradient_flow(name: str, learner: NextToken, windows: Tensor, clip: float = 0.0) -> Flow:
     """windows (n, K + 2): K + 1 tokens to read and the one that the loss is about. Leaves no gradients behind."""
-    backbone = learner.backbone
-    if not backbone.recurrent:
-        raise UsageError(f"{name} is no recurrent model: gradients through time are what there is to inspect for now")
     was_training = learner.training
     learner.eval()
-    states: list[list[tuple[Tensor, ...]]] = []  # step by step, layer by layer
-    state = backbone.start(len(windows), windows.shape[1])
-    rows = torch.arange(len(windows) + 1, device=windows.device)
     with torch.enable_grad():
-        for t in range(windows.shape[1] - 1):
-            batch = Ragged(windows[:, t], torch.full_like(rows[:-1], t), rows[:-1], rows.int(), max_len=1)
-            # maps=True takes the loop, in which what a layer hands on and its state are one tensor
-            output = backbone(batch, state=state, maps=True)
-            state = output.state
-            own = [tuple(part for part in layer if part.is_floating_point()) for layer in map(parts_of, state.own)]
-            for part in (part for layer in own for part in layer):
-                part.retain_grad()
-            states.append(own)
-        loss = learner.softmax(output.hidden, windows[:, -1], each=True).sum()
+        loss, norms_after = (through_states if learner.backbone.recurrent else through_layers)(name, learner, windows)
         loss.backward()
-    norms: dict[str, list[float]] = {}
-    for own in reversed(states):
-        for i, layer in enumerate(own):
-            for symbol, tensor in zip(PARTS, layer, strict=False):
-                # the last state of a layer that hands on something else is read by nobody
-                value = math.nan if tensor.grad is None else tensor.grad.norm(dim=1).mean().item()
-                norms.setdefault(f"layer{i}.{symbol}", []).append(value)
+    norms = norms_after()
     gradients = [parameter.grad for parameter in learner.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients).item() / len(windows)
     learner.zero_grad(set_to_none=True)
@@ -91,6 +72,62 @@ def gradient_flow(name: str, learner: NextToken, windows: Tensor, clip: float = 
     if not norms:
         raise UsageError(f"{name} carries the words themselves as its state: no gradient flows through it")
     return Flow(name, norms, norm, clip, len(windows), eigenvalues(learner))
+
+
+def through_states(name: str, learner: NextToken, windows: Tensor) -> tuple[Tensor, Norms]:
+    """The loss of the last words of a recurrent model, and what gives the norms by its states once gradients are there."""
+    backbone = learner.backbone
+    states: list[list[tuple[Tensor, ...]]] = []  # step by step, layer by layer
+    state = backbone.start(len(windows), windows.shape[1])
+    rows = torch.arange(len(windows) + 1, device=windows.device)
+    for t in range(windows.shape[1] - 1):
+        batch = Ragged(windows[:, t], torch.full_like(rows[:-1], t), rows[:-1], rows.int(), max_len=1)
+        # maps=True takes the loop, in which what a layer hands on and its state are one tensor
+        output = backbone(batch, state=state, maps=True)
+        state = output.state
+        own = [tuple(part for part in layer if part.is_floating_point()) for layer in map(parts_of, state.own)]
+        for part in (part for layer in own for part in layer):
+            part.retain_grad()
+        states.append(own)
+
+    def norms() -> dict[str, list[float]]:
+        found: dict[str, list[float]] = {}
+        for own in reversed(states):
+            for i, layer in enumerate(own):
+                for symbol, tensor in zip(PARTS, layer, strict=False):
+                    # the last state of a layer that hands on something else is read by nobody
+                    value = math.nan if tensor.grad is None else tensor.grad.norm(dim=1).mean().item()
+                    found.setdefault(f"layer{i}.{symbol}", []).append(value)
+        return found
+
+    return learner.softmax(output.hidden, windows[:, -1], each=True).sum(), norms
+
+
+def through_layers(name: str, learner: NextToken, windows: Tensor) -> tuple[Tensor, Norms]:
+    """The same for a model that reads all tokens at once: its states are what its layers hand on, at every distance."""
+    if not learner.has_next_word:
+        raise UsageError(
+            f"{name} has no probability of the next word, whose loss could be followed back: choose another run"
+        )
+    n, size, limit = len(windows), windows.shape[1] - 1, learner.backbone.max_len
+    if limit is not None and size > limit:
+        raise UsageError(f"--back {size - 1}: {name} reads {limit} tokens: {limit - 1} steps back at most")
+    lengths = torch.full((n,), size, device=windows.device)
+    output = learner.backbone(ragged(windows[:, :-1].flatten(), lengths, size), layers=True)
+    for layer in output.layers:
+        layer.retain_grad()
+    last = torch.arange(1, n + 1, device=windows.device) * size - 1
+
+    def norms() -> dict[str, list[float]]:
+        names = ["embedding", *(f"layer{i}" for i in range(len(output.layers) - 1))]
+        found = {}
+        for each, layer in zip(names, output.layers, strict=True):
+            if layer.grad is not None:
+                by_place = layer.grad.view(n, size, -1).norm(dim=2).mean(0)
+                found[f"{each}.h"] = by_place.flip(0).tolist()
+        return found
+
+    return learner.softmax(output.hidden[last], windows[:, -1], each=True).sum(), norms
 
 
 def parts_of(state: Any) -> tuple[Tensor, ...]:
@@ -155,7 +192,8 @@ def report(flows: list[Flow], source: str) -> str:
         f'<p class="note">How much of the loss at one word reaches the states up to {steps} steps before it: the norm of '
         f"its gradient, the mean over {flows[0].windows} windows of {escaped(source)}. A straight falling line is a "
         "gradient that vanishes by the same factor at every step. Layers differ in their dashes: the lowest is drawn "
-        "through. Clipping is that of the run's recipe, for the mean loss of these words.</p>",
+        "through. Of a model that reads all tokens at once the states are what its layers hand on. Clipping is that of the "
+        "run's recipe, for the mean loss of these words.</p>",
         flow_table(flows),
     ]
     for part in PARTS:

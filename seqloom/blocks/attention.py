@@ -2,10 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqloom.batch import Cache, Context, Ragged, Ring
+from seqloom.batch import Cache, Context, MapRows, Ragged, Ring
 from seqloom.blocks import kernels
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 
@@ -51,7 +52,7 @@ class SelfAttention(nn.Module):
         batch: Ragged,
         state: Any = None,
         context: Context | None = None,
-        maps: bool = False,
+        maps: bool | MapRows = False,
         heads: Tensor | None = None,
     ) -> tuple[Tensor, Any, Tensor | None]:
         """heads (H,) or (T, H): what each head's output is multiplied by."""
@@ -63,15 +64,49 @@ class SelfAttention(nn.Module):
                 q, k, v, batch, causal=self.causal, dropout=dropout, maps=maps, window=self.window
             )
         else:
-            mixed, weights = kernels.cached(qkv, batch, state.kept, self.window, maps)
+            mixed, weights = kernels.cached(qkv, batch, state.kept, self.window, bool(maps))
         if heads is not None:
             mixed = mixed * heads[..., None].to(mixed.dtype)
         return self.out(mixed.flatten(1)), state, weights
+
+    def value_norms(self, x: Tensor) -> Tensor:
+        """(T, H) how long the vectors are that tokens hand on through each head, by its values and its part of `out`."""
+        return value_norms(self.qkv(x).view(x.shape[0], 3, self.num_heads, self.head_dim)[:, 2], self.out)
+
+    def keep_heads(self, heads: Tensor) -> None:
+        """Removes all other heads for good."""
+        narrow(self.qkv, select_heads(heads, self.num_heads, 3), 3 * self.num_heads, 0)
+        narrow(self.out, heads, self.num_heads, 1)
+        self.num_heads = len(heads)
 
     def start(self, n: int, max_len: int) -> Cache | Ring:
         """Room for the keys and values of max_len tokens, or of a window."""
         kept = self.out.weight.new_zeros(n, self.window or max_len, 2, self.num_heads, self.head_dim)
         return Cache(kept) if self.window is None else Ring(kept)
+
+
+def select_heads(heads: Tensor, num_heads: int, matrices: int) -> Tensor:
+    """The rows of so many stacked matrices, each with a block a head, that belong to these heads: of blocks of one row."""
+    return (torch.arange(matrices)[:, None] * num_heads + heads).flatten()
+
+
+def narrow(linear: nn.Linear, blocks: Tensor, count: int, dim: int) -> None:
+    """Keeps some of `count` equal blocks of a layer's outputs (dim 0) or inputs (dim 1), in place."""
+    weight = linear.weight
+    blocks = blocks.to(weight.device)
+    shape = (count, -1, weight.shape[1]) if dim == 0 else (weight.shape[0], count, -1)
+    kept = weight.detach().view(shape).index_select(dim, blocks)
+    linear.weight = nn.Parameter(kept.reshape(-1, weight.shape[1]) if dim == 0 else kept.reshape(weight.shape[0], -1))
+    if dim == 0 and linear.bias is not None:
+        linear.bias = nn.Parameter(linear.bias.detach().view(count, -1).index_select(0, blocks).flatten())
+    linear.out_features, linear.in_features = linear.weight.shape
+
+
+def value_norms(values: Tensor, out: nn.Linear) -> Tensor:
+    """‖v W‖ of values (T, H, E) by each head's part W of the output matrix: (T, H). By WᵀW, which is small."""
+    weight = out.weight.view(-1, *values.shape[1:])
+    inner = torch.einsum("dhe,dhf->hef", weight, weight)
+    return torch.einsum("the,hef,thf->th", values, inner, values).clamp(min=0).sqrt()
 
 
 class Memory(NamedTuple):
@@ -98,14 +133,17 @@ class CrossAttention(nn.Module):
         kv = self.kv(context.hidden).view(-1, 2, self.num_heads, self.head_dim)
         return Memory(to_grid(kv, context), lengths(context))
 
-    def forward(self, x: Tensor, batch: Ragged, context: Context | Memory, maps: bool) -> tuple[Tensor, Tensor | None]:
-        """(T, D), and the weights (T, H, S) with maps=True."""
+    def forward(
+        self, x: Tensor, batch: Ragged, context: Context | Memory, maps: bool | MapRows
+    ) -> tuple[Tensor, Tensor | None]:
+        """(T, D), and the weights (T, H, S) with maps=True, (R, H, S) with maps=MapRows."""
         q = self.query(x).view(-1, self.num_heads, self.head_dim)
         if isinstance(context, Memory):
-            mixed, weights = kernels.cross_attend_cached(q, batch, *context, maps)
+            mixed, weights = kernels.cross_attend_cached(q, batch, *context, bool(maps))
         else:
             k, v = self.kv(context.hidden).view(-1, 2, self.num_heads, self.head_dim).unbind(1)
             dropout = self.dropout if self.training else 0.0
-            mixed, grid = kernels.attend(q, k, v, batch, causal=False, dropout=dropout, maps=maps, keys=context)
-            weights = None if grid is None else from_grid(grid.transpose(1, 2), batch)
+            mixed, weights = kernels.attend(q, k, v, batch, causal=False, dropout=dropout, maps=maps, keys=context)
+            if maps is True and weights is not None:
+                weights = from_grid(weights.transpose(1, 2), batch)
         return self.out(mixed.flatten(1)), weights

@@ -1,6 +1,7 @@
 """The one file that names an attention kernel. q, k, v: (T, H, E) each, over the sequences of one ragged batch.
 
 reference   plain matmuls on the grid; gives the attention weights
+row_weights the weights of some queries, beside any kernel
 padded      the grid and PyTorch's fused attention; any device, attention dropout, a bias, any visibility
 varlen      straight on the ragged row; CUDA in half precision; all tokens or a window of them
 cached      new tokens against the keys and values of what was read before; on CUDA a single one by a kernel of our own
@@ -18,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.batch import Borders, Ragged
+from seqloom.batch import Borders, MapRows, Ragged, Words
 from seqloom.blocks.grid import from_grid, lengths, to_grid
 
 # (sequence, query, key) → whether it may be looked at: numbers of sequences and places in them, as tensors that broadcast
@@ -33,13 +34,14 @@ def attend(
     *,
     causal: bool,
     dropout: float = 0.0,
-    maps: bool = False,
+    maps: bool | MapRows = False,
     keys: Borders | None = None,
     bias: Tensor | None = None,
     visible: Visible | None = None,
     window: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, K) with maps=True.
+    """The fastest kernel that gives what is asked for: (T, H, E), and the weights (N, H, L, K) with maps=True, those of some
+    queries (R, H, K) with maps=MapRows.
 
     bias (N or 1, H or 1, L, K) is added to the scores; it may be learnt.
     visible hides what it says False of, beside what causal and window hide. A query that sees nothing gets zeros.
@@ -48,17 +50,22 @@ def attend(
     keys = batch if keys is None else keys
     if window is not None and window >= max(batch.max_len, keys.max_len):
         window = None  # it hides nothing
-    if maps:
+    if maps is True:
         return reference(
             q, k, v, batch, causal=causal, dropout=dropout, keys=keys, bias=bias, visible=visible, window=window
+        )
+    weights = None
+    if maps:
+        weights = row_weights(
+            q, k, batch, maps.tokens, causal=causal, keys=keys, bias=bias, visible=visible, window=window
         )
     plain = bias is None and visible is None
     # a full grid needs no gather, and PyTorch has faster kernels for it; with a window it has none
     ragged = window is not None or not (batch.is_full and keys.is_full)
     if dropout == 0.0 and ragged and plain and varlen_takes(q, window):
-        return varlen(q, k, v, batch, causal=causal, keys=keys, window=window), None
+        return varlen(q, k, v, batch, causal=causal, keys=keys, window=window), weights
     out = padded(q, k, v, batch, causal=causal, dropout=dropout, keys=keys, bias=bias, visible=visible, window=window)
-    return out, None
+    return out, weights
 
 
 def reference(
@@ -88,18 +95,54 @@ def reference(
     return from_grid(out.transpose(1, 2), batch), weights
 
 
+def row_weights(
+    q: Tensor,
+    k: Tensor,
+    batch: Borders,
+    rows: Tensor,
+    *,
+    causal: bool,
+    keys: Borders,
+    bias: Tensor | None = None,
+    visible: Visible | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """(R, H, K) the weights of the queries with these numbers, which rise. On a grid of their own: nothing is L × L."""
+    owner = batch.owner[rows]
+    counts = torch.bincount(owner, minlength=batch.num_sequences)
+    chosen = Words(owner, F.pad(counts.cumsum(0), (1, 0)).int(), int(counts.max()))
+    place = to_grid(rows - batch.offsets[:-1].long()[owner], chosen)[:, None, :, None]  # (N, 1, R', 1) in its sequence
+    query, key = to_grid(q[rows], chosen).transpose(1, 2), to_grid(k, keys).transpose(1, 2)
+    scores = query @ key.transpose(-1, -2) / q.shape[-1] ** 0.5
+    if bias is not None:
+        whole = bias.expand(place.shape[0], -1, -1, -1)
+        scores = scores + whole.gather(2, place.expand(-1, whole.shape[1], -1, whole.shape[3]))
+    seen, blind = visibility(batch, causal, keys, visible, window, place)
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+    if blind is not None:
+        weights = weights.masked_fill(blind, 0.0)
+    return from_grid(weights.transpose(1, 2), chosen)
+
+
 def visibility(
-    batch: Borders, causal: bool, keys: Borders, visible: Visible | None = None, window: int | None = None
+    batch: Borders,
+    causal: bool,
+    keys: Borders,
+    visible: Visible | None = None,
+    window: int | None = None,
+    query: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """(N or 1, 1, L, K) which key each query may look at, and (N, 1, L, 1) which queries see nothing, where there can be such:
-    in the mask they see everything, so that softmax stays finite."""
+    in the mask they see everything, so that softmax stays finite. query (N, 1, L, 1): their places; all unless given."""
     device = batch.owner.device
-    query, key = torch.arange(batch.max_len, device=device)[:, None], torch.arange(keys.max_len, device=device)
+    if query is None:
+        query = torch.arange(batch.max_len, device=device)[None, None, :, None]
+    key = torch.arange(keys.max_len, device=device)
     if causal:
-        seen = (key <= query)[None, None]
+        seen = key <= query
     else:
         last = (lengths(keys) - 1).clamp(min=0)
-        seen = (key <= last[:, None])[:, None, None, :].expand(-1, 1, batch.max_len, -1)
+        seen = (key <= last[:, None])[:, None, None, :].expand(-1, 1, query.shape[2], -1)
     if window is not None:
         seen = seen & ((query - key).abs() < window)
     if visible is not None:

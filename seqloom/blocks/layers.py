@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from seqloom.batch import Context, Ragged
+from seqloom.batch import Context, MapRows, Ragged
 
 Mixed = tuple[Tensor, Any, Any]  # what a mixer or a layer returns: x, state, weights
 
@@ -23,12 +23,22 @@ class ResidualLayer(nn.Module):
     def start(self, n: int, max_len: int) -> Any:
         return self.mixer.start(n, max_len)
 
+    def value_norms(self, x: Tensor) -> Tensor:
+        """As those of its attention, for what the layer reads."""
+        return self.mixer.value_norms(x)
+
 
 class PostNormLayer(ResidualLayer):
     """norm(x + f(x)), as published in 2017."""
 
     def forward(
-        self, x: Tensor, batch: Ragged, state: Any, context: Context | None, maps: bool, heads: Tensor | None = None
+        self,
+        x: Tensor,
+        batch: Ragged,
+        state: Any,
+        context: Context | None,
+        maps: bool | MapRows,
+        heads: Tensor | None = None,
     ) -> Mixed:
         mixed, state, weights = self.mixer(x, batch, state, context, maps, heads)
         x = self.mixer_norm(x + self.dropout(mixed))
@@ -40,12 +50,21 @@ class PreNormLayer(ResidualLayer):
     """x + f(norm(x)): the residual path stays untouched from the embedding to the top."""
 
     def forward(
-        self, x: Tensor, batch: Ragged, state: Any, context: Context | None, maps: bool, heads: Tensor | None = None
+        self,
+        x: Tensor,
+        batch: Ragged,
+        state: Any,
+        context: Context | None,
+        maps: bool | MapRows,
+        heads: Tensor | None = None,
     ) -> Mixed:
         mixed, state, weights = self.mixer(self.mixer_norm(x), batch, state, context, maps, heads)
         x = x + self.dropout(mixed)
         x = x + self.dropout(self.ffn(self.ffn_norm(x)))
         return x, state, weights
+
+    def value_norms(self, x: Tensor) -> Tensor:
+        return self.mixer.value_norms(self.mixer_norm(x))
 
 
 class DecoderLayer(ResidualLayer):
@@ -59,9 +78,9 @@ class DecoderLayer(ResidualLayer):
 
 class PostNormDecoderLayer(DecoderLayer):
     def forward(
-        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool, heads: Tensor | None = None
+        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool | MapRows, heads: Tensor | None = None
     ) -> Mixed:
-        mixed, state, own = self.mixer(x, batch, state, None, maps and state is None, heads)
+        mixed, state, own = self.mixer(x, batch, state, None, maps if state is None else False, heads)
         x = self.mixer_norm(x + self.dropout(mixed))
         looked, across = self.cross(x, batch, context, maps)
         x = self.cross_norm(x + self.dropout(looked))
@@ -71,14 +90,17 @@ class PostNormDecoderLayer(DecoderLayer):
 
 class PreNormDecoderLayer(DecoderLayer):
     def forward(
-        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool, heads: Tensor | None = None
+        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool | MapRows, heads: Tensor | None = None
     ) -> Mixed:
-        mixed, state, own = self.mixer(self.mixer_norm(x), batch, state, None, maps and state is None, heads)
+        mixed, state, own = self.mixer(self.mixer_norm(x), batch, state, None, maps if state is None else False, heads)
         x = x + self.dropout(mixed)
         looked, across = self.cross(self.cross_norm(x), batch, context, maps)
         x = x + self.dropout(looked)
         x = x + self.dropout(self.ffn(self.ffn_norm(x)))
         return x, state, (own, across)
+
+    def value_norms(self, x: Tensor) -> Tensor:
+        return self.mixer.value_norms(self.mixer_norm(x))
 
 
 def init_normal(model: nn.Module) -> None:

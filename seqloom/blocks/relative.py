@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.batch import Edit, Output, Ragged, State
+from seqloom.batch import Edit, MapRows, Output, Ragged, State
 from seqloom.blocks import kernels
+from seqloom.blocks.attention import value_norms
 from seqloom.blocks.grid import FullGrid, from_grid, lengths, to_grid
 from seqloom.blocks.layers import Mixed, PreNormLayer
 from seqloom.blocks.stack import Stack
@@ -118,16 +119,19 @@ class RelativeAttention(nn.Module):
         batch: Ragged,
         state: Remembered | None,
         context: Distances,
-        maps: bool = False,
+        maps: bool | MapRows = False,
         heads: Tensor | None = None,
     ) -> tuple[Tensor, Remembered, Tensor | None]:
         """heads (H,) or (T, H): what each head's output is multiplied by."""
         qkv = self.qkv(x).view(-1, 3, self.num_heads, self.head_dim)
         query, new = to_grid(qkv[:, 0], batch), to_grid(qkv[:, 1:], batch)
         kv = self.with_kept(new, state)
-        mixed, weights = self.attend(query, kv, None if state is None else state.filled, context, maps)
+        mixed, weights = self.attend(query, kv, None if state is None else state.filled, context, bool(maps))
         if maps and state is not None:
             weights = from_grid(by_distance(weights, self.capacity + (batch.max_len if self.training else 1)), batch)
+        if isinstance(maps, MapRows):
+            assert weights is not None
+            weights = (from_grid(weights.transpose(1, 2), batch) if state is None else weights)[maps.tokens]
         out = from_grid(mixed, batch)
         if heads is not None:
             out = out * heads[..., None].to(out.dtype)
@@ -140,6 +144,9 @@ class RelativeAttention(nn.Module):
             return new
         kept = self.keys_and_values(state.kept) if self.training else state.kept
         return torch.cat((kept.to(new.dtype), new), 1)
+
+    def value_norms(self, x: Tensor) -> Tensor:
+        return value_norms(self.qkv(x).view(-1, 3, self.num_heads, self.head_dim)[:, 2], self.out)
 
     def keys_and_values(self, kept: Tensor) -> Tensor:
         """Of what was read before, (N, M, D) → (N, M, 2, H, E)."""
@@ -249,7 +256,7 @@ class PreNormMemoryLayer(PreNormLayer):
     """What is kept for training is what the layer read, and it is normed when it is looked at, by the norm of that time."""
 
     def forward(
-        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool, heads: Tensor | None = None
+        self, x: Tensor, batch: Ragged, state: Any, context: Any, maps: bool | MapRows, heads: Tensor | None = None
     ) -> Mixed:
         if not self.training:
             return super().forward(x, batch, state, context, maps, heads)

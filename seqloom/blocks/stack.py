@@ -98,6 +98,12 @@ class Stack(nn.Module):
         return State(tuple(layer.start(n, max_len) for layer in self.unrolled_layers))  # type: ignore[operator]
 
 
+def count_heads(backbone: Any) -> tuple[int, ...]:
+    """Of each layer the number of its attention heads, in the order in which they run; 0: it has none."""
+    layers = getattr(getattr(backbone, "stack", None), "unrolled_layers", ())
+    return tuple(getattr(getattr(layer, "mixer", None), "num_heads", 0) for layer in layers)
+
+
 class StackedBackbone(Backbone):
     """An embedding under a stack: the frame of most papers. What they differ in, their `__init__` builds."""
 

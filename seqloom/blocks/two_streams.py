@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.batch import Borders, Context, Edit, HeadStyle, Output, Ragged, State
+from seqloom.batch import Borders, Context, Edit, HeadStyle, MapRows, Output, Ragged, State
 from seqloom.blocks import kernels
 from seqloom.blocks.grid import FullGrid, from_grid, lengths, to_grid
 from seqloom.blocks.relative import BLOCK, Distances, DistanceVectors, RelativeAttention, Remembered, shift
@@ -88,7 +88,7 @@ class TwoStreamAttention(RelativeAttention):
         batch: Ragged,
         state: Remembered | None,
         context: Any,
-        maps: bool = False,
+        maps: bool | MapRows = False,
         heads: Tensor | None = None,
     ) -> tuple[Tensor, Remembered, Tensor | None]:
         """context: an Arrangement, or Distances where tokens are read from left to right. maps: of the content stream."""
@@ -108,7 +108,10 @@ class TwoStreamAttention(RelativeAttention):
             if state is not None:
                 kv = torch.cat((self.keys_and_values(state.kept).to(new.dtype), new), 1)
             vectors = self.distance(context.vectors).view(-1, self.num_heads, self.head_dim)
-            out, weights = self.of_stream(content, kv, vectors, context.content, maps)
+            out, weights = self.of_stream(content, kv, vectors, context.content, bool(maps))
+            if isinstance(maps, MapRows):
+                assert weights is not None
+                weights = from_grid(weights.transpose(1, 2), batch)[maps.tokens]
             mixed = [from_grid(out, batch)]
             if context.query is not None:
                 rows = context.query.rows
@@ -178,7 +181,7 @@ class TwoStreamStack(Stack):
         state: State | None = None,
         context: Any = None,
         layers: bool = False,
-        maps: bool = False,
+        maps: bool | MapRows = False,
         edit: Edit | None = None,
     ) -> Output:
         """context: the Queries, if there are any."""
@@ -205,7 +208,7 @@ class TwoStreamStack(Stack):
         state: State | None,
         context: Any,
         layers: bool,
-        maps: bool,
+        maps: bool | MapRows,
         edit: Edit | None,
     ) -> Output:
         given = x.shape[0]
@@ -273,7 +276,7 @@ class TwoStreamBackbone(StackedBackbone):
         state: State | None = None,
         context: Context | None = None,
         layers: bool = False,
-        maps: bool = False,
+        maps: bool | MapRows = False,
         edit: Edit | None = None,
         queries: Queries | None = None,
     ) -> Output:
@@ -305,7 +308,7 @@ class IdentityOrder(StackedBackbone):
         state: State | None = None,
         context: Context | None = None,
         layers: bool = False,
-        maps: bool = False,
+        maps: bool | MapRows = False,
         edit: Edit | None = None,
     ) -> Output:
         stack: Any = self.stack

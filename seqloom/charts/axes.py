@@ -50,13 +50,15 @@ class Axis(NamedTuple):
     log: bool
     start: float = 0.0
     stop: float = 1.0
+    whole: bool = False  # it counts something: only whole numbers are written
 
     def at(self, value: float) -> float:
         low, high, value = (math.log10(x) for x in (self.low, self.high, value)) if self.log else (*self[1:3], value)
         return self.start + (value - low) / (high - low) * (self.stop - self.start)
 
     def ticks(self) -> list[float]:
-        return (log_ticks if self.log else linear_ticks)(self.low, self.high)
+        found = (log_ticks if self.log else linear_ticks)(self.low, self.high)
+        return [value for value in found if value == round(value)] or found if self.whole else found
 
     def labels(self) -> Labels:
         return tick_labels(self.ticks(), self.log)

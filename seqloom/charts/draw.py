@@ -141,9 +141,11 @@ def chart(
     log_y: bool = False,
     marks: Sequence[Mark] = (),
     better: str = "",
+    whole_x: bool = False,
 ) -> str:
     """Curves over two axes with a legend. signs: of the curves by their names. better: 'lower' or 'higher', where y has
-    a better direction. What a logarithmic axis cannot show is left out, and counted in the legend."""
+    a better direction. whole_x: x counts something. What a logarithmic axis cannot show is left out, and counted in the
+    legend."""
     signs = signs or looks(curve.like or curve.name for curve in curves)
     shown = [visible(curve, log_x, log_y) for curve in curves]
     lost = sum(len(curve.points) for curve in curves) - sum(len(curve.points) for curve in shown)
@@ -159,7 +161,7 @@ def chart(
     legend, tall = draw_legend(curve_entries(shown, signs, lost), left, 34, WIDTH - left - RIGHT)
     top = 34 + tall
     bottom = top + PLOT
-    x_axis = x_axis._replace(start=left, stop=WIDTH - RIGHT)
+    x_axis = x_axis._replace(start=left, stop=WIDTH - RIGHT, whole=whole_x)
     y_axis = y_axis._replace(start=bottom, stop=top)
     parts = [f'<text x="{left:.1f}" y="16">{escaped(shortened(y_axis.title(), WIDTH - left - RIGHT))}</text>', *legend]
     parts += [*draw_y_axis(y_axis, left, WIDTH - RIGHT), *draw_x_axis(x_axis, top, bottom)]

@@ -36,7 +36,7 @@ h1 { font-size: 1.7rem; line-height: 1.25; margin-bottom: .2rem } h2 { font-size
 h3 { font-size: 1.02rem; margin: 1.6rem 0 .4rem }
 a { color: var(--link) } :focus-visible { outline: 2px solid var(--link); outline-offset: 2px }
 .note, figcaption, .tools { color: var(--muted) } .tools { font-size: .85rem; margin: .2rem 0 0 }
-nav ol { columns: 17rem; padding-left: 1.6rem; margin: .3rem 0 }
+nav ol { columns: 17rem; padding-left: 1.6rem; margin: .3rem 0 } nav li { padding-right: 1.6rem }
 .scroll { overflow-x: auto } figure { margin: 1rem 0 }
 table { border-collapse: collapse; width: 100% } th, td { padding: .35rem .6rem; border-bottom: 1px solid var(--line) }
 th { text-align: right; font-weight: 600; vertical-align: bottom }

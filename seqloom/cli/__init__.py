@@ -28,7 +28,7 @@ GROUPS = {
     "Tasks": ("predict", "translate", "metric", "baseline"),
     "Serve": ("serve",),
     "Compare": ("compare", "report", "verify", "significance"),
-    "Look inside": ("inspect",),
+    "Look inside": ("inspect", "probe", "prune"),
     "Exchange": ("import", "export"),
     "Machine": ("doctor",),
 }
@@ -93,6 +93,7 @@ def register() -> None:
         exchange,
         lineage,
         machine,
+        probing,
         reporting,
         serving,
         significance,

@@ -15,6 +15,9 @@ RECURRENT_MODELS = "Recurrent models"
 TRANSLATORS = "Translators"
 SUITES = "Suites"
 COLUMNS = "Files with columns"
+ATTENTION = "Attention and saliency"
+SENSES = "Senses"
+GRADIENTS = "Gradients and contexts"
 
 
 Settings = Annotated[

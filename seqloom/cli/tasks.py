@@ -241,6 +241,10 @@ def translate(
         list[Path], typer.Argument(help="A run folder, or several for an ensemble; then a file with one text per line.")
     ],
     beam: Annotated[int, typer.Option(help="Beam size; 1 is greedy search.")] = 4,
+    tree: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write the tree of the first line's search, with every hypothesis."),
+    ] = None,
     length_penalty: Annotated[
         float, typer.Option(help="Exponent A of the length normalisation; 0: none. Higher values favour longer texts.")
     ] = 1.0,
@@ -274,8 +278,10 @@ def translate(
     """Translate the lines of a file or of standard input."""
     *folders, file = runs if len(runs) > 1 and not runs[-1].is_dir() else [*runs, None]
     require(folders, lines=file)
+    from seqloom.analyse.finding import check_ending
     from seqloom.cli.using import batches, read_lines
     from seqloom.errors import DataError
+    from seqloom.files import new_file
     from seqloom.runs.load import load_translator
 
     models = [load_translator(folder, device) for folder in folders if folder is not None]
@@ -284,9 +290,14 @@ def translate(
         "coverage_penalty": coverage_penalty, "groups": groups, "diversity": diversity, "min_new": min_new,
         "max_new": max_new, "no_repeat": no_repeat,
     }  # fmt: skip
+    if tree is not None:
+        new_file(check_ending(tree), "--tree")
     prefix_lines: Iterator[str] | None = None if prefix is None else read_lines(prefix)
     number = 0
     for texts in batches(read_lines(file)):
+        if tree is not None and (text := next(filter(str.strip, texts), None)) is not None:
+            models[0].beam_tree(text, **options).save(tree)
+            tree = None
         prefixes = None if prefix_lines is None else list(islice(prefix_lines, len(texts)))
         if prefixes is not None and len(prefixes) < len(texts):
             raise DataError(

@@ -21,6 +21,8 @@ seqloom generate runs/gpt --prompt "Once upon a time"
 seqloom generate runs/lstm --temperature 0.8 --top-p 0.9 --n 3 --seed 7 --json
 
 seqloom generate runs/gpt --prompt "Once upon a time" --beam 5 --n 3 --no-repeat 3
+
+seqloom generate runs/gpt --prompt "Once upon a time" --beam 2 --max-new 8 --tree tree.html
 """
 
 
@@ -42,6 +44,13 @@ def generate(
     length_penalty: Annotated[
         float | None,
         typer.Option(help="With --beam: rank texts by log P / length^A. Default: 1, the mean; 0 is the sum."),
+    ] = None,
+    tree: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html",
+            help="With --beam: write the tree of the search, with every hypothesis and its numbers.",
+        ),
     ] = None,
     max_new: Annotated[int, typer.Option(help="Maximum number of new tokens.")] = 200,
     min_new: Annotated[int, typer.Option(help="Minimum number of new tokens.")] = 0,
@@ -73,12 +82,17 @@ def generate(
                 "--beam searches, but --temperature, --top-k and --top-p are for sampling: use one or the other"
             )
         options |= {"beam": beam, "length_penalty": 1.0 if length_penalty is None else length_penalty}
-        found = load_language_model(run, device, plugin).search(prompt, n=n, **options)
+        loaded = load_language_model(run, device, plugin)
+        if tree is not None:
+            loaded.beam_tree(prompt, n=n, **options).save(check_new(tree))
+        found = loaded.search(prompt, n=n, **options)
         if as_json:
             print(json.dumps({"samples": [each._asdict() for each in found], **options}))
         else:
             print_texts([each.text for each in found])
         return
+    if tree is not None:
+        raise UsageError("--tree shows a beam search: add --beam K")
     if length_penalty is not None:
         raise UsageError("--length-penalty works with --beam only: add --beam K")
     options |= sampling
@@ -97,6 +111,13 @@ def generate(
         print(json.dumps({"samples": rows, "seed": seed, **options}))
     else:
         print_texts([each.text for each in samples])
+
+
+def check_new(tree: Path) -> Path:
+    from seqloom.analyse.finding import check_ending
+    from seqloom.files import new_file
+
+    return new_file(check_ending(tree), "--tree")
 
 
 def print_texts(texts: list[str]) -> None:

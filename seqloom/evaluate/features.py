@@ -33,26 +33,28 @@ class Piece(NamedTuple):
 
 class FeatureReader:
     """Reads the features of stretches of texts. reading: of a trained run; layers: as in `embed --layers`; read: "first",
-    "last", "mean", "border" or "auto"; name: of the run, for messages."""
+    "last", "mean", "border" or "auto"; name: what messages begin with."""
+
+    allowed = tuple(each for each in LAYERS if each != "all")
 
     def __init__(self, reading: Reading, layers: str, read: str, name: str):
         self.reading, self.layers, self.name = reading, layers, name
         backbone, kind = reading.encoder.backbone, reading.tokenizer.kind
         stack = getattr(backbone, "stack", None)
         depth = 1 if stack is None else len(stack.unrolled_layers)
-        check_layers(layers, depth, "'task.beside.layers' =", [each for each in LAYERS if each != "all"])
+        check_layers(layers, depth, "'task.beside.layers' =", self.allowed)
         by_character = kind in ("char", "byte")
         if read == "border" and not (by_character and backbone.causal):
             reads = f"has tokens of {kind}" if backbone.causal else "reads in both directions"
             raise DataError(
-                f"--beside {name} {reads} and cannot be aligned with the borders of words: 'task.beside.read' = \"border\" is "
+                f"{name} {reads} and cannot be aligned with the borders of words: 'task.beside.read' = \"border\" is "
                 f"for left-to-right models of characters or bytes; leave it out"
             )
         if read == "auto":  # the token that is read last has seen the whole word
             causal = "border" if by_character else "first" if reading.backward else "last"
             read = causal if backbone.causal else "mean"
         self.read = read
-        (self.width,) = reading.encoder.shape(layers)
+        self.width = int(np.prod(reading.encoder.shape(layers)))
         self.flops = 0  # of all that was read
 
     def features(self, texts: Sequence[str], stretches: Sequence[np.ndarray], out: np.ndarray) -> int:
@@ -81,7 +83,7 @@ class FeatureReader:
         starts, ends = spots[:, 0], spots[:, 1]
         if (np.diff(starts) < 0).any() or (np.diff(ends) < 0).any():
             raise DataError(
-                f"--beside {self.name}: its tokens are not in the order of the text {text[:40]!r} and cannot be aligned with "
+                f"{self.name}: its tokens are not in the order of the text {text[:40]!r} and cannot be aligned with "
                 f"words: choose a run with another tokenizer"
             )
         begin, end = stretches[:, 0], stretches[:, 1]
@@ -119,7 +121,7 @@ class FeatureReader:
             return [(0, size)]
         room = limit - around
         if room < 1:
-            raise UsageError(f"--beside {self.name} reads {limit} tokens at most: choose a run that reads more")
+            raise UsageError(f"{self.name} reads {limit} tokens at most: choose a run that reads more")
         borders = np.unique(np.concatenate(([0], first, [size])))
         sizes = [
             min(room, rest - step) for rest in np.diff(borders).tolist() for step in range(0, rest, room)
@@ -141,6 +143,7 @@ class FeatureReader:
             "none",
             spell=lambda flat: None if table is None else spell_text(flat, unknown, reading.tokenizer, table),
         )
+        states = states.reshape(len(states), self.width)
         where = np.concatenate([piece.stretches + begin for piece, begin in reads])
         places = np.concatenate([piece.places + start for (piece, _), start in zip(reads, borders, strict=False)])
         first, last = places[:, 0], places[:, 1]
@@ -158,6 +161,12 @@ class FeatureReader:
         read = sum(lengths)
         pairs = sum(length * length for length in lengths)
         self.flops += cost.total(encoder.backbone).forward(Sizes(read, pairs, read, 0, lengths=tuple(lengths)))  # type: ignore[arg-type]
+
+
+class LayerReader(FeatureReader):
+    """With the layers "all", the features are those of each layer, one after the other."""
+
+    allowed = LAYERS
 
 
 def without_blanks(text: str, stretches: np.ndarray) -> np.ndarray:

@@ -82,7 +82,7 @@ class BesideRuns:
                 column += reader.width
                 if check and missing > 1 + UNALIGNED * total:
                     raise DataError(
-                        f"--beside {reader.name}: {missing:,} of {total:,} words have no token of it: its tokenizer cannot be "
+                        f"{reader.name}: {missing:,} of {total:,} words have no token of it: its tokenizer cannot be "
                         f"aligned with these texts; choose a run that was trained on such text"
                     )
         return table
@@ -121,7 +121,7 @@ def open_beside(folders: Sequence[Path], settings: BesideConfig, open_run: Calla
             raise UsageError(f"--beside {folder} stands on other runs itself: name one that does not")
         if not hasattr(run, "reading"):
             raise UsageError(f"--beside {folder} has no vectors of words: choose a language model or a translator")
-        readers.append(FeatureReader(run.reading, settings.layers, settings.read, str(folder)))
+        readers.append(FeatureReader(run.reading, settings.layers, settings.read, f"--beside {folder}"))
     return BesideRuns(readers, folders)
 
 

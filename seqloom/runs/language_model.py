@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from seqloom.analyse.beam_tree import BeamTree
 from seqloom.batch import Objective
 from seqloom.batches.store import Store
 from seqloom.config import build
@@ -16,6 +17,7 @@ from seqloom.decode.sample import sample as draw
 from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
 from seqloom.decode.stream import Continuation, Sample, TextStream
+from seqloom.decode.trace import TracedSearch
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.cache import evaluate_with_cache
 from seqloom.evaluate.mix import Part
@@ -234,6 +236,20 @@ class Run(TextScorer):
             say(f"warning: the model reads {stepper.limit} tokens, a beam ends there: at most {room} new ones")
         (found,) = beam_search(stepper, [ids], config, self.tokenizer.end_id, banned)
         return [Continuation(prompt + self.tokenizer.decode(h.tokens), *h[:4]) for h in found]
+
+    def beam_tree(self, prompt: str = "", *, n: int = 1, **options: Any) -> BeamTree:
+        """How a beam search for continuations goes: every hypothesis that it keeps.
+
+        Args:
+            prompt: as in `search`.
+            n: the number of continuations.
+            options: as in `search`.
+        """
+        config = build(BeamConfig, options | {"n_best": n}, source="generate")
+        stepper, ids, banned = self.begin(prompt, 1)
+        search = TracedSearch(stepper, config, self.tokenizer.end_id, banned)
+        (found,) = search.run([last_window(ids, stepper.limit)])
+        return BeamTree(self.folder.name, prompt, config.beam, list(search.considered.values()), found, self.tokenizer)
 
     def begin(self, prompt: str, n: int) -> tuple[Stepper, list[int], list[int]]:
         """What is needed to continue a text: the stepper, the tokens of the prompt, and the banned tokens. prompt: the text; n:

@@ -10,12 +10,13 @@ from seqloom.charts import table
 from seqloom.errors import SeqloomError
 from seqloom.files import read_json
 from seqloom.runs.language import LanguageSupport
+from seqloom.runs.look_inside import LookInside
 from seqloom.runs.results import Results, Table, one_line, read_given, short
 
 FIGURES = ("words", "step", "train_loss", "valid_loss", "seconds", "flops", "energy_kwh", "co2_kg")  # of metrics.json
 
 
-class LoadedRun(LanguageSupport):
+class LoadedRun(LanguageSupport, LookInside):
     """A trained model with its folder, on a device."""
 
     folder: Path

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqloom.batches.labelled import Examples, Frame
+from seqloom.analyse.attention import find_token
+from seqloom.analyse.questions import about_label
+from seqloom.analyse.saliency import Question
+from seqloom.batch import to_device
+from seqloom.batches.labelled import Examples, Frame, batch_of
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
@@ -266,6 +270,21 @@ class Predictor(LoadedRun):
             )
         reads = Encoder(self.learner.backbone, frame.before, frame.after, self.device)
         return Reading(reads, self.tokenizer, frame.spelling, frame.backward)
+
+    def _question(self, text: str, label: str | None, token: str | None, target: str | None) -> Question:
+        if self.task not in ("classify", "regress", "tag"):
+            raise UsageError(
+                f"--show saliency: {self.folder} predicts {self.task}: only classes, numbers and tags can be traced"
+            )
+        self._refuse_target(target)
+        example = self.learner.of_row({"text": text}, "the text")
+        words = list(getattr(example, "words", ()))
+        if token is not None and not words:
+            raise UsageError("--token names a word whose tag is asked for, and this run predicts no tags: leave it out")
+        encoded = self.encoded([example], "saliency")
+        batch = to_device(batch_of([encoded.rows[0]]), self.device)
+        word = None if token is None else find_token(words, token)
+        return about_label(self.learner, self.tokenizer, batch, label, word)
 
     def evaluate(
         self,

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from seqloom.analyse.beam_tree import BeamTree
 from seqloom.batch import pack, to_device
 from seqloom.batches.pairs import PairFrame, encode_pairs, round_up
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Hypothesis, Search
 from seqloom.decode.step import Ensemble, Stepper
+from seqloom.decode.trace import TracedSearch
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.translation import pair_loss
@@ -163,6 +165,25 @@ class Translator(LoadedRun):
         empty = Translation("", [], 0.0, 0.0, True, np.zeros((0, 1), np.float32) if align else None)
         return [each or [empty] for each in found]
 
+    def beam_tree(self, text: str, *, max_new: int | None = None, **options: Any) -> BeamTree:
+        """How the beam search for a translation goes: every hypothesis that it keeps.
+
+        Args:
+            text: the source.
+            max_new: as in `translate`.
+            options: those of BeamConfig: beam, length_penalty, n_best, …
+        """
+        (ids,) = self.tokenizer.encode_batch([text])
+        if not len(ids):
+            raise DataError("the text is empty: give at least one word")
+        self.check_lengths([ids], [text])
+        room = MOST_TOKENS * len(ids) + SPARE_TOKENS if max_new is None else max_new
+        config = build(BeamConfig, options | {"max_new": room}, source="translate")
+        usual = self.search([self], config, False, False)
+        search = TracedSearch(usual.stepper, config, usual.end_id, usual.banned.tolist())
+        (found,) = search.run([[self.frame.start, *self.frame.before]], self.contexts([self], [ids]), [room])
+        return BeamTree(self.folder.name, text, config.beam, list(search.considered.values()), found, self.tokenizer)
+
     def check_others(self, others: Sequence["Translator"]) -> None:
         """Raises UsageError where runs cannot be an ensemble with this one. others: those runs."""
         for other in others:
@@ -260,6 +281,9 @@ class Translator(LoadedRun):
     def reading(self) -> Reading:
         reads = Encoder(self.learner.backbone.view("encoder").eval(), self.frame.before, [self.frame.end], self.device)
         return Reading(reads, self.tokenizer)
+
+    def _target_tokens(self, text: str) -> list[int]:
+        return self.translate(text, show=False)[0][0].tokens
 
     def evaluate(self, pairs: Sequence[TextPair], tokenize: str = "13a", **options: Any) -> dict[str, Any]:
         """BLEU and chrF of the translation of the sources.

@@ -153,9 +153,27 @@ def test_windows_of_a_text():
 
 
 def test_models_without_a_flow_are_refused():
-    for name, words in (("gpt2", "no recurrent model"), ("nnlm", "the words themselves")):
+    for name, words in (("nnlm", "the words themselves"),):
         with pytest.raises(UsageError, match=words):
             gradient_flow(name, p.learner_of(p.build(name)), windows())
+
+
+def test_of_a_transformer_equals_autograd_written_out():
+    """By what each layer hands on, at every distance; the last layer hands on to the last word alone."""
+    learner = p.learner_of(p.build("gpt2"))
+    found = gradient_flow("gpt2", learner, windows()).norms
+    assert set(found) == {"embedding.h", "layer0.h", "layer1.h"}
+    expected = np.zeros((3, K + 1))
+    for text in windows():
+        output = learner.backbone(pack([text[:-1].tolist()]), layers=True)
+        loss = learner.softmax(output.hidden[-1:], text[-1:], each=True)[0]
+        for i, gradient in enumerate(torch.autograd.grad(loss, output.layers)):
+            expected[i] += gradient.norm(dim=1).numpy()[::-1] / 3
+    for i, name in enumerate(("embedding.h", "layer0.h", "layer1.h")):
+        np.testing.assert_allclose(found[name], expected[i], rtol=1e-9, atol=1e-15)
+    assert expected[2][1:].max() == 0 and expected[0].min() > 0
+    with pytest.raises(UsageError, match="95 steps back at most"):
+        gradient_flow("gpt2", learner, torch.zeros(1, 98, dtype=torch.long))
 
 
 def test_a_page_of_odd_numbers():
@@ -183,6 +201,8 @@ def test_the_command(tmp_path: Path, capsys):
     assert page.count("<polyline") == 2 * (4 + 2), "h of four layers, c of two, each with and without clipping"
     assert page.count("complex plane") == 2 * 1 + 2 * 4 and "http" not in page.replace("http-equiv", "")
     assert run([*call]) == 2 and "exists already" in capsys.readouterr().err
-    assert run(["inspect", str(tmp_path / "gpt2"), "--text", str(text), "--out", str(tmp_path / "b.html")]) == 2
+    both = ["inspect", str(tmp_path / "gpt2"), str(tmp_path / "lstm"), "--text", str(text), "--back", "9"]
+    assert run([*both, "--out", str(tmp_path / "both.html")]) == 0
+    assert "gpt2 embedding.h: " in capsys.readouterr().out and "eigenvalues" in (tmp_path / "both.html").read_text()
     assert run(["inspect", str(tmp_path / "rnn"), "--text", "none.txt", "--out", str(tmp_path / "b.html")]) == 5
     assert run([*call[:-1], str(tmp_path / "b.html"), "--back", "9999"]) == 3

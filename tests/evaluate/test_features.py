@@ -111,7 +111,7 @@ def test_planted_places_beside_the_border_are_noticed(bug, backward, monkeypatch
 
 def test_borders_need_characters_and_a_direction():
     for kind, model, words in (("bpe", "lstm", "has tokens of bpe"), ("char", "bert", "reads in both directions")):
-        with pytest.raises(DataError, match=f"--beside lm {words} and cannot be aligned"):
+        with pytest.raises(DataError, match=f"lm {words} and cannot be aligned"):
             FeatureReader(reading_of(kind, model), "last", "border", "lm")
 
 
@@ -349,6 +349,6 @@ def test_texts_that_cannot_be_aligned_are_refused():
     tokenizer = TOKENIZERS["word"]
     rows, _ = made.encode(asked, tokenizer, Frame.of(made.backbone, tokenizer, 48)._replace(spots=True))
     texts = [made.texts_of(each) for each in asked]
-    with pytest.raises(DataError, match=r"--beside echo: 72 of 72 words have no token of it"):
+    with pytest.raises(DataError, match=r"echo: 72 of 72 words have no token of it"):
         BesideRuns([Deaf()], []).attach(rows, texts, check=True)
     assert not batch_of(BesideRuns([Deaf()], []).attach(rows, texts)).batch.beside.any()

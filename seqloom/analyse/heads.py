@@ -1,0 +1,212 @@
+"""Which attention heads and layers a model needs: gates on them, what the loss does, and how many can go.
+
+importance   E |∂L/∂ξ| over texts, ξ a gate on the head's output, at ξ = 1: one backward pass for all heads (Michel et al., 2019,
+             arXiv 1905.10650)
+ablation     how much the loss grows with ξ = 0, head by head: exact for a single head. The rank correlation of the two says
+             whether importance can be trusted for this model
+pruning      heads are taken away in the order of their importance, the least first, and at random beside it
+
+The gates are those of batch.Edit; with all of them at 1 the model computes the same bits as without.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqloom.batch import Edit, exact, to_device
+from seqloom.blocks.stack import count_heads
+from seqloom.errors import UsageError
+from seqloom.metrics.labels import correlation, ranks
+from seqloom.progress import Progress
+
+STEPS = 10  # of a pruning curve
+ORDERS = 3  # at random beside it
+Place = tuple[str, int]  # a part of the model and its layer, from 0
+
+
+class Parts(NamedTuple):
+    """The parts of a model whose heads can be gated, and what they are measured on."""
+
+    learner: Any
+    modules: dict[str, nn.Module]
+    examples: Sequence[Any]
+    device: torch.device
+    unit: str  # of the loss
+
+    def heads(self) -> dict[Place, int]:
+        return {
+            (name, layer): count
+            for name, module in self.modules.items()
+            for layer, count in enumerate(count_heads(module))
+            if count
+        }
+
+
+def parts_of(learner: Any) -> dict[str, nn.Module]:
+    """A model that reads and one that writes are gated apart."""
+    model = learner.backbone
+    found = {"encoder": model.encoder, "decoder": model.decoder} if hasattr(model, "decoder") else {"model": model}
+    found = {name: module for name, module in found.items() if any(count_heads(module))}
+    if not found:
+        raise UsageError("this model has no attention heads: there is nothing to take away")
+    return found
+
+
+@contextmanager
+def edited(modules: Mapping[str, nn.Module], edits: Any) -> Iterator[None]:
+    """While it lasts, each module computes with the edit that edits(name, batch) gives for it."""
+
+    def hook(name: str) -> Any:
+        return lambda _module, args, kwargs: (args, kwargs | {"edit": edits(name, args[0])})
+
+    with ExitStack() as stack:
+        for name, module in modules.items():
+            stack.callback(module.register_forward_pre_hook(hook(name), with_kwargs=True).remove)
+        yield
+
+
+def loss_of(parts: Parts, edits: Any = None) -> float:
+    """The mean loss of a target, in bits."""
+    total = count = 0.0
+    with torch.no_grad(), edited(parts.modules, edits) if edits is not None else ExitStack():
+        for example in parts.examples:
+            loss = computed(parts, example)
+            total, count = total + float(exact(loss.total)), count + float(loss.count)
+    return total / count / float(np.log(2))
+
+
+def computed(parts: Parts, example: Any) -> Any:
+    """The loss of a batch; what is drawn on the way is the same every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return parts.learner(to_device(example, parts.device))
+
+
+def closed(parts: Parts, off: Sequence[tuple[Place, int]]) -> Any:
+    """The edits that take some heads away."""
+    heads = parts.heads()
+    gates = {place: torch.ones(count, device=parts.device) for place, count in heads.items()}
+    for place, head in off:
+        gates[place][head] = 0.0
+    by_part = {name: {layer: gate for (part, layer), gate in gates.items() if part == name} for name in parts.modules}
+    return lambda name, _batch: Edit(heads=by_part[name])
+
+
+def importance(parts: Parts) -> dict[Place, np.ndarray]:
+    """(heads,) of each layer. Gates of single tokens, summed over a text, give the gradient of its own loss."""
+    heads = parts.heads()
+    sums = {place: np.zeros(count) for place, count in heads.items()}
+    texts = 0
+    with Progress("importance of heads", total=len(parts.examples), unit="batches") as bar:
+        for example in parts.examples:
+            gates: dict[Place, tuple[Tensor, Tensor]] = {}
+
+            def edits(name: str, batch: Any, gates: dict[Place, tuple[Tensor, Tensor]] = gates) -> Edit:
+                found = {}
+                for (part, layer), count in heads.items():
+                    if part == name:
+                        gate = torch.ones(len(batch.owner), count, device=parts.device, requires_grad=True)
+                        gates[part, layer] = gate, batch.owner
+                        found[layer] = gate
+                return Edit(heads=found)
+
+            with torch.enable_grad(), edited(parts.modules, edits):
+                loss = computed(parts, example)
+                found = torch.autograd.grad(loss.total, [gate for gate, _ in gates.values()])
+            size = 0
+            for (place, (_, owner)), gradient in zip(gates.items(), found, strict=True):
+                size = int(owner.max()) + 1
+                each = exact(gradient).new_zeros(size, gradient.shape[1]).index_add_(0, owner, exact(gradient))
+                sums[place] += each.abs().sum(0).cpu().numpy()
+            texts += size
+            bar.advance(1)
+    return {place: total / texts / float(np.log(2)) for place, total in sums.items()}
+
+
+class HeadReport(NamedTuple):
+    """All that was measured."""
+
+    unit: str
+    loss: float  # of the whole model
+    importance: dict[Place, np.ndarray]
+    ablation: dict[Place, np.ndarray]  # growth of the loss without the head
+    layers: dict[Place, float]  # and without the whole layer
+    pruned: list[tuple[float, float]]  # share of heads that are left, loss
+    at_random: list[list[tuple[float, float]]]
+
+    @property
+    def rank_correlation(self) -> float:
+        """Spearman's, of importance and ablation."""
+        a, b = (np.concatenate(list(each.values())) for each in (self.importance, self.ablation))
+        return correlation(ranks(a), ranks(b)) if len(a) > 1 and np.ptp(a) and np.ptp(b) else float("nan")
+
+
+def study_heads(parts: Parts) -> HeadReport:
+    heads = parts.heads()
+    whole = loss_of(parts)
+    gradients = importance(parts)
+    every = [(place, head) for place, count in heads.items() for head in range(count)]
+    orders = [sorted(every, key=lambda each: float(gradients[each[0]][each[1]]))]
+    random = np.random.default_rng(0)
+    orders += [[every[i] for i in random.permutation(len(every))] for _ in range(ORDERS)]
+    depths = {name: len(count_heads(module)) for name, module in parts.modules.items()}
+    total = len(every) + sum(depths.values()) + STEPS * len(orders)
+    with Progress("remove heads", total=total, unit="passes") as bar:
+        ablation = {place: np.zeros(count) for place, count in heads.items()}
+        for place, head in every:
+            ablation[place][head] = loss_of(parts, closed(parts, [(place, head)])) - whole
+            bar.advance(1)
+        layers = {}
+        for name, depth in depths.items():
+            for layer in range(depth):
+                layers[name, layer] = loss_of(parts, without_layer(parts, name, layer)) - whole
+                bar.advance(1)
+        curves = []
+        for order in orders:
+            points = [(1.0, whole)]
+            for step in range(1, STEPS + 1):
+                count = round(step / STEPS * len(order))
+                points.append((1 - count / len(order), loss_of(parts, closed(parts, order[:count]))))
+                bar.advance(1)
+            curves.append(points)
+    return HeadReport(parts.unit, whole, gradients, ablation, layers, curves[0], curves[1:])
+
+
+def without_layer(parts: Parts, name: str, layer: int) -> Any:
+    def edits(part: str, _batch: Any) -> Edit:
+        if part != name:
+            return Edit()
+        gates = torch.ones(len(count_heads(parts.modules[part])), device=parts.device)
+        gates[layer] = 0.0
+        return Edit(layers=gates)
+
+    return edits
+
+
+# ---- really removed
+
+
+def keep_heads(backbone: Any, kept: Mapping[int, Sequence[int]]) -> None:
+    """Removes all other heads of these layers for good: their rows of the matrices are gone, and their cost. Raises UsageError
+    where layers share their weights."""
+    stack = backbone.stack
+    if stack.repeat > 1:
+        raise UsageError("the layers of this model share their weights: its heads can be gated, but not removed")
+    for layer, heads in kept.items():
+        mixer = stack.layers[layer].mixer
+        if not heads:
+            raise UsageError(f"layer {layer + 1} would have no head left: keep one at least")
+        mixer.keep_heads(torch.tensor(sorted(heads)))
+
+
+def best_heads(gradients: Mapping[Place, np.ndarray], count: int, part: str = "model") -> dict[int, list[int]]:
+    """Of each layer of a part the `count` most important heads."""
+    return {
+        layer: sorted(np.argsort(-values, kind="stable")[:count].tolist())
+        for (name, layer), values in gradients.items()
+        if name == part
+    }
