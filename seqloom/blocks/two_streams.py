@@ -181,7 +181,7 @@ class TwoStreamStack(Stack):
         state: State | None = None,
         context: Any = None,
         layers: bool = False,
-        maps: bool | MapRows = False,
+        maps: bool = False,
         edit: Edit | None = None,
     ) -> Output:
         """context: the Queries, if there are any."""
@@ -208,7 +208,7 @@ class TwoStreamStack(Stack):
         state: State | None,
         context: Any,
         layers: bool,
-        maps: bool | MapRows,
+        maps: bool,
         edit: Edit | None,
     ) -> Output:
         given = x.shape[0]
@@ -276,7 +276,7 @@ class TwoStreamBackbone(StackedBackbone):
         state: State | None = None,
         context: Context | None = None,
         layers: bool = False,
-        maps: bool | MapRows = False,
+        maps: bool = False,
         edit: Edit | None = None,
         queries: Queries | None = None,
     ) -> Output:
@@ -308,7 +308,7 @@ class IdentityOrder(StackedBackbone):
         state: State | None = None,
         context: Context | None = None,
         layers: bool = False,
-        maps: bool | MapRows = False,
+        maps: bool = False,
         edit: Edit | None = None,
     ) -> Output:
         stack: Any = self.stack
