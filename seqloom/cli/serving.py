@@ -47,7 +47,7 @@ def serve(
 
     key = None
     if key_file is not None:
-        require([key_file])
+        require(files=[key_file])
         key = key_file.read_text(encoding="utf-8").strip()
         if len(key) < 16 or not key.isascii():
             raise UsageError(
