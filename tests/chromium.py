@@ -82,7 +82,9 @@ class Browser:
         while not any(each.get("method") == event for each in self.events):
             self.events.append(self.receive())
 
-    def open(self, place: Path | str, width: int = 1000, height: int = 800, dark: bool = False, script: bool = True) -> None:
+    def open(
+        self, place: Path | str, width: int = 1000, height: int = 800, dark: bool = False, script: bool = True
+    ) -> None:
         """place: a file, or an address."""
         self.events.clear()
         address = place if isinstance(place, str) else place.resolve().as_uri()

@@ -215,7 +215,11 @@ class Server:
         name = self.pick(ask.model, has_neighbours, "find neighbours of words")
         run, top = self.runs[name], ask.top
         (found,) = await self.call(
-            request, name, ("neighbours", top), [ask.words], lambda some: [run.neighbours(each, top=top) for each in some]
+            request,
+            name,
+            ("neighbours", top),
+            [ask.words],
+            lambda some: [run.neighbours(each, top=top) for each in some],
         )
         return answer({"model": name, "neighbours": [each._asdict() for each in found]})
 
@@ -226,7 +230,9 @@ class Server:
         texts = as_list(ask.texts)
         found = await self.translate_texts(request, name, texts, ask)
         run = self.runs[name]
-        record = [[translation_record(run, text, each) for each in some] for text, some in zip(texts, found, strict=True)]
+        record = [
+            [translation_record(run, text, each) for each in some] for text, some in zip(texts, found, strict=True)
+        ]
         return answer({"model": name, "translations": record})
 
     async def translate_texts(self, request: Request, name: str, texts: list[str], ask: Translate) -> list[Any]:

@@ -20,9 +20,12 @@ function make(tag, values = {}, ...children) {
 }
 
 const find = (id) => document.getElementById(id);
-const number = (value, digits = 2) => value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
-const percent = (share) => share >= 0.0005 || share === 0 ? `${number(100 * share, 1)} %` : "< 0.1 %";
-const bits = (logProb) => logProb === 0 ? 0 : -logProb / Math.LN2;
+const number = (value, digits = 2) =>
+  value.toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits}).replace("-", "−");
+const percent = (value) => value >= 0.0005 || value === 0 ? `${number(100 * value, 1)} %` : "< 0.1 %";
+// minus infinity, which JSON does not have, comes as null
+const bits = (logProb) => logProb === null ? Infinity : logProb === 0 ? 0 : -logProb / Math.LN2;
+const share = (logProb) => logProb === null ? 0 : Math.exp(logProb);
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
 // how tokenizers write a space, a line break and the inside of a word
@@ -36,8 +39,8 @@ function slicer(text) {
   return (begin, end) => text.slice(places[begin], end === undefined ? undefined : places[end]);
 }
 
-function shade(element, share, hue = "--worse") {
-  element.style.setProperty("--share", Math.max(0, Math.min(1, share)).toFixed(3));
+function shade(element, strength, hue = "--worse") {
+  element.style.setProperty("--share", Math.max(0, Math.min(1, strength)).toFixed(3));
   element.style.setProperty("--hue", `var(${hue})`);
   return element;
 }
@@ -52,9 +55,9 @@ function table(caption, heads, rows, kind = "") {
   return make("div", {class: "scroll", tabindex: 0, role: "group", "aria-label": caption}, made);
 }
 
-const bar = (share, label) => make("meter", {min: 0, max: 1, value: Math.max(0, share), "aria-label": label});
+const bar = (length) => shade(make("span", {class: "bar", "aria-hidden": "true"}), length, "--better");
 const shares = (caption, head, found) =>
-  table(caption, [head, "probability", ""], found.map(([word, share]) => [visible(word), percent(share), bar(share, word)]));
+  table(caption, [head, "probability", ""], found.map(([word, each]) => [visible(word), percent(each), bar(each)]));
 
 // ---- the server
 
@@ -135,7 +138,7 @@ function tokenView(label) {
     const first = text.querySelector(".token") === null;
     const token = make("span", {class: "token", tabindex: first ? 0 : -1}, content);
     for (const event of ["focus", "mouseenter", "click"]) token.addEventListener(event, () => show(token, build));
-    text.append(shade(token, logProb === null ? 0 : bits(logProb) / HIGHEST_BITS));
+    text.append(shade(token, bits(logProb) / HIGHEST_BITS));
   };
   return {text, detail, add};
 }
@@ -143,7 +146,7 @@ function tokenView(label) {
 const legend = () => make("p", {class: "note"}, "likely", make("span", {class: "legend"}), `surprising (${HIGHEST_BITS} bits or more)`);
 
 const described = (content, logProb) =>
-  make("p", {}, make("strong", {}, visible(content)), ` has probability ${percent(Math.exp(logProb))}: ${number(bits(logProb))} bits`);
+  make("p", {}, make("strong", {}, visible(content)), ` has probability ${percent(share(logProb))}: ${number(bits(logProb))} bits`);
 
 // ---- what the tabs do: each puts its answer into a place
 
@@ -163,7 +166,7 @@ async function write(values, place, signal) {
     tokens.forEach((token, i) => {
       // a character may need several tokens: its text comes with the last of them
       const content = i === tokens.length - 1 ? choice.text : "";
-      const others = Object.entries(best[i]).map(([name, logProb]) => [surface(name), Math.exp(logProb)]);
+      const others = Object.entries(best[i]).map(([name, logProb]) => [surface(name), share(logProb)]);
       view.add(content, logProbs[i], () => [
         described(surface(token), logProbs[i]), shares("The likeliest tokens in this place", "token", others),
       ]);
@@ -252,7 +255,9 @@ function differences(names, text, found) {
 }
 
 async function predict(values, place, signal) {
-  const row = Object.fromEntries(fieldsOf(values.model).map((name) => [name, values[name]]));
+  const [first, ...further] = fieldsOf(values.model);
+  // a second text may be left out where a task takes one or two
+  const row = Object.fromEntries([first, ...further.filter((name) => values[name].trim())].map((name) => [name, values[name]]));
   if (row.choices !== undefined) row.choices = row.choices.split("\n").filter((each) => each.trim());
   const {predictions: [found]} = await ask("/api/predict", {model: values.model, rows: [row]}, signal);
   if (found.tags) {
@@ -290,7 +295,7 @@ async function translate(values, place, signal) {
 }
 
 function alignmentOf({alignment, tokens, source_tokens: source}) {
-  const rows = alignment.map((row, i) => [visible(surface(tokens[i])), ...row.map((share) => number(share))]);
+  const rows = alignment.map((row, i) => [visible(surface(tokens[i])), ...row.map((each) => number(each))]);
   const made = table("Alignment: the share of attention of each new token (row) on each token of the source (column)",
     ["", ...source.map((each) => visible(surface(each)))], rows, "matrix");
   [...made.querySelectorAll("tbody tr")].forEach((line, i) => [...line.querySelectorAll("td")].forEach((cell, j) => {
@@ -302,7 +307,7 @@ function alignmentOf({alignment, tokens, source_tokens: source}) {
 
 async function neighbours(values, place, signal) {
   const {neighbours: found} = await ask("/api/neighbours", {model: values.model, words: values.text, top: values.top}, signal);
-  const rows = found.map((each) => [each.word, number(each.similarity, 3), bar(each.similarity, each.word)]);
+  const rows = found.map((each) => [each.word, number(each.similarity, 3), bar(each.similarity)]);
   place.append(table("Nearest first, by the cosine of their vectors", ["word", "similarity", ""], rows));
 }
 
@@ -325,7 +330,7 @@ const TABS = [
     {name: "align", label: "Show the alignment", kind: "checkbox", value: true},
   ]},
   {id: "vectors", title: "Vectors", can: "neighbours", answer: neighbours, button: "Find neighbours", fields: [
-    {name: "text", label: "Word, or a sum such as king - man + woman", kind: "text", value: ""}, count("top", "Neighbours", 10, 1, 1000),
+    {...area("text", "Word, or a sum such as king - man + woman"), rows: 1}, count("top", "Neighbours", 10, 1, 1000),
   ]},
 ];
 const FIELD_LABELS = {text: "Text", text2: "Second text", choices: "Choices, one on each line", question: "Question", context: "Text that has the answer"};
@@ -334,12 +339,12 @@ let models = [];
 const namesThatCan = (can) => models.filter((each) => each.can.includes(can)).map((each) => each.id);
 
 /** What a row of a task has; words are found in a text. */
-const fieldsOf = (model) => models.find((each) => each.id === model).fields.map((name) => name === "words" ? "text" : name);
+const fieldsOf = (model) => models.find((each) => each.id === model).fields.filter((name) => name !== "words");
 
-function fieldElement(tab, {name, label, kind, value, min, max, step}) {
+function fieldElement(tab, {name, label, kind, value, min, max, step, rows = 3}) {
   const id = `${tab.id}-${name}`;
   const input = kind === "textarea"
-    ? make("textarea", {id, name, rows: 3, spellcheck: "false"})
+    ? make("textarea", {id, name, rows, spellcheck: "false"})
     : make("input", {id, name, type: kind, min, max, step, required: kind !== "checkbox", autocomplete: "off"});
   if (kind === "checkbox") input.checked = value;
   else input.value = value;
