@@ -115,7 +115,7 @@ class Browser:
 
     def wait_until(self, expression: str, seconds: float = 30.0) -> None:
         until = time.monotonic() + seconds
-        while not self.ask(expression):
+        while not self.ask(f"Boolean({expression})"):
             assert time.monotonic() < until, f"not within {seconds} s: {expression}; {self.complaints()}"
             time.sleep(0.05)
 

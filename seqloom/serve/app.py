@@ -42,6 +42,7 @@ from seqloom.serve.messages import (
     decode,
 )
 from seqloom.serve.page import FILES, read_page
+from seqloom.serve.runs import Curves
 
 BODY_SECONDS = 30.0
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -71,7 +72,16 @@ class Described(Struct):
 class Server:
     """Runs by their names, an engine for each, and the application that answers for them."""
 
-    def __init__(self, runs: Mapping[str, Any], limits: Limits, key: str | None = None, hosts: frozenset[str] = LOCAL):
+    def __init__(
+        self,
+        runs: Mapping[str, Any],
+        limits: Limits,
+        key: str | None = None,
+        hosts: frozenset[str] = LOCAL,
+        watched: Path | None = None,
+    ):
+        """watched: the folder whose runs are listed."""
+        self.curves = None if watched is None else Curves(watched)
         self.runs, self.limits, self.key, self.hosts = dict(runs), limits, key, hosts
         self.engines = {name: Engine(run, limits.rows, limits.queue) for name, run in self.runs.items()}
         self.is_open, self.live = True, 0
@@ -307,6 +317,11 @@ class Server:
     async def page(self, request: Request) -> Response:
         return self.files[request.url.path]
 
+    async def list_runs(self, request: Request) -> Response:
+        if self.curves is None:
+            return answer({"folder": None, "runs": []})
+        return answer({"folder": self.curves.folder.name, "runs": await asyncio.to_thread(self.curves.look)})
+
     async def health(self, request: Request) -> Response:
         return answer({"status": "ok" if self.is_open else "closing"})
 
@@ -357,6 +372,7 @@ class Server:
             *((path, self.page, f"The page: {name}.") for path, (name, _) in FILES.items()),
             ("/v1/models", self.models, "The models that are served."),
             ("/v1/models/{name:path}", self.model, "One of them."),
+            ("/api/runs", self.list_runs, "The runs of a folder with their learning curves (--runs)."),
             ("/tokenizer_info", self.tokenizer_info, "The special tokens of the first model."),
             ("/healthz", self.health, "Whether the server runs."),
             ("/health", self.health, "The same."),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from importlib.resources import files
 from urllib.parse import urlencode
 
@@ -11,6 +12,7 @@ from starlette.testclient import TestClient
 from seqloom.charts.palette import PAPER, TEXT_CONTRAST
 from seqloom.serve.app import Limits, Server
 from seqloom.serve.page import FILES
+from seqloom.serve.runs import POINTS, Curves
 from tests.charts.test_browser import as_hex, lowest_contrast
 from tests.chromium import Browser
 from tests.serve.test_process import start
@@ -37,6 +39,7 @@ def test_the_page_may_ask_nobody_else(client, path):
 def test_the_page_has_nothing_of_others_and_no_html_from_data():
     for name, _ in FILES.values():
         text = files("seqloom.serve.page").joinpath(name).read_text(encoding="utf-8")
+        text = text.replace("http://www.w3.org/2000/svg", "")  # a name, which nothing is fetched from
         assert not re.search(r"\w+://|[\"'(]//", text), f"{name} names an address"
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
 
@@ -84,6 +87,41 @@ def test_a_stream_has_the_probabilities_of_the_whole(client):
         assert [each for part in parts for each in part[name]] == whole[name]
 
 
+def write_log(folder, losses, first=1):
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"step": i, "tokens": 10 * i, "loss": loss}) for i, loss in enumerate(losses, first)]
+    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+def test_curves_follow_runs_that_train(tmp_path):
+    curves = Curves(tmp_path)
+    assert curves.look() == []
+    write_log(tmp_path / "a", [3.0, 2.0])
+    (found,) = curves.look()
+    assert found["state"] == "training" and found["curve"] == [(1, 10, 3.0), (2, 20, 2.0)]
+    with open(tmp_path / "a" / "metrics.jsonl", "a") as log:
+        log.write('{"step": 3, "tokens": 30, "loss": 1.5}\n{"step": 3, "tokens": 30, "valid": 9.0}\n{"step": 4, "tok')
+    assert [point.loss for point in curves.look()[0]["curve"]] == [3.0, 2.0, 1.5], "of whole lines that have one"
+    write_log(tmp_path / "a", [3.0, 2.5, 2.25, 2.125])
+    assert [point.loss for point in curves.look()[0]["curve"]] == [3.0, 2.5, 2.25, 2.125], "cut back and resumed"
+    (tmp_path / "a" / "card.md").touch()
+    write_log(tmp_path / "b", [])
+    (tmp_path / "b" / "metrics.jsonl").write_text("no JSON\n")
+    done, damaged = curves.look()
+    assert done["state"] == "finished" and "is damaged" in damaged["problem"] and damaged["curve"] == []
+    write_log(tmp_path / "a", [float(i) for i in range(1, 1002)])
+    long = curves.look()[0]["curve"]
+    assert len(long) <= POINTS + 1 and (long[0].step, long[-1].step) == (1, 1001)
+
+
+def test_runs_are_listed_where_a_folder_is_watched(client, folders):
+    assert client.get("/api/runs").json() == {"folder": None, "runs": []}
+    made = Server({}, Limits(), watched=folders["lstm"].parent)
+    with TestClient(made.app, base_url="http://127.0.0.1:8000") as watching:
+        found = watching.get("/api/runs").json()["runs"]
+    assert {each["name"].rpartition("/")[2]: each["state"] for each in found}["lstm"] == "finished"
+
+
 # ---- in a browser
 
 
@@ -96,7 +134,8 @@ def browser(tmp_path_factory):
 @pytest.fixture(scope="module")
 def address(folders):
     names = ("lstm", "gpt2", "bert", "classify", "tag", "translator")
-    process, port = start(*(folders[name] for name in names), f"{EVIL}={folders['ngram']}")
+    watched = folders["lstm"].parent
+    process, port = start(*(folders[name] for name in names), f"{EVIL}={folders['ngram']}", "--runs", watched)
     yield f"http://127.0.0.1:{port}/"
     process.kill()
 
@@ -104,7 +143,7 @@ def address(folders):
 def open_tab(browser, address, tab, width=1000, dark=False, **given):
     browser.open("about:blank")  # else only the hash would change
     browser.open(f"{address}#{tab}?{urlencode(given)}", width=width, dark=dark)
-    browser.wait_until(f"document.querySelector('#panel-{tab}:not([hidden]) form')")
+    browser.wait_until(f"document.querySelector('#panel-{tab}:not([hidden])')")
 
 
 def answered(browser, tab) -> str:
@@ -115,7 +154,7 @@ def answered(browser, tab) -> str:
 
 
 def submit(browser, tab) -> str:
-    browser.ask(f"document.querySelector('#panel-{tab} form').requestSubmit()")
+    browser.ask(f"document.querySelector('#panel-{tab} form')?.requestSubmit()")
     return answered(browser, tab)
 
 
@@ -126,6 +165,7 @@ CASES = {
     "predict": ({"model": "tag", "text": "the film is good"}, "Every word"),
     "translate": ({"model": "translator", "text": "the cat sees a bird ."}, "Alignment"),
     "vectors": ({"model": "bert", "text": "cat"}, "similarity"),
+    "runs": ({}, "Loss in training"),
 }
 
 
@@ -191,6 +231,18 @@ def test_the_text_is_shown_as_it_was_given(browser, address):
     assert shown == [TEXT] * 3, "under each model, and where they differ"
     assert EVIL in browser.ask("document.querySelector('#panel-compare table').textContent")
     assert browser.ask("document.querySelectorAll('main b, main img, main script').length") == 0
+
+
+@pytest.mark.long
+def test_runs_that_begin_appear(browser, address, folders):
+    run = folders["lstm"].parent / "<b>new"
+    open_tab(browser, address, "runs")
+    assert "<b>new" not in answered(browser, "runs")
+    write_log(run, [3.0, 2.0])
+    seen = "document.querySelector('#panel-runs .answer').innerText"
+    browser.wait_until(f"{seen}.includes('<b>new') && {seen}.includes('training')")
+    shutil.rmtree(run)
+    assert not browser.complaints()
 
 
 @pytest.mark.long

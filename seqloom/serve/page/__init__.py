@@ -29,8 +29,8 @@ FILES = {
 
 def colours(which: str) -> str:
     """As properties of a style sheet. which: "light" or "dark"."""
-    ends = {"worse": PALETTE[WORSE], "better": PALETTE[BETTER]}
-    return properties(which) + "".join(f"--{name}:{getattr(each, which)};" for name, each in ends.items())
+    named = {"worse": PALETTE[WORSE], "better": PALETTE[BETTER]} | {f"c{i}": each for i, each in enumerate(PALETTE)}
+    return properties(which) + "".join(f"--{name}:{getattr(each, which)};" for name, each in named.items())
 
 
 def style() -> str:

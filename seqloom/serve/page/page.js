@@ -97,6 +97,12 @@ function askForKey() {
   });
 }
 
+function explained(error) {
+  if (error.name === "AbortError") return "Stopped.";
+  if (error instanceof Refused) return error.message;
+  return error instanceof TypeError ? "The server cannot be reached: is it still running?" : `The page failed: ${error.message}`;
+}
+
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -311,6 +317,68 @@ async function neighbours(values, place, signal) {
   place.append(table("Nearest first, by the cosine of their vectors", ["word", "similarity", ""], rows));
 }
 
+// ---- runs of a folder, also of those that are being trained
+
+const LOOK_AGAIN = 5000; // milliseconds
+const COLOURS = 12; // of the palette
+
+function draw(tag, values, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(values)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** Learning curves; the number at the end of each is that of its row in the table. */
+function curvesOf(runs) {
+  const [width, height, left, bottom] = [720, 320, 70, 30];
+  const points = runs.flatMap((run) => run.curve).filter((point) => point.every(Number.isFinite));
+  if (points.length === 0) return null;
+  const ends = (values) => [Math.min(...values), Math.max(...values)];
+  const [[low, high], most] = [ends(points.map((each) => each[2])), Math.max(...points.map((each) => each[1]))];
+  const x = (tokens) => left + (width - left - 30) * tokens / most;
+  const y = (loss) => 12 + (height - bottom - 24) * (1 - (loss - low) / (high - low || 1));
+  const picture = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "aria-label": "Loss by tokens; the table has the numbers"});
+  picture.append(draw("path", {class: "axis", d: `M${left} 8V${height - bottom}H${width - 24}`}));
+  for (const loss of [low, high]) picture.append(draw("text", {x: left - 6, y: y(loss) + 4, "text-anchor": "end"}, number(loss)));
+  picture.append(draw("text", {x: left, y: height - 8}, "0"), draw("text", {x: width - 24, y: height - 8, "text-anchor": "end"}, `${most.toLocaleString("en")} tokens`));
+  runs.forEach(({curve}, i) => {
+    const own = curve.filter((point) => point.every(Number.isFinite));
+    if (own.length === 0) return;
+    const line = draw("path", {d: "M" + own.map(([, tokens, loss]) => `${x(tokens).toFixed(1)} ${y(loss).toFixed(1)}`).join("L")});
+    line.style.stroke = `var(--c${i % COLOURS})`;
+    const [, tokens, loss] = own.at(-1);
+    picture.append(line, draw("text", {x: x(tokens) + 5, y: y(loss) + 4}, String(i + 1)));
+  });
+  return picture;
+}
+
+function runsPanel(tab) {
+  const place = make("div", {class: "answer"});
+  const look = async () => {
+    let found;
+    try {
+      found = await ask("/api/runs");
+    } catch (error) {
+      place.replaceChildren(make("p", {class: "error", role: "alert"}, explained(error)));
+      return;
+    }
+    const rows = found.runs.map(({name, state, problem, curve}, i) => {
+      const [step, tokens, loss] = curve.at(-1) ?? [];
+      return [`${i + 1}. ${name}`, problem ?? state, step?.toLocaleString("en") ?? "–", tokens?.toLocaleString("en") ?? "–", Number.isFinite(loss) ? number(loss, 3) : "–"];
+    });
+    const picture = curvesOf(found.runs);
+    const shown = table(`Runs in the folder ${found.folder}`, ["run", "state", "step", "tokens", "loss in training"], rows);
+    place.replaceChildren(...(picture === null ? [] : [make("h2", {}, "Loss in training"), picture]), shown);
+  };
+  const again = async () => {
+    if (!find(`panel-${tab.id}`).hidden && !document.hidden) await look();
+    setTimeout(again, LOOK_AGAIN);
+  };
+  look().then(() => setTimeout(again, LOOK_AGAIN));
+  return place;
+}
+
 // ---- the tabs themselves
 
 const area = (name, label, value = "") => ({name, label, kind: "textarea", value});
@@ -332,9 +400,10 @@ const TABS = [
   {id: "vectors", title: "Vectors", can: "neighbours", answer: neighbours, button: "Find neighbours", fields: [
     {...area("text", "Word, or a sum such as king - man + woman"), rows: 1}, count("top", "Neighbours", 10, 1, 1000),
   ]},
+  {id: "runs", title: "Runs", panel: runsPanel},
 ];
 const FIELD_LABELS = {text: "Text", text2: "Second text", choices: "Choices, one on each line", question: "Question", context: "Text that has the answer"};
-let models = [];
+let models = [], watched = null;
 
 const namesThatCan = (can) => models.filter((each) => each.can.includes(can)).map((each) => each.id);
 
@@ -359,7 +428,7 @@ function modelElement(tab, name, label, names, chosen) {
   return make("div", {class: "field"}, make("label", {for: id}, label), select);
 }
 
-function panelOf(tab) {
+function formAndAnswer(tab) {
   const names = namesThatCan(tab.can);
   const chosen = [modelElement(tab, "model", tab.second ? "First model" : "Model", names, 0)];
   if (tab.second) chosen.push(modelElement(tab, "other", "Second model", names, 1));
@@ -375,7 +444,7 @@ function panelOf(tab) {
     select.addEventListener("change", build);
     build();
   }
-  form.addEventListener("input", () => keep(tab, form));
+  form.addEventListener("input", () => keep(tab));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     answer(tab, form, place, submit, stop);
@@ -384,7 +453,7 @@ function panelOf(tab) {
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
-  return make("section", {id: `panel-${tab.id}`, role: "tabpanel", "aria-labelledby": `tab-${tab.id}`, hidden: true}, form, place);
+  return [form, place];
 }
 
 function valuesOf(form) {
@@ -403,9 +472,7 @@ async function answer(tab, form, place, submit, stop) {
   try {
     await tab.answer(valuesOf(form), place, stopping.signal);
   } catch (error) {
-    const words = error.name === "AbortError" ? "Stopped." : error instanceof Refused ? error.message
-      : error instanceof TypeError ? "The server cannot be reached: is it still running?" : `The page failed: ${error.message}`;
-    place.append(make("p", {class: "error", role: "alert"}, words));
+    place.append(make("p", {class: "error", role: "alert"}, explained(error)));
   } finally {
     place.removeAttribute("aria-busy");
     submit.disabled = false;
@@ -415,7 +482,8 @@ async function answer(tab, form, place, submit, stop) {
 
 // ---- the address keeps what was typed: #write?text=…
 
-const keep = (tab, form) => history.replaceState(null, "", `#${tab.id}?${new URLSearchParams(valuesOf(form))}`);
+const formOf = (tab) => find(`panel-${tab.id}`).querySelector("form");
+const keep = (tab) => history.replaceState(null, "", `#${tab.id}?${new URLSearchParams(formOf(tab) ? valuesOf(formOf(tab)) : {})}`);
 
 function restore(form, given) {
   const model = given.get("model");
@@ -430,13 +498,12 @@ function restore(form, given) {
   }
 }
 
-function openTab(id, focus = false) {
+function openTab(id) {
   for (const each of find("tabs").children) {
     const own = each.id === `tab-${id}`;
     each.setAttribute("aria-selected", own);
     each.tabIndex = own ? 0 : -1;
     find(each.getAttribute("aria-controls")).hidden = !own;
-    if (own && focus) each.focus();
   }
 }
 
@@ -444,29 +511,31 @@ function openAddress(tabs) {
   const [id, given] = location.hash.slice(1).split(/\?(.*)/s);
   const tab = tabs.find((each) => each.id === id) ?? tabs[0];
   openTab(tab.id);
-  restore(find(`panel-${tab.id}`).querySelector("form"), new URLSearchParams(given ?? ""));
+  if (formOf(tab)) restore(formOf(tab), new URLSearchParams(given ?? ""));
 }
 
 async function start() {
   try {
     models = (await ask("/v1/models")).data;
+    watched = (await ask("/api/runs")).folder;
   } catch (error) {
-    find("served").textContent = error instanceof Refused ? error.message : "The server cannot be reached: is it still running?";
+    find("served").textContent = explained(error);
     return;
   }
-  find("served").textContent = `Served: ${models.map((each) => each.id).join(", ")}`;
-  const tabs = TABS.filter((tab) => namesThatCan(tab.can).length > 0);
+  find("served").textContent = `Served: ${models.map((each) => each.id).join(", ") || watched}`;
+  const tabs = TABS.filter((tab) => tab.panel ? watched !== null : namesThatCan(tab.can).length > 0);
   if (tabs.length === 0) return;
   for (const tab of tabs) {
-    const choose = (focus) => {
-      openTab(tab.id, focus);
-      keep(tab, find(`panel-${tab.id}`).querySelector("form"));
+    const choose = () => {
+      openTab(tab.id);
+      keep(tab);
     };
     const button = make("button", {
-      type: "button", role: "tab", id: `tab-${tab.id}`, "aria-controls": `panel-${tab.id}`, click: () => choose(false),
+      type: "button", role: "tab", id: `tab-${tab.id}`, "aria-controls": `panel-${tab.id}`, click: choose,
     }, tab.title);
     find("tabs").append(button);
-    find("panels").append(panelOf(tab));
+    const content = tab.panel ? [tab.panel(tab)] : formAndAnswer(tab);
+    find("panels").append(make("section", {id: `panel-${tab.id}`, role: "tabpanel", "aria-labelledby": button.id, hidden: true}, ...content));
   }
   find("tabs").addEventListener("keydown", (event) => {
     const all = [...find("tabs").children], at = all.indexOf(document.activeElement);
