@@ -3,6 +3,7 @@
 "use strict";
 
 const HIGHEST_BITS = 10; // of a token: from here on its colour is as strong as it gets
+const LARGEST_GAP = 5; // bits of a word under two models
 const ALTERNATIVES = 5;
 const WORDS_THAT_DIFFER = 10;
 
@@ -247,7 +248,7 @@ function differences(names, text, found) {
   all.forEach((each, i) => {
     const begin = one[i].end - each.word.length;
     const word = make("span", {class: "shade"}, each.word);
-    shown.append(text.slice(at, begin), shade(word, Math.abs(each.gap) / HIGHEST_BITS, each.gap > 0 ? "--worse" : "--better"));
+    shown.append(text.slice(at, begin), shade(word, Math.abs(each.gap) / LARGEST_GAP, each.gap > 0 ? "--worse" : "--better"));
     at = one[i].end;
   });
   const most = all.toSorted((a, b) => Math.abs(b.gap) - Math.abs(a.gap)).slice(0, WORDS_THAT_DIFFER);
