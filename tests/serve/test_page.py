@@ -273,7 +273,7 @@ def test_the_page_asks_for_the_key(browser, folders, tmp_path):
         browser.open(f"http://127.0.0.1:{port}/")
         browser.wait_until("!document.getElementById('key').hidden")
         for key in ("wrong", "k" * 20):
-            browser.wait_until("document.activeElement.id === 'key-text'")
+            browser.wait_until("!document.getElementById('key').hidden && document.activeElement.id === 'key-text'")
             browser.write(key)
             browser.press("Enter")
         browser.wait_until("document.getElementById('tab-write')")
