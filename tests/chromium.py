@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -81,14 +82,19 @@ class Browser:
         while not any(each.get("method") == event for each in self.events):
             self.events.append(self.receive())
 
-    def open(self, path: Path, width: int = 1000, height: int = 800, dark: bool = False, script: bool = True) -> None:
+    def open(
+        self, place: Path | str, width: int = 1000, height: int = 800, dark: bool = False, script: bool = True
+    ) -> None:
+        """place: a file, or an address."""
         self.events.clear()
+        address = place if isinstance(place, str) else place.resolve().as_uri()
+        self.own = ("file:", "data:", "/".join(address.split("/")[:3]) + "/")
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **size)
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=address)
         self.wait_for("Page.loadEventFired")
 
     def ask(self, expression: str) -> object:
@@ -99,18 +105,26 @@ class Browser:
 
     def press(self, key: str) -> None:
         text = {"Enter": "\r", " ": " "}.get(key, "")
-        code = {"Enter": 13, " ": 32, "Tab": 9}[key]
+        code = {"Enter": 13, " ": 32, "Tab": 9, "ArrowRight": 39, "ArrowLeft": 37}[key]
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+    def write(self, text: str) -> None:
+        """As if typed where the focus is."""
+        self.call("Input.insertText", text=text)
+
+    def wait_until(self, expression: str, seconds: float = 30.0) -> None:
+        until = time.monotonic() + seconds
+        while not self.ask(f"Boolean({expression})"):
+            assert time.monotonic() < until, f"not within {seconds} s: {expression}; {self.complaints()}"
+            time.sleep(0.05)
 
     def complaints(self) -> list[dict]:
         """Everything on the console, exceptions, and requests to anything but the page itself."""
         wrong = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
         found = [each for each in self.events if each.get("method") in wrong]
         requests = [each for each in self.events if each.get("method") == "Network.requestWillBeSent"]
-        return found + [
-            each for each in requests if not each["params"]["request"]["url"].startswith(("file:", "data:"))
-        ]
+        return found + [each for each in requests if not each["params"]["request"]["url"].startswith(self.own)]
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
         found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

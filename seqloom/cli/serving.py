@@ -16,13 +16,19 @@ seqloom serve small=runs/gpt-tiny large=runs/gpt-small --port 9000
 
 seqloom serve runs/gpt --host 0.0.0.0 --key-file key.txt --allow-host models.example.org
 
+seqloom serve --runs runs
+
 curl http://127.0.0.1:8000/v1/completions -H "content-type: application/json" -d '{"model": "gpt", "prompt": "Once"}'
 """
 
 
 @app.command(epilog=EXAMPLES)
 def serve(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or NAME=RUN.")],
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Run folders, or NAME=RUN.")] = None,
+    watched: Annotated[
+        Path | None,
+        typer.Option("--runs", metavar="DIR", help="Folder whose runs the page lists with their learning curves."),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; one that other machines reach needs --key-file.")
     ] = "127.0.0.1",
@@ -41,13 +47,13 @@ def serve(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a request ends.")] = 120.0,
     device: Device = "auto",
 ) -> None:
-    """Serve runs over HTTP: completions, embeddings, scores, gaps, predictions and translations."""
+    """Serve runs over HTTP, with a page to try them: completions, embeddings, scores, gaps, predictions and translations."""
     from seqloom.cli.options import require
     from seqloom.errors import ModelError, UsageError
 
     key = None
     if key_file is not None:
-        require([key_file])
+        require(files=[key_file])
         key = key_file.read_text(encoding="utf-8").strip()
         if len(key) < 16 or not key.isascii():
             raise UsageError(
@@ -59,4 +65,4 @@ def serve(
     except ImportError as error:
         raise ModelError(f"this needs '{error.name}': pip install \"seqloom[serve]\"") from None
     limits = Limits(rows=rows, queue=queue, max_tokens=max_tokens, seconds=timeout)
-    run_server(runs, host, port, key, allow_host or (), device, limits)
+    run_server(runs or (), host, port, key, allow_host or (), device, limits, watched)

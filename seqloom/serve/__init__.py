@@ -4,6 +4,8 @@
     messages    what may be asked, as types that check it; answers and refusals
     completions writing and scoring by OpenAI's completions
     app         the routes and what stands before all of them: host, key, limits
+    page        what a browser gets: the page and its script, a tab for everything that the models can
+    runs        the learning curves of a folder of runs, also of those that are being trained
     protocol    HTTP connections with deadlines
     start       load the runs, listen, drain
 

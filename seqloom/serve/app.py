@@ -31,6 +31,7 @@ from seqloom.serve.messages import (
     Embedding,
     Fill,
     Inputs,
+    Neighbours,
     Predict,
     Refused,
     Score,
@@ -40,10 +41,12 @@ from seqloom.serve.messages import (
     as_list,
     decode,
 )
+from seqloom.serve.page import FILES, read_page
+from seqloom.serve.runs import Curves
 
 BODY_SECONDS = 30.0
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
-OPEN_PATHS = ("/healthz", "/health", "/ready")  # answered without a key
+OPEN_PATHS = ("/healthz", "/health", "/ready", *FILES)  # answered without a key
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,22 @@ class Described(Struct):
 class Server:
     """Runs by their names, an engine for each, and the application that answers for them."""
 
-    def __init__(self, runs: Mapping[str, Any], limits: Limits, key: str | None = None, hosts: frozenset[str] = LOCAL):
+    def __init__(
+        self,
+        runs: Mapping[str, Any],
+        limits: Limits,
+        key: str | None = None,
+        hosts: frozenset[str] = LOCAL,
+        watched: Path | None = None,
+    ):
+        """watched: the folder whose runs are listed."""
+        self.curves = None if watched is None else Curves(watched)
         self.runs, self.limits, self.key, self.hosts = dict(runs), limits, key, hosts
         self.engines = {name: Engine(run, limits.rows, limits.queue) for name, run in self.runs.items()}
         self.is_open, self.live = True, 0
         self.statuses: Counter[int] = Counter()
         self.described: list[Described] = []
+        self.files = read_page()
         for engine in self.engines.values():
             engine.start()
         self.app = Starlette(routes=self.routes(), exception_handlers={404: not_found, 405: not_found})
@@ -196,10 +209,10 @@ class Server:
         found = await self.call(request, name, ("score", ask.pll), texts, partial(run.score, pll=ask.pll))
         rows = []
         for text, each in zip(texts, found, strict=True):
-            names = [run.tokenizer.entry(token) for token in run.tokenizer.encode(text)]
-            rows.append(
-                {"log_prob": sum(each.log_probs), "tokens": names, "log_probs": each.log_probs, "end": each.end}
-            )
+            ids, offsets = run.tokenizer.encode_with_offsets(text)
+            names = [run.tokenizer.entry(token) for token in ids]
+            row = {"log_prob": sum(each.log_probs), "tokens": names, "offsets": offsets}
+            rows.append(row | {"log_probs": each.log_probs, "end": each.end})
         return answer({"model": name, "definition": run.definition(ask.pll), "scores": rows})
 
     async def predict(self, request: Request, ask: Predict) -> Response:
@@ -208,13 +221,28 @@ class Server:
         found = await self.call(request, name, ("predict",), rows, lambda some: list(self.runs[name].predict(some)))
         return answer({"model": name, "predictions": found})
 
+    async def neighbours(self, request: Request, ask: Neighbours) -> Response:
+        name = self.pick(ask.model, has_neighbours, "find neighbours of words")
+        run, top = self.runs[name], ask.top
+        (found,) = await self.call(
+            request,
+            name,
+            ("neighbours", top),
+            [ask.words],
+            lambda some: [run.neighbours(each, top=top) for each in some],
+        )
+        return answer({"model": name, "neighbours": [each._asdict() for each in found]})
+
     async def translate(self, request: Request, ask: Translate) -> Response:
         name = self.pick(ask.model, translates, "translate")
         if ask.n_best > ask.beam:
             raise Refused(400, f"n_best = {ask.n_best} is more than a beam of {ask.beam} finds", "n_best")
         texts = as_list(ask.texts)
         found = await self.translate_texts(request, name, texts, ask)
-        record = [[translation_record(each) for each in some] for some in found]
+        run = self.runs[name]
+        record = [
+            [translation_record(run, text, each) for each in some] for text, some in zip(texts, found, strict=True)
+        ]
         return answer({"model": name, "translations": record})
 
     async def translate_texts(self, request: Request, name: str, texts: list[str], ask: Translate) -> list[Any]:
@@ -286,6 +314,14 @@ class Server:
 
     # ---- the server itself
 
+    async def page(self, request: Request) -> Response:
+        return self.files[request.url.path]
+
+    async def list_runs(self, request: Request) -> Response:
+        if self.curves is None:
+            return answer({"folder": None, "runs": []})
+        return answer({"folder": self.curves.folder.name, "runs": await asyncio.to_thread(self.curves.look)})
+
     async def health(self, request: Request) -> Response:
         return answer({"status": "ok" if self.is_open else "closing"})
 
@@ -333,8 +369,10 @@ class Server:
 
     def routes(self) -> list[Route]:
         get = [
+            *((path, self.page, f"The page: {name}.") for path, (name, _) in FILES.items()),
             ("/v1/models", self.models, "The models that are served."),
             ("/v1/models/{name:path}", self.model, "One of them."),
+            ("/api/runs", self.list_runs, "The runs of a folder with their learning curves (--runs)."),
             ("/tokenizer_info", self.tokenizer_info, "The special tokens of the first model."),
             ("/healthz", self.health, "Whether the server runs."),
             ("/health", self.health, "The same."),
@@ -348,6 +386,7 @@ class Server:
             ("/v1/chat/completions", self.chat, "Not here: these models do not chat.", None),
             ("/api/fill", self.fill, "Fill the gaps of a text.", Fill),
             ("/api/score", self.score, "The log-probability of texts.", Score),
+            ("/api/neighbours", self.neighbours, "The words that are nearest to a word.", Neighbours),
             ("/api/predict", self.predict, "Classes, numbers, tags or answers.", Predict),
             ("/api/translate", self.translate, "Translations.", Translate),
             ("/tokenize", self.tokenize, "The tokens of a text.", Tokenize),
@@ -477,6 +516,10 @@ def embeds(run: Any) -> bool:
     return not getattr(run.learner, "count_based", False)
 
 
+def has_neighbours(run: Any) -> bool:
+    return scores(run) and embeds(run)
+
+
 def predicts(run: Any) -> bool:
     return isinstance(run, Predictor)
 
@@ -486,7 +529,8 @@ def translates(run: Any) -> bool:
 
 
 ABILITIES: dict[str, Callable[[Any], bool]] = {
-    "write": writes, "fill": fills, "score": scores, "embed": embeds, "predict": predicts, "translate": translates,
+    "write": writes, "fill": fills, "score": scores, "embed": embeds, "neighbours": has_neighbours, "predict": predicts,
+    "translate": translates,
 }  # fmt: skip
 
 
@@ -500,10 +544,11 @@ def max_len_of(run: Any) -> int | None:
 
 
 def model_record(name: str, run: Any) -> dict[str, Any]:
-    return {
+    record = {
         "id": name, "object": "model", "created": int(Path(run.folder, "config.json").stat().st_mtime),
         "owned_by": "seqloom", "max_model_len": max_len_of(run), "can": [each for each, can in ABILITIES.items() if can(run)],
     }  # fmt: skip
+    return record | {"task": run.task, "fields": run.learner.fields} if predicts(run) else record
 
 
 def filled_record(run: Any, filled: Any) -> dict[str, Any]:
@@ -511,6 +556,12 @@ def filled_record(run: Any, filled: Any) -> dict[str, Any]:
     return {"text": filled.text, "words": words, "probability": filled.probability}
 
 
-def translation_record(found: Any) -> dict[str, Any]:
+def translation_record(run: Any, text: str, found: Any) -> dict[str, Any]:
+    """Where there is an alignment, with the tokens of its rows and columns."""
     record = {"text": found.text, "log_prob": found.log_prob, "score": found.score, "finished": found.finished}
-    return record if found.alignment is None else record | {"alignment": found.alignment.tolist()}
+    if found.alignment is None:
+        return record
+    entry = run.tokenizer.entry
+    source = [entry(token) for token in [*run.tokenizer.encode(text), run.tokenizer.end_id]]
+    target = [entry(token) for token in found.tokens]
+    return record | {"source_tokens": source, "tokens": target, "alignment": found.alignment.tolist()}

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ class Choice:
     best: list[list[Candidate]] = field(default_factory=list)
     read: list[tuple[float, list[Candidate]]] = field(default_factory=list)  # of the prompt
     finish: str | None = None
+    sent: int = 0  # tokens whose probabilities a stream has sent
 
     def take(self, piece: Piece) -> None:
         if piece.end == "error":
@@ -172,8 +173,17 @@ class Answering:
             self.cancel()
 
     def event(self, i: int, text: str, finish: str | None) -> bytes:
-        choice = {"index": i, "text": text, "logprobs": None, "finish_reason": finish}
+        choice = {"index": i, "text": text, "logprobs": self.new_log_probs(i), "finish_reason": finish}
         return b"data: " + encode(self.head | {"choices": [choice]}) + b"\n\n"
+
+    def new_log_probs(self, i: int) -> dict[str, Any] | None:
+        """Of the tokens since the last event of a stream."""
+        if self.ask.logprobs is None:
+            return None
+        choice = self.choices[i]
+        new = slice(choice.sent, len(choice.tokens))
+        choice.sent = new.stop
+        return self.log_probs_record(choice.tokens[new], choice.log_probs[new], choice.best[new])
 
     def usage(self) -> dict[str, int]:
         read = sum(choice.prompt.given for choice in self.choices) // (self.ask.n or 1)
@@ -197,13 +207,14 @@ class Answering:
             tokens = [*ids[len(ids) - choice.prompt.given :], *tokens]
             log_probs = [*(None if each is None else each[0] for each in read), *log_probs]
             best = [*(None if each is None else each[1] for each in read), *best]
+        found["logprobs"] = self.log_probs_record(tokens, log_probs, best)
+        return found
+
+    def log_probs_record(self, tokens: list[int], log_probs: Sequence[float | None], best: list[Any]) -> dict[str, Any]:
         names = [self.name(token) for token in tokens]
         offsets = list(itertools.accumulate(map(len, names), initial=0))[:-1]
         tops = [None if each is None else {self.name(c.token): c.log_prob for c in each} for each in best]
-        found["logprobs"] = {
-            "tokens": names, "token_logprobs": log_probs, "top_logprobs": tops, "text_offset": offsets,
-        }  # fmt: skip
-        return found
+        return {"tokens": names, "token_logprobs": log_probs, "top_logprobs": tops, "text_offset": offsets}
 
     def name(self, token: int) -> str:
         return str(self.run.tokenizer.entry(token))

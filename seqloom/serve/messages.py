@@ -62,6 +62,14 @@ class Score(Struct, forbid_unknown_fields=True):
     pll: Annotated[str, Meta(pattern="^(within-word|plain)$")] | None = None
 
 
+class Neighbours(Struct, forbid_unknown_fields=True):
+    """The words whose vectors are nearest to that of a word, or of a sum such as "king - man + woman"."""
+
+    words: Annotated[str, Meta(min_length=1, max_length=1000)]
+    model: Name | None = None
+    top: Annotated[int, Meta(ge=1, le=1000)] = 10
+
+
 class Predict(Struct, forbid_unknown_fields=True):
     """The predictions of a model that has learnt a task: classes, numbers, tags, answers."""
 
@@ -105,7 +113,7 @@ class Detokenize(Struct):
 encode = msgspec.json.Encoder().encode
 decoders: dict[type[Struct], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (Completion, Embedding, Fill, Score, Predict, Translate, Inputs, Tokenize, Detokenize)
+    for kind in (Completion, Embedding, Fill, Score, Neighbours, Predict, Translate, Inputs, Tokenize, Detokenize)
 }
 
 

@@ -46,7 +46,7 @@ def load_runs(folders: dict[str, Path], device: str) -> dict[str, Any]:
             say(f"{name} is not served: {explain(error)[0]}")
             continue
         say(f"{name}: loaded {folder} in {time.monotonic() - began:.1f} s")
-    if not found:
+    if errors and not found:
         raise errors[0]
     return found
 
@@ -66,6 +66,7 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     device: str = "auto",
     limits: Limits = Limits(),
+    watched: Path | None = None,
 ) -> None:
     """Serve runs over HTTP until SIGTERM or Ctrl-C.
 
@@ -77,6 +78,7 @@ def serve(
         allowed_hosts: further names that the server is called by.
         device: "auto", "cpu" or "cuda".
         limits: of rows, waiting requests, tokens, seconds and bytes.
+        watched: a folder whose runs are listed with their learning curves, as they are trained.
     """
     import uvicorn
 
@@ -84,19 +86,23 @@ def serve(
 
     if not is_local(host) and key is None:
         raise UsageError(f"--host {host} can be reached from other machines: give a key with --key-file")
+    if watched is None and not runs:
+        raise UsageError("there is nothing to serve: name a run folder, or a folder of runs with --runs")
+    if watched is not None and not watched.is_dir():
+        raise FileError(f"--runs {watched}: there is no such folder: name one that holds runs")
     folders = named_runs(runs)
     listening = listen(host, port)
     loaded = load_runs(folders, device)
     quiet, progress.QUIET = progress.QUIET, True  # progress of single calls says nothing to anybody
     hosts = LOCAL | {name.lower() for name in allowed_hosts} | ({host} if host not in ("0.0.0.0", "::") else set())
-    server = Server(loaded, limits, key, frozenset(hosts))
+    server = Server(loaded, limits, key, frozenset(hosts), watched)
     config = uvicorn.Config(
         server.app, http=DeadlineProtocol, lifespan="off", log_level="critical", access_log=False, server_header=False,
         timeout_keep_alive=15,
     )  # fmt: skip
     address = f"http://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}"
     if not quiet:
-        print(f"seqloom serves {', '.join(loaded)} on {address} (Ctrl-C stops it)", flush=True)
+        print(f"seqloom serves {', '.join(loaded) or watched} on {address} (Ctrl-C stops it)", flush=True)
     asyncio.run(run_until_stopped(uvicorn.Server(config), server, listening))
 
 

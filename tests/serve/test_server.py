@@ -137,8 +137,8 @@ def test_gaps_scores_predictions_and_translations(client, runs):
 
 def test_models_say_what_they_can(client):
     found = {each["id"]: each["can"] for each in client.get("/v1/models").json()["data"]}
-    assert found["gpt2"] == ["write", "score", "embed"]
-    assert found["bert"] == ["fill", "score", "embed"]
+    assert found["gpt2"] == ["write", "score", "embed", "neighbours"]
+    assert found["bert"] == ["fill", "score", "embed", "neighbours"]
     assert found["translator"] == ["embed", "translate"]
     assert found["ngram"] == ["write", "score"]
     assert client.get("/v1/models/lstm").json()["id"] == "lstm"

@@ -1,0 +1,282 @@
+"""The page: three files and nothing else without a key; and in a real browser every tab, typed into and looked at."""
+
+import json
+import re
+import shutil
+from importlib.resources import files
+from urllib.parse import urlencode
+
+import pytest
+from starlette.testclient import TestClient
+
+from seqloom.charts.palette import PAPER, TEXT_CONTRAST
+from seqloom.serve.app import Limits, Server
+from seqloom.serve.page import FILES
+from seqloom.serve.runs import POINTS, Curves
+from tests.charts.test_browser import as_hex, lowest_contrast
+from tests.chromium import Browser
+from tests.serve.test_process import start
+
+EVIL = "<script>window.hacked</script><b>name"
+TEXT = "the old <b>king</b> sees <img src=x onerror=window.hacked=1> a bird 🎉 ."
+PHONE = 360
+
+
+# ---- over HTTP
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_the_page_may_ask_nobody_else(client, path):
+    response = client.get(path)
+    assert response.status_code == 200
+    policy = dict(part.strip().split(" ", 1) for part in response.headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["content-type"].startswith(FILES[path][1])
+
+
+def test_the_page_has_nothing_of_others_and_no_html_from_data():
+    for name, _ in FILES.values():
+        text = files("seqloom.serve.page").joinpath(name).read_text(encoding="utf-8")
+        text = text.replace("http://www.w3.org/2000/svg", "")  # a name, which nothing is fetched from
+        assert not re.search(r"\w+://|[\"'(]//", text), f"{name} names an address"
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+
+
+@pytest.mark.parametrize(
+    "path", ["/page.py", "/__init__.py", "/page/../app.py", "/%2e%2e/app.py", "/page.js/", "/../page.js%00"]
+)
+def test_no_other_file_is_served(client, path):
+    assert client.get(path, follow_redirects=False).status_code in (307, 404)
+
+
+def test_only_the_page_comes_without_a_key(server):
+    made = Server({"ngram": server.runs["ngram"]}, Limits(), key="k" * 16)
+    with TestClient(made.app, base_url="http://127.0.0.1:8000") as client:
+        assert [client.get(path).status_code for path in FILES] == [200] * len(FILES)
+        assert client.get("/v1/models").status_code == 401
+    made.engines["ngram"].close()
+
+
+def test_what_the_page_needs_is_answered(client, runs):
+    found = client.post("/api/neighbours", json={"model": "bert", "words": "cat", "top": 3}).json()["neighbours"]
+    wanted = runs["bert"].neighbours("cat", top=3)
+    assert [each["word"] for each in found] == [each.word for each in wanted]
+    refused = client.post("/api/neighbours", json={"model": "bert", "words": "caat"})
+    assert refused.status_code == 400 and "did you mean 'cat'" in refused.json()["error"]["message"]
+    assert client.post("/api/neighbours", json={"model": "ngram", "words": "cat"}).status_code == 400
+    (score,) = client.post("/api/score", json={"model": "lstm", "texts": "the 🎉 cat"}).json()["scores"]
+    assert len(score["offsets"]) == len(score["log_probs"]) and score["offsets"][-1] == [6, 9], (
+        "of characters, not bytes"
+    )
+    body = {"texts": "the cat sees a bird .", "align": True}
+    ((best,),) = client.post("/api/translate", json=body).json()["translations"]
+    assert len(best["alignment"]) == len(best["tokens"])
+    assert {len(row) for row in best["alignment"]} == {len(best["source_tokens"])}
+    records = {each["id"]: each for each in client.get("/v1/models").json()["data"]}
+    assert records["tag"]["task"] == "tag" and "text" in records["tag"]["fields"] and "task" not in records["lstm"]
+
+
+def test_a_stream_has_the_probabilities_of_the_whole(client):
+    body = {"model": "lstm", "prompt": "the", "max_tokens": 20, "seed": 4, "logprobs": 2}
+    whole = client.post("/v1/completions", json=body).json()["choices"][0]["logprobs"]
+    lines = client.post("/v1/completions", json=body | {"stream": True}).text.split("\n\n")
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0]["logprobs"] for line in lines[:-2]]
+    for name in ("tokens", "token_logprobs", "top_logprobs"):
+        assert [each for part in parts for each in part[name]] == whole[name]
+
+
+def write_log(folder, losses, first=1):
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"step": i, "tokens": 10 * i, "loss": loss}) for i, loss in enumerate(losses, first)]
+    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+def test_curves_follow_runs_that_train(tmp_path):
+    curves = Curves(tmp_path)
+    assert curves.look() == []
+    write_log(tmp_path / "a", [3.0, 2.0])
+    (found,) = curves.look()
+    assert found["state"] == "training" and found["curve"] == [(1, 10, 3.0), (2, 20, 2.0)]
+    with open(tmp_path / "a" / "metrics.jsonl", "a") as log:
+        log.write('{"step": 3, "tokens": 30, "loss": 1.5}\n{"step": 3, "tokens": 30, "valid": 9.0}\n{"step": 4, "tok')
+    assert [point.loss for point in curves.look()[0]["curve"]] == [3.0, 2.0, 1.5], "of whole lines that have one"
+    write_log(tmp_path / "a", [3.0, 2.5, 2.25, 2.125])
+    assert [point.loss for point in curves.look()[0]["curve"]] == [3.0, 2.5, 2.25, 2.125], "cut back and resumed"
+    (tmp_path / "a" / "card.md").touch()
+    write_log(tmp_path / "b", [])
+    (tmp_path / "b" / "metrics.jsonl").write_text("no JSON\n")
+    done, damaged = curves.look()
+    assert done["state"] == "finished" and "is damaged" in damaged["problem"] and damaged["curve"] == []
+    write_log(tmp_path / "a", [float(i) for i in range(1, 1002)])
+    long = curves.look()[0]["curve"]
+    assert len(long) <= POINTS + 1 and (long[0].step, long[-1].step) == (1, 1001)
+
+
+def test_runs_are_listed_where_a_folder_is_watched(client, folders):
+    assert client.get("/api/runs").json() == {"folder": None, "runs": []}
+    made = Server({}, Limits(), watched=folders["lstm"].parent)
+    with TestClient(made.app, base_url="http://127.0.0.1:8000") as watching:
+        found = watching.get("/api/runs").json()["runs"]
+    assert {each["name"].rpartition("/")[2]: each["state"] for each in found}["lstm"] == "finished"
+
+
+# ---- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(folders):
+    names = ("lstm", "gpt2", "bert", "classify", "tag", "translator")
+    watched = folders["lstm"].parent
+    process, port = start(*(folders[name] for name in names), f"{EVIL}={folders['ngram']}", "--runs", watched)
+    yield f"http://127.0.0.1:{port}/"
+    process.kill()
+
+
+def open_tab(browser, address, tab, width=1000, dark=False, **given):
+    browser.open("about:blank")  # else only the hash would change
+    browser.open(f"{address}#{tab}?{urlencode(given)}", width=width, dark=dark)
+    browser.wait_until(f"document.querySelector('#panel-{tab}:not([hidden])')")
+
+
+def answered(browser, tab) -> str:
+    """What is seen once the answer is there."""
+    place = f"document.querySelector('#panel-{tab} .answer')"
+    browser.wait_until(f"{place}.children.length && !{place}.hasAttribute('aria-busy')")
+    return browser.ask(f"{place}.innerText")
+
+
+def submit(browser, tab) -> str:
+    browser.ask(f"document.querySelector('#panel-{tab} form')?.requestSubmit()")
+    return answered(browser, tab)
+
+
+CASES = {
+    "write": ({"model": "lstm", "text": "the cat", "max_tokens": 12}, "bits per token"),
+    "compare": ({"model": EVIL, "other": "gpt2", "text": TEXT}, "Where they differ most"),
+    "fill": ({"model": "bert", "text": "the [MASK] sees a [MASK] ."}, "Gap 2"),
+    "predict": ({"model": "tag", "text": "the film is good"}, "Every word"),
+    "translate": ({"model": "translator", "text": "the cat sees a bird ."}, "Alignment"),
+    "vectors": ({"model": "bert", "text": "cat"}, "similarity"),
+    "runs": ({}, "Loss in training"),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("tab", CASES)
+def test_every_tab_answers_and_can_be_read(browser, address, tab, dark):
+    given, words = CASES[tab]
+    open_tab(browser, address, tab, PHONE if dark else 1000, dark, **given)
+    seen = submit(browser, tab)
+    assert words in seen
+    assert browser.ask("document.querySelector('.error') === null")
+    assert browser.ask("document.documentElement.scrollWidth") <= (PHONE if dark else 1000)
+    assert as_hex(browser.ask("getComputedStyle(document.body).backgroundColor")) == (
+        PAPER.dark if dark else PAPER.light
+    )
+    labelled = "[...document.querySelectorAll('input, select, textarea')].every(e => e.labels.length === 1)"
+    assert browser.ask(labelled)
+    assert browser.ask("typeof window.hacked") == "undefined"
+    assert not browser.complaints()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dark", [False, True])
+def test_all_text_can_be_read(browser, address, dark):
+    open_tab(browser, address, "fill", dark=dark, **CASES["fill"][0])
+    submit(browser, "fill")
+    assert lowest_contrast(browser) >= TEXT_CONTRAST
+
+
+@pytest.mark.long
+def test_writing_by_keyboard_alone(browser, address):
+    open_tab(browser, address, "write")
+    browser.ask("document.getElementById('tab-write').focus()")
+    browser.press("Tab")
+    browser.write("the cat")
+    assert "text=the+cat" in browser.ask("location.hash"), "the address keeps what was typed"
+    for _ in range(5):
+        browser.press("Tab")
+    assert browser.ask("document.activeElement.textContent") == "Write"
+    browser.press("Enter")
+    assert "bits per token" in answered(browser, "write")
+    browser.press("Tab")
+    assert browser.ask("document.activeElement.className") == "token"
+    first = browser.ask("document.querySelector('#panel-write .detail').innerText")
+    assert "has probability" in first and "The likeliest tokens in this place" in first
+    browser.press("ArrowRight")
+    assert browser.ask("document.querySelectorAll('#panel-write .token')[1] === document.activeElement")
+    browser.ask("document.getElementById('tab-write').focus()")
+    browser.press("ArrowRight")
+    assert browser.ask("document.activeElement.id") == "tab-compare"
+    assert browser.ask(
+        "!document.getElementById('panel-compare').hidden && document.getElementById('panel-write').hidden"
+    )
+    assert not browser.complaints()
+
+
+@pytest.mark.long
+def test_the_text_is_shown_as_it_was_given(browser, address):
+    open_tab(browser, address, "compare", **CASES["compare"][0])
+    submit(browser, "compare")
+    shown = browser.ask("[...document.querySelectorAll('#panel-compare .text')].map(e => e.textContent)")
+    assert shown == [TEXT] * 3, "under each model, and where they differ"
+    assert EVIL in browser.ask("document.querySelector('#panel-compare table').textContent")
+    assert browser.ask("document.querySelectorAll('main b, main img, main script').length") == 0
+
+
+@pytest.mark.long
+def test_runs_that_begin_appear(browser, address, folders):
+    run = folders["lstm"].parent / "<b>new"
+    open_tab(browser, address, "runs")
+    assert "<b>new" not in answered(browser, "runs")
+    write_log(run, [3.0, 2.0])
+    seen = "document.querySelector('#panel-runs .answer').innerText"
+    browser.wait_until(f"{seen}.includes('<b>new') && {seen}.includes('training')")
+    shutil.rmtree(run)
+    assert not browser.complaints()
+
+
+@pytest.mark.long
+def test_a_refusal_is_one_sentence(browser, address):
+    open_tab(browser, address, "vectors", model="bert", text="caat")
+    assert "did you mean 'cat'" in submit(browser, "vectors")
+    assert browser.ask("document.querySelector('.error').getAttribute('role')") == "alert"
+
+
+@pytest.mark.long
+def test_planted_scripts_and_foreign_requests_are_stopped(browser, address):
+    open_tab(browser, address, "write")
+    browser.ask(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hacked = 1'}))"
+    )
+    browser.ask("void fetch('http://localhost:1/').catch(() => 0)")
+    assert browser.ask("typeof window.hacked") == "undefined"
+    browser.wait_until("true")
+    assert sum("Content Security Policy" in json.dumps(each) for each in browser.complaints()) >= 2
+
+
+@pytest.mark.long
+def test_the_page_asks_for_the_key(browser, folders, tmp_path):
+    (tmp_path / "key").write_text("k" * 20)
+    process, port = start(folders["ngram"], "--key-file", tmp_path / "key")
+    try:
+        browser.open("about:blank")
+        browser.open(f"http://127.0.0.1:{port}/")
+        browser.wait_until("!document.getElementById('key').hidden")
+        for key in ("wrong", "k" * 20):
+            browser.wait_until("!document.getElementById('key').hidden && document.activeElement.id === 'key-text'")
+            browser.write(key)
+            browser.press("Enter")
+        browser.wait_until("document.getElementById('tab-write')")
+        assert browser.ask("localStorage.length + sessionStorage.length + document.cookie.length") == 0
+    finally:
+        process.kill()
