@@ -3,7 +3,7 @@
     python benchmarks/serve.py RUN [--streams 64] [--seconds 20] [--tokens 64] [--device cpu]
 
 RUN is a left-to-right run. First `run.generate` writes as many texts at once as there are streams, three times, the best of which
-counts. Then the server is started as a process, and as many clients ask it for completions one after the other, streamed, each with
+counts. Then the server is started as a process, and as many clients ask for completions one after the other, streamed, each with
 its own prompt, seed and length, until the time is over; another one asks for /healthz twenty times a second. Answers are compared
 with those of `generate` alone. Printed as JSON.
 """

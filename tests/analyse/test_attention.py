@@ -30,7 +30,9 @@ def model_of(name):
     return e.build(name) if name in e.SMALL else p.build(name)
 
 
-@pytest.mark.parametrize("name", ["gpt", "gpt2-window", "transformer-xl", "transformer-xl-pre", "bert", "albert", "xlnet"])
+@pytest.mark.parametrize(
+    "name", ["gpt", "gpt2-window", "transformer-xl", "transformer-xl-pre", "bert", "albert", "xlnet"]
+)
 def test_asked_rows_equal_whole_maps(name):
     model, batch = model_of(name), pack(TEXTS)
     with torch.no_grad():
