@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from seqloom import __version__
+from seqloom.batch import STATIC
 from seqloom.errors import SeqloomError, explain
 from seqloom.runs.language_model import Run
 from seqloom.runs.predictor import Predictor
@@ -145,7 +146,7 @@ class Server:
             raise Refused(503, f"no answer within {self.limits.seconds:.0f} s", kind="server_error")
         found = future.result()
         if isinstance(found, SeqloomError):
-            raise Refused(400, explain(found)[0])
+            raise Refused(400, explain(found)[0].replace(str(run.folder), name))  # callers know no folders
         if isinstance(found, Exception):
             print(f"a call failed: {type(found).__name__}: {found}", file=sys.stderr, flush=True)
             raise Refused(500, "the model failed", kind="server_error")
@@ -509,7 +510,7 @@ def fills(run: Any) -> bool:
 
 
 def scores(run: Any) -> bool:
-    return isinstance(run, Run)
+    return isinstance(run, Run) and run.learner.backbone.learns_from not in STATIC
 
 
 def embeds(run: Any) -> bool:
