@@ -89,7 +89,9 @@ def test_tutorial(name, tmp_path, monkeypatch, capsys):
     assert list(follow(DOCS / f"tutorials/{name}.md", capsys))
 
 
-@pytest.mark.parametrize("chain", list(GUIDES))
+@pytest.mark.parametrize(
+    "chain", [pytest.param(name, marks=pytest.mark.long) if name == "inside" else name for name in GUIDES]
+)
 def test_guides(chain, folder, capsys, monkeypatch):
     for name in GUIDES[chain].split():
         assert list(follow(DOCS / f"howto/{name}.md", capsys, SMALL)) or blocks(DOCS / f"howto/{name}.md", "python")

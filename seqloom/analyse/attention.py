@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqloom.analyse.read import ReadText, choose_number, read_text
-from seqloom.batch import MapRows, Pair, pack, to_device
+from seqloom.batch import MapRows, Pair, exact, pack, to_device
 from seqloom.batches.plan import portions
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.blocks.stack import count_heads
@@ -56,7 +56,7 @@ class HeadMaps(NamedTuple):
 
 
 def numbers(weights: Tensor) -> np.ndarray:
-    return weights.double().cpu().numpy()
+    return exact(weights).cpu().numpy()
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.batch import exact
 from seqloom.errors import DataError
 
 Kind = Literal["linear", "mlp"]
@@ -132,7 +133,7 @@ def seeded(kind: Kind, width: int, labels: int, seed: int, device: torch.device)
 @torch.no_grad()
 def right(probe: nn.Module, states: Tensor, labels: Tensor) -> np.ndarray:
     """(n,) whether each label is found."""
-    return (probe(states).argmax(1) == labels).double().cpu().numpy()
+    return exact(probe(states).argmax(1) == labels).cpu().numpy()
 
 
 class LayerScores(NamedTuple):
@@ -201,4 +202,4 @@ def layer_weights(train: Data, names: int, device: torch.device) -> np.ndarray:
         torch.manual_seed(0)
         probe = Mixed(states.shape[1], states.shape[2], names).to(device)
     train_probe(probe, states, torch.from_numpy(train.labels).to(device), RATE["linear"], 0, 2.0)
-    return probe.weights.softmax(0).detach().double().cpu().numpy()
+    return exact(probe.weights.softmax(0).detach()).cpu().numpy()

@@ -233,6 +233,7 @@ def test_the_estimated_sum_is_unbiased():
     sum_is_unbiased()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bug", ["uncorrected", "hits"])
 def test_planted_missing_correction_is_noticed(bug, monkeypatch):
     draw = SampledSoftmax.draw

@@ -158,6 +158,8 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
             assert row["objectives"] == [] and {"tag", "classify"} <= set(row["tasks"])
         elif row["kind"] == "two LSTMs, one each way":
             assert row["objectives"] == ["bidirectional"] and {"tag", "classify"} <= set(row["tasks"])
+        elif name == "xlnet":
+            assert row["objectives"] == ["permuted"] and {"tag", "span"} <= set(row["tasks"])
         else:
             assert row["objectives"][0] == "masked" and "next-token" not in row["objectives"]
         assert 0 < row["presets"]["tiny"] <= 1_000_000 and row["presets"]["small"] > row["presets"]["tiny"]

@@ -108,9 +108,9 @@ def test_gaps_that_stay_open(monkeypatch):
     right = filling.log_probs
     first: list[torch.Tensor] = []
 
-    def forgetful(learner, rows, places, device):
+    def forgetful(learner, rows, *others):
         first.append(rows[:1])
-        return right(learner, first[0].expand(len(rows), -1), places, device)
+        return right(learner, first[0].expand(len(rows), -1), *others)
 
     monkeypatch.setattr(filling, "log_probs", forgetful)
     with pytest.raises(AssertionError):
@@ -122,7 +122,7 @@ def test_a_place_off_by_one(monkeypatch):
     monkeypatch.setattr(
         filling,
         "log_probs",
-        lambda learner, rows, places, device: right(learner, rows, [p - 1 for p in places], device),
+        lambda learner, rows, places, *others: right(learner, rows, [p - 1 for p in places], *others),
     )
     with pytest.raises(AssertionError):
         check_each(run_of("bert", "masked", WORDPIECE))

@@ -28,6 +28,7 @@ TEXTS = [
     "my friend's river, without a word — für immer!",
     "the queen hears  no child near the sea .",
 ]
+CLOSE = 1e-5  # of numbers around 4 in fp32: batches of other sizes take other kernels, and CPUs have different ones
 SIZES = {"wordpiece": 90, "bpe": 280, "unigram": 290}
 TOKENIZERS = {
     kind: Tokenizer.train(kind, [*sentences(200), *TEXTS], min_count=1, vocab_size=SIZES.get(kind)) for kind in KINDS
@@ -79,7 +80,7 @@ def borders_are_those_of_flair(kind, backward):
         at[len(text) if not backward else -1] = len(row) + 1
         states = states_of(reading, [*row, end])
         for (first, behind), feature in zip(words.tolist(), found, strict=True):
-            np.testing.assert_allclose(feature, states[at[first - 1 if backward else behind]], atol=2e-6)
+            np.testing.assert_allclose(feature, states[at[first - 1 if backward else behind]], atol=CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["char", "byte"])
@@ -130,7 +131,7 @@ def words_have_their_tokens(kind, read, backward, layers):
         for (first, behind), feature in zip(words.tolist(), found, strict=True):
             own = [t for t, (a, b) in enumerate(spots) if any(first <= i < behind for i in range(a, b))]
             wanted = {"first": states[own[0]], "last": states[own[-1]], "mean": states[own].mean(0)}[read]
-            np.testing.assert_allclose(feature, wanted, atol=2e-6)
+            np.testing.assert_allclose(feature, wanted, atol=CLOSE)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -178,7 +179,7 @@ def nothing_but_the_text(kind, model, monkeypatch):
     few = features_of(reader)
     for a, *others in zip(among, alone, turned, few, strict=True):
         for b in others:
-            np.testing.assert_allclose(a, b, atol=2e-6)
+            np.testing.assert_allclose(a, b, atol=CLOSE)
 
 
 @pytest.mark.parametrize(("kind", "model"), [("char", "lstm"), ("bpe", "bert"), ("word", "gpt")])
@@ -221,7 +222,7 @@ def test_long_texts_are_read_in_parts_that_fit(kind, model, backward):
         for part in parts:
             states = states_of(reader.reading, part.ids)[len(reader.reading.encoder.before) :]
             for stretch, (a, b) in zip(part.stretches, part.places.tolist(), strict=True):
-                np.testing.assert_allclose(features[stretch], states[a : b + 1].mean(0), atol=2e-6)
+                np.testing.assert_allclose(features[stretch], states[a : b + 1].mean(0), atol=CLOSE)
         joined = [
             t for part in parts for t in part.ids[:: -1 if backward else 1] if t != reader.reading.tokenizer.end_id
         ]

@@ -130,7 +130,7 @@ def interrupted_run(name: str, data: Path, out: Path, steps: int, stops: int, mo
     ("name", "steps", "stops"),
     [
         *((name, 40, 9) for name in OFTEN),
-        *((name, 24, 2) for name in BRIEFLY),
+        *(pytest.param(name, 24, 2, marks=pytest.mark.long) for name in BRIEFLY),
         *(pytest.param(name, 80, 20, marks=pytest.mark.long) for name in TRAINED),
     ],
 )
