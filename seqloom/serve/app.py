@@ -218,9 +218,11 @@ class Server:
 
     async def predict(self, request: Request, ask: Predict) -> Response:
         name = self.pick(ask.model, predicts, "predict labels")
-        rows: list[Any] = [{"text": row} if isinstance(row, str) else row for row in ask.rows]
-        found = await self.call(request, name, ("predict",), rows, lambda some: list(self.runs[name].predict(some)))
-        return answer({"model": name, "predictions": found})
+        return answer({"model": name, "predictions": await self.predict_rows(request, name, ask.rows)})
+
+    async def predict_rows(self, request: Request, name: str, given: list[Any]) -> list[Any]:
+        rows = [{"text": row} if isinstance(row, str) else row for row in given]
+        return await self.call(request, name, ("predict",), rows, lambda some: list(self.runs[name].predict(some)))
 
     async def neighbours(self, request: Request, ask: Neighbours) -> Response:
         name = self.pick(ask.model, has_neighbours, "find neighbours of words")
@@ -304,8 +306,7 @@ class Server:
     async def short_predict(self, request: Request, ask: Inputs) -> Response:
         name = self.pick(ask.model, predicts, "predict labels")
         given = ask.inputs if isinstance(ask.inputs, list) else [ask.inputs]
-        rows: list[Any] = [{"text": row} if isinstance(row, str) else row for row in given]
-        found = await self.call(request, name, ("predict",), rows, lambda some: list(self.runs[name].predict(some)))
+        found = await self.predict_rows(request, name, given)
         return answer(found if isinstance(ask.inputs, list) else found[0])
 
     async def short_translate(self, request: Request, ask: Inputs) -> Response:
@@ -518,7 +519,7 @@ def embeds(run: Any) -> bool:
 
 
 def has_neighbours(run: Any) -> bool:
-    return scores(run) and embeds(run)
+    return isinstance(run, Run) and embeds(run)
 
 
 def predicts(run: Any) -> bool:

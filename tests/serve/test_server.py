@@ -278,6 +278,7 @@ def test_the_description_has_every_route(server, client):
     for route in server.app.routes:
         routes |= {(route.path.replace(":path", ""), method) for method in route.methods - {"HEAD"}}
     assert {(path, method.upper()) for path, each in described.items() for method in each} == routes
+    complete(client, model="lstm", prompt="the", max_tokens=1)
     metrics = client.get("/metrics").text
     assert 'seqloom_tokens_total{model="lstm"}' in metrics
 
