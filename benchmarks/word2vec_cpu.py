@@ -1,9 +1,11 @@
-"""Skip-gram on one thread beside gensim: words a second, and analogies and similarity of the same text.
+"""Skip-gram beside gensim, both on one thread, or ours on a GPU: words a second, analogies and similarity of the same text.
 
     seqloom prepare TEXT --tokenizer word --vocab-size 30000 --lowercase --out DATA
     python -m venv GENSIM && GENSIM/bin/pip install gensim
     python benchmarks/word2vec_cpu.py DATA --gensim GENSIM/bin/python --epochs 5 --out OUT \
         --analogies questions-words.txt --similarity word-similarity
+
+On a GPU, against gensim on all cores: --device cuda --workers 16 --budget 65536.
 
 Both read the same words (special tokens and unknown ones left out), in pieces of 1,024 tokens, with the same window, negatives,
 subsampling and size. Words are those before subsampling. On a machine that others use, too, the figure that counts is that of
@@ -19,14 +21,14 @@ import sys
 import time
 from pathlib import Path
 
-os.environ["OMP_NUM_THREADS"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 THEIRS = """
 import json, random, sys, time
 from gensim.models import Word2Vec
-text, out, dim, window, negatives, subsample, epochs, seed, sg, shuffle = json.loads(sys.argv[1])
+text, out, dim, window, negatives, subsample, epochs, seed, sg, shuffle, workers = json.loads(sys.argv[1])
 sentences = [line.split() for line in open(text, encoding="utf-8")]
-model = Word2Vec(vector_size=dim, window=window, min_count=1, sg=sg, negative=negatives, sample=subsample, workers=1,
+model = Word2Vec(vector_size=dim, window=window, min_count=1, sg=sg, negative=negatives, sample=subsample, workers=workers,
                  seed=seed, alpha=0.025 if sg else 0.05)
 model.build_vocab(sentences)
 class Passes:
@@ -62,14 +64,16 @@ def write_words(data: Path, out: Path, length: int) -> int:
     return count
 
 
-def train_ours(data: Path, out: Path, epochs: int, seed: int, objective: str) -> dict[str, float]:
+def train_ours(
+    data: Path, out: Path, epochs: int, seed: int, objective: str, device: str, budget: int
+) -> dict[str, float]:
     import torch
 
     import seqloom
 
     torch.set_num_threads(1)
     settings = [f"budget={{epochs={epochs}}}", f"objective.name={objective}", "train.eval_every=1000000"]
-    settings += ["train.save_every=1000000", "train.log_every=100"]
+    settings += ["train.save_every=1000000", "train.log_every=100", f"batches.budget={budget}"]
     marks: list[tuple[float, float]] = []
 
     def note(row: dict[str, float]) -> None:
@@ -77,7 +81,7 @@ def train_ours(data: Path, out: Path, epochs: int, seed: int, objective: str) ->
             marks.append((row["seconds"], time.process_time()))
 
     seqloom.pretrain(
-        "word2vec-small", data, out, settings=settings, seed=seed, device="cpu", overwrite=True, on_log=note
+        "word2vec-small", data, out, settings=settings, seed=seed, device=device, overwrite=True, on_log=note
     )
     metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     rows = [row for row in metrics if "loss" in row]
@@ -96,6 +100,9 @@ def main() -> None:
     given.add_argument("--seed", type=int, default=0)
     given.add_argument("--objective", default="skip-gram", choices=("skip-gram", "cbow"))
     given.add_argument("--shuffle", action="store_true", help="gensim reads pieces in another order in each pass, too")
+    given.add_argument("--device", default="cpu")
+    given.add_argument("--budget", type=int, default=1024, help="tokens a step of ours")
+    given.add_argument("--workers", type=int, default=1, help="threads of gensim")
     given.add_argument("--analogies", type=Path)
     given.add_argument("--similarity", type=Path)
     options = given.parse_args()
@@ -105,9 +112,14 @@ def main() -> None:
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     words = write_words(options.data, out / "words.txt", 1024) * options.epochs
-    found = {"ours": train_ours(options.data, out / "ours", options.epochs, options.seed, options.objective)}
+    found = {
+        "ours": train_ours(
+            options.data, out / "ours", options.epochs, options.seed, options.objective, options.device, options.budget
+        )
+    }
     if options.gensim:
         sizes = [100, 5, 5, 1e-3, options.epochs, options.seed, int(options.objective == "skip-gram"), options.shuffle]
+        sizes.append(options.workers)
         call = [options.gensim, "-c", THEIRS, json.dumps([str(out / "words.txt"), str(out / "gensim.bin"), *sizes])]
         environment = os.environ | {"PYTHONHASHSEED": "0"}
         done = subprocess.run(call, stdout=subprocess.PIPE, text=True, check=True, env=environment)
