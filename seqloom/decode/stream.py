@@ -1,5 +1,6 @@
 """Decode tokens one by one into pieces of text that never split a character."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqloom.tokens.tokenizer import Tokenizer
@@ -25,11 +26,18 @@ class Continuation(NamedTuple):
     finished: bool  # False: cut off at the greatest length
 
 
+LOOK_BACK = 8  # tokens of a prompt: enough to know how its last word is continued
+
+
 class TextStream:
-    def __init__(self, tokenizer: Tokenizer):
+    def __init__(self, tokenizer: Tokenizer, prompt: str = ""):
+        """prompt: what the tokens continue. It is not given out, but decides whether a blank stands before the first of them."""
         self.tokenizer = tokenizer
         self.ids: list[int] = []
-        self.given = ""
+        if not tokenizer.byte_exact:  # there blanks are tokens, or parts of them
+            self.ids = list(tokenizer.encode(prompt)[-LOOK_BACK:])
+        self.given = tokenizer.decode(self.ids)
+        self.after_blank = prompt[-1:].isspace() and bool(self.ids)
 
     def push(self, token: int) -> str:
         """What can be shown now; "" while a character is unfinished."""
@@ -50,4 +58,12 @@ class TextStream:
         if not text.startswith(self.given):  # what was shown cannot be taken back
             return ""
         piece, self.given = text[len(self.given) :], text
+        if piece and self.after_blank:
+            piece, self.after_blank = piece.removeprefix(" "), False
         return piece
+
+
+def continue_text(tokenizer: Tokenizer, prompt: str, tokens: Sequence[int]) -> str:
+    """A prompt and the text of the tokens that continue it."""
+    stream = TextStream(tokenizer, prompt)
+    return "".join([prompt, *map(stream.push, tokens), stream.close()])

@@ -16,7 +16,7 @@ from seqloom.decode.sample import SampledToken, last_window
 from seqloom.decode.sample import sample as draw
 from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
-from seqloom.decode.stream import Continuation, Sample, TextStream
+from seqloom.decode.stream import Continuation, Sample, TextStream, continue_text
 from seqloom.decode.trace import TracedSearch
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.cache import evaluate_with_cache
@@ -203,7 +203,7 @@ class Run(TextScorer):
         config = build(SampleConfig, options, source="generate")
         tokenizer = self.tokenizer
         stepper, ids, banned = self.begin(prompt, n)
-        streams = [TextStream(tokenizer) for _ in range(n)]
+        streams = [TextStream(tokenizer, prompt) for _ in range(n)]
         pieces: list[list[str]] = [[prompt] for _ in range(n)]
         made: list[list[SampledToken]] = [[] for _ in range(n)]
         for drawn in draw(stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
@@ -235,7 +235,7 @@ class Run(TextScorer):
             room = stepper.limit + 1 - len(ids)
             say(f"warning: the model reads {stepper.limit} tokens, a beam ends there: at most {room} new ones")
         (found,) = beam_search(stepper, [ids], config, self.tokenizer.end_id, banned)
-        return [Continuation(prompt + self.tokenizer.decode(h.tokens), *h[:4]) for h in found]
+        return [Continuation(continue_text(self.tokenizer, prompt, h.tokens), *h[:4]) for h in found]
 
     def beam_tree(self, prompt: str = "", *, n: int = 1, **options: Any) -> BeamTree:
         """How a beam search for continuations goes: every hypothesis that it keeps.

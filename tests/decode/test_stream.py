@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.decode.stream import INCOMPLETE, TextStream
+from seqloom.decode.stream import INCOMPLETE, TextStream, continue_text
 from seqloom.tokens.tokenizer import Tokenizer
 from tests.training.material import sentences
 
@@ -57,3 +57,18 @@ def test_planted_naive_stream_is_noticed():
 
     with pytest.raises(AssertionError):
         streams_well("byte", "世界", Naive)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompt", "more", "expected"),
+    [
+        ("word", "the cat", "sees", "the cat sees"),
+        ("word", "the cat ", "sees", "the cat sees"),
+        ("word", "", "the", "the"),
+        ("bpe", "the cat", " sees", "the cat sees"),
+        ("byte", "the c", "at", "the cat"),
+    ],
+)
+def test_a_prompt_decides_whether_a_blank_follows(kind, prompt, more, expected):
+    tokenizer = KINDS[kind]
+    assert continue_text(tokenizer, prompt, tokenizer.encode(more)) == expected
