@@ -1,6 +1,7 @@
 """What a look inside has found, in one form for all of them: a page, its numbers, its pictures."""
 
 import json
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 from seqloom.charts import Section, as_file, csv_text, escaped, page
 from seqloom.errors import UsageError
 from seqloom.files import explained, make_folder, new_file, write_bytes
+from seqloom.metrics.intervals import Interval
 
 ENDINGS = (".html", ".json", ".csv", ".svg")
 
@@ -75,6 +77,11 @@ class Finding(ABC):
             self.save(place / f"{name}{ending}")
         for picture, drawn in self.pictures().items():
             write_bytes(place / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', picture)}.svg", as_file(drawn).encode())
+
+
+def as_record(found: Interval) -> dict[str, float | None]:
+    """An interval as JSON can hold it: a bound that is not there is null."""
+    return {name: value if math.isfinite(value) else None for name, value in found._asdict().items()}
 
 
 def check_new_folder(folder: Path) -> None:

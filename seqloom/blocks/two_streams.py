@@ -120,6 +120,9 @@ class TwoStreamAttention(RelativeAttention):
             after = self.remember(to_grid(x[:given], batch), batch, state, self.memory, context.spare)
         both = torch.cat(mixed)
         if heads is not None:
+            if heads.dim() == 2 and isinstance(context, Arrangement) and context.query is not None:
+                where: Any = context.query.rows
+                heads = torch.cat((heads, heads[where.where]))  # a query has the gates of the token that it predicts
             both = both * heads[..., None].to(both.dtype)
         return self.out(both.flatten(1)), after, weights
 

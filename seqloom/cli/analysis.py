@@ -27,6 +27,10 @@ seqloom inspect runs/elmo runs/bert --text senseval.jsonl --show senses --word l
 
 seqloom inspect runs/lstm --text source.c --show cells --unit layer1.cell.17 --out cells.html
 
+seqloom inspect runs/translator --text pronouns.tsv --show preference --out preference.html
+
+seqloom inspect runs/translator --text sources.txt --show garbled --out garbled.html
+
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
 
 seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --context 512 --out context.html
@@ -40,6 +44,8 @@ SHOWN = {
     "senses": "how the senses of a word are kept apart",
     "flow": "how much of a word's loss reaches earlier states",
     "context": "how many tokens before a word lower its loss",
+    "preference": "which of two wordings a model prefers",
+    "garbled": "what is written for repeated, shuffled and misspelt texts",
 }
 OF_ONE_RUN = [
     name for name in SHOWN if name not in ("senses", "flow", "context")
@@ -73,7 +79,8 @@ def inspect(
             metavar="WHAT",
             help="attention (what heads look at), saliency (which tokens an answer hangs on), heads (which "
             "heads and layers are needed), cells (what units follow), senses (occurrences of a "
-            "word), flow (gradients through time), context (how far back a model looks). "
+            "word), flow (gradients through time), context (how far back a model looks), preference (which of two "
+            "wordings is likelier), garbled (what is written for garbled texts). "
             "Default: attention where there is such, else flow.",
         ),
     ] = None,
@@ -167,7 +174,7 @@ def inspect(
 ) -> None:
     """Look inside a model. --show says at what: attention heads on a text, with statistics over a file; the tokens that an answer
     hangs on; the heads and layers that are needed; units of recurrent models; senses of a word; gradients through time and depth;
-    with --context how many tokens before a word lower its loss."""
+    with --context how many tokens before a word lower its loss; which of two wordings is preferred; what garbled texts do."""
     require(runs)
     from seqloom.analyse.finding import check_ending
     from seqloom.errors import UsageError
@@ -256,6 +263,8 @@ def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, op
     if show == "heads" and run.learner.reads in ("labelled", "pairs"):
         require([], files=[Path(text)])
         found = run.heads(file=text)
+    elif show == "preference":
+        found = run.preference(existing(text))
     elif show == "cells":
         found = run.cells(whole_text(text), **options)
     else:

@@ -11,7 +11,9 @@ from seqloom.errors import DataError, UsageError
 if TYPE_CHECKING:
     from seqloom.analyse.attention import HeadMaps
     from seqloom.analyse.attention_page import Attention
+    from seqloom.analyse.garbled import Garbled
     from seqloom.analyse.heads_page import Heads
+    from seqloom.analyse.preference import Preference
     from seqloom.analyse.saliency import Question
     from seqloom.analyse.saliency_page import SaliencyFinding
     from seqloom.analyse.units_page import Cells
@@ -202,3 +204,25 @@ class LookInside:
         from seqloom.analyse.units_page import Cells
 
         return Cells(self.folder.name, read_units(self.reading, "\n".join(texts) if texts else text), unit)
+
+    def preference(self, file: str | Path) -> "Preference":
+        """Which of two wordings the run prefers, row by row and by group: he or she beside an occupation, for example.
+
+        Args:
+            file: a table with the columns first and second, and, if there are such, text (the source for a translator, what
+                stands before both for other models) and group.
+        """
+        from seqloom.runs.behaviour import preference
+
+        return preference(self, Path(file))
+
+    def garbled(self, text: str = "", *, texts: Sequence[str] = ()) -> "Garbled":
+        """What the run writes for texts that are repeated, shuffled and misspelt.
+
+        Args:
+            text: one to garble.
+            texts: several, in its place.
+        """
+        from seqloom.runs.behaviour import garbled
+
+        return garbled(self, texts or [text], f"{len(texts) or 1:,} texts")

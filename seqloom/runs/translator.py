@@ -19,7 +19,7 @@ from seqloom.decode.step import Ensemble, Stepper
 from seqloom.decode.trace import TracedSearch
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.encode import Encoder, Reading
-from seqloom.evaluate.translation import pair_loss
+from seqloom.evaluate.translation import pair_loss, target_log_probs
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.objectives.denoising import Denoising
 from seqloom.progress import Progress
@@ -164,6 +164,20 @@ class Translator(LoadedRun):
                     bar.advance(len(index))
         empty = Translation("", [], 0.0, 0.0, True, np.zeros((0, 1), np.float32) if align else None)
         return [each or [empty] for each in found]
+
+    def target_log_probs(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """The log-probability of each target, its end included, given its source.
+
+        Args:
+            sources: texts to translate.
+            targets: as many translations.
+        """
+        both = enumerate(zip(sources, targets, strict=True), 1)
+        rows = [TextPair(source, target, f"line {number}") for number, (source, target) in both]
+        pairs = encode_pairs(rows, self.tokenizer, self.learner.backbone.max_len, "targets", self.frame)
+        if len(pairs) < len(rows):
+            raise DataError(f"of {len(rows):,} pairs {len(rows) - len(pairs):,} are empty or too long: shorten them")
+        return target_log_probs(self.learner, pairs, self.device).tolist()
 
     def beam_tree(self, text: str, *, max_new: int | None = None, **options: Any) -> BeamTree:
         """How the beam search for a translation goes: every hypothesis that it keeps.

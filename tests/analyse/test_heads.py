@@ -22,6 +22,7 @@ from seqloom.analyse.heads import (
 from seqloom.batch import Edit, Excerpt, pack
 from seqloom.blocks import attention
 from seqloom.blocks.stack import count_heads
+from seqloom.blocks.two_streams import Queries
 from seqloom.cli import run
 from seqloom.errors import UsageError
 from seqloom.runs.load import load
@@ -83,6 +84,21 @@ def test_importance_equals_differences(name):
                         expected[part, layer][head] += abs(ends[0] - ends[1]) / 2e-5 / 3 / np.log(2)
     for place in heads:
         np.testing.assert_allclose(gradients[place], expected[place], rtol=1e-5)
+
+
+def test_gates_of_tokens_reach_the_queries_of_xlnet():
+    """With the gates of one head at every token, both streams are what they are with one gate for all."""
+    model, batch = e.build("xlnet"), pack(p.sequences(1, (9, 5)))
+    order = torch.arange(9).repeat(2)[: len(batch.ids)]
+    where = torch.tensor([3, 6, 10])
+    queries = Queries(where, batch.owner[where], torch.tensor([0, 2, 3]), 2)
+    gate = torch.tensor([0.3] + [1.0] * (count_heads(model)[0] - 1), dtype=torch.float64)
+    found = [
+        model(batch._replace(order=order), queries=queries, edit=Edit({0: gates})).query
+        for gates in (gate, gate.expand(len(batch.ids), -1))
+    ]
+    torch.testing.assert_close(*found)
+    assert not torch.allclose(found[0], model(batch._replace(order=order), queries=queries).query)
 
 
 def test_a_gate_on_the_wrong_head_is_noticed(monkeypatch):

@@ -6,8 +6,10 @@ import pytest
 from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
 from seqloom.analyse.attention_page import Attention, Shown
 from seqloom.analyse.beam_tree import BeamTree
+from seqloom.analyse.garbled import Garbled, answer_all
 from seqloom.analyse.heads import HeadReport
 from seqloom.analyse.heads_page import Heads
+from seqloom.analyse.preference import Choice, Chosen, Preference
 from seqloom.analyse.probe import LayerScores
 from seqloom.analyse.probe_page import ProbedRun, Probing
 from seqloom.analyse.saliency import METHODS, Erasure, Question, Saliency
@@ -92,7 +94,18 @@ def beam_tree():
     return BeamTree(EVIL, EVIL, 2, [first, second, Considered((2,), -2.0, ())], found, Named())
 
 
+def preference():
+    chosen = [Chosen(Choice("", EVIL, "he", "she", EVIL if i % 2 else "nurse"), 0.1 * i, EVIL, 1) for i in range(6)]
+    return Preference(EVIL, EVIL, "log p", chosen)
+
+
+def garbled():
+    return Garbled(EVIL, EVIL, answer_all([EVIL, "a b"], lambda texts: [(text * 2, True) for text in texts]))
+
+
 FINDINGS = {
+    "preference": preference,
+    "garbled": garbled,
     "attention": attention,
     "probes": probing,
     "saliency": saliency,
