@@ -27,6 +27,7 @@ from seqloom.convert.hub import open_weights, read_config
 from seqloom.convert.model_card import CardOptions, model_card
 from seqloom.convert.names import find_place, to_their_tensors, with_heads
 from seqloom.convert.read import Model, read_model, token_ids, vocabulary_buffers
+from seqloom.convert.silent_heads import add_silent_heads
 from seqloom.convert.tasks import (
     check_plain,
     has_pooler,
@@ -337,7 +338,7 @@ def convert_run(run: Path, loaded: Any) -> Exported:
         model_type = "bert"
     family = with_padding(FAMILIES[model_type], padding)
     values = recipe.model_config_of(tokenizer.vocab_size).model_dump()
-    ours = trained_tensors(run, loaded)
+    values, ours = add_silent_heads(values, trained_tensors(run, loaded))
     if recipe.learns == "masked" and imported is None and values.get("pooler"):
         values["pooler"] = False  # it was never trained
         ours = without(ours, "pooler.")
