@@ -1,5 +1,8 @@
 """A survey of labelled files before training: counts, labels, lengths, and problems with their rows."""
 
+import hashlib
+import sys
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -39,7 +42,7 @@ def survey_examples(
     layout: Layout = cls.layout(columns, encoding, need_labels=True)
     for name, paths in files.items():
         problems = Problems()
-        read[name], first_bad = read_examples(task, paths, problems, layout)
+        read[name], sizes, first_bad = read_examples(task, paths, problems, layout)
         bad = bad or first_bad
         texts = find_repeats(read[name], train_texts, problems)
         labels, own_scheme = count_labels(task, read[name], problems, scheme)
@@ -47,15 +50,15 @@ def survey_examples(
             problems.add("a label that the training files have not", label)
         if not found:
             train_texts, train_labels, scheme = texts, set(labels), own_scheme
-        found[name] = summarize_split(task, read[name], labels, own_scheme) | {"problems": problems.as_json()}
+        found[name] = summarize_split(task, read[name], sizes, labels, own_scheme) | {"problems": problems.as_json()}
     return {"task": task, "refused": f"{bad.place}: {bad.reason}" if bad else refusal(task, read), "splits": found}
 
 
 def read_examples(
     task: str, paths: Sequence[Path], problems: Problems, layout: Layout
-) -> tuple[list[Any], BadRow | None]:
-    """The examples that can be read, and the first row that cannot."""
-    examples, bad = [], None
+) -> tuple[list[Any], np.ndarray, BadRow | None]:
+    """The examples that can be read, texts of tables in short, with the words of each, and the first row that cannot."""
+    examples, sizes, bad = [], array("q"), None
     for row in READERS[task](paths, layout=layout):
         if isinstance(row, BadRow):
             problems.add("cannot be read", f"{row.place}: {row.reason}")
@@ -63,11 +66,23 @@ def read_examples(
         elif isinstance(row, Sentence) and not row.words:
             problems.add("no words: left out", row.place)
         else:
-            examples.append(row)
+            sizes.append(sum(len(text.split()) for text in texts_of(row)))
+            examples.append(shorten(row))
     if not examples:
         why = next((places[0] for places in problems.places.values()), "the files are empty")
         raise DataError(f"{', '.join(map(str, paths))}: no example: {why}")
-    return examples, bad
+    return examples, np.array(sizes), bad
+
+
+def shorten(example: Any) -> Any:
+    """A row of a table with a fingerprint in place of its texts: tables may be larger than memory."""
+    if not isinstance(example, Example):
+        return example
+    digest = hashlib.blake2b(digest_size=16)
+    for text in example.texts:
+        digest.update(len(text).to_bytes(8) + text.encode())
+    label = sys.intern(example.label) if isinstance(example.label, str) else example.label
+    return Example((digest.hexdigest(),), label, None, example.place)
 
 
 def find_repeats(
@@ -86,8 +101,9 @@ def find_repeats(
     return {texts: first for texts, (first, _) in seen.items()}
 
 
-def summarize_split(task: str, examples: Sequence[Any], labels: Counter[str], scheme: str | None) -> dict[str, Any]:
-    sizes = np.array([sum(len(text.split()) for text in texts_of(example)) for example in examples])
+def summarize_split(
+    task: str, examples: Sequence[Any], sizes: np.ndarray, labels: Counter[str], scheme: str | None
+) -> dict[str, Any]:
     return {
         "examples": len(examples),
         "words": {

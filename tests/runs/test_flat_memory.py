@@ -7,11 +7,14 @@ import sys
 import pytest
 
 from seqloom.cli import run
+from seqloom.evaluate.examples import shorten
 from seqloom.text.ids import SeenIds
+from seqloom.text.labelled import Example
 
 PEAK = """
 import resource, sys
 from seqloom.cli import run
+from seqloom.evaluate.examples import shorten
 code = run(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 sys.exit(code)
@@ -62,3 +65,27 @@ def test_repeats_and_unchecked_ids_are_counted(capsys):
     told = capsys.readouterr().err
     assert "1 rows have the id of an earlier row (first: a.csv:6)" in told
     assert "2 rows come after 2 different ids" in told
+
+
+@pytest.mark.long
+def test_check_does_not_keep_texts(tmp_path):
+    """60 MB of texts more must not be in memory."""
+    peaks = []
+    for count in (500, 4_000):
+        with open(tmp_path / "long.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["text", "label"])
+            writer.writerows(
+                [f"{i} " + "some words of a text " * 800, "good" if i % 2 else "bad"] for i in range(count)
+            )
+        given = ["check", str(tmp_path / "long.csv"), "--task", "classify", "--json"]
+        done = subprocess.run([sys.executable, "-c", PEAK, *given], capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]))
+    assert peaks[1] < peaks[0] + 20, peaks  # MB
+
+
+def test_rows_of_a_check_have_fingerprints_for_texts():
+    first, again, other = (
+        shorten(Example(texts, "a", None, "f:1")) for texts in (("ab", "c"), ("ab", "c"), ("a", "bc"))
+    )
+    assert first.texts == again.texts != other.texts and len(first.texts[0]) == 32
