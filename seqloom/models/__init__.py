@@ -34,10 +34,13 @@ MODELS = {
     "ernie": "ernie:Ernie",
     "bilstm-cnn": "bilstm_cnn:BilstmCnn",
     "text-cnn": "text_cnn:TextCnn",
+    "bytenet": "bytenet:Bytenet",
     "seq2seq": "seq2seq:Seq2seq",
     "bahdanau": "bahdanau:Bahdanau",
     "luong": "luong:Luong",
     "gnmt": "gnmt:Gnmt",
+    "bytenet-mt": "bytenet:BytenetMt",
+    "convs2s": "convs2s:ConvS2s",
     "transformer": "transformer:Transformer",
     "bart": "bart:Bart",
 }

@@ -18,6 +18,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "luong": {"dim": 24, "num_layers": 2, "dropout": 0.0, "max_len": 96},
     "gnmt": {"dim": 24, "num_layers": 4, "dropout": 0.0, "max_len": 96},
     "transformer": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
+    "bytenet-mt": {"dim": 24, "num_layers": 4, "dilations": (1, 2, 4, 8)},
+    "convs2s": {
+        "dim": 24,
+        "encoder_layers": ((20, 3), (24, 3)),
+        "decoder_layers": ((20, 3), (20, 5)),
+        "max_len": 96,
+        "dropout": 0.0,
+    },
     "bart": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
 }
 CHO = {"num_layers": 1, "cell": "gru", "reverse": False, "context": "every", "embedding_dim": 20}
@@ -41,6 +49,8 @@ VARIANTS = {
     "luong-parallel-location": ("luong", {"input_feeding": False, "score": "location"}),
     "luong-parallel-cosine": ("luong", {"input_feeding": False, "score": "cosine"}),
     "gnmt-dot": ("gnmt", {"score": "dot"}),
+    "bytenet-mt-plain": ("bytenet-mt", {"stretch": 1.0, "share_embeddings": False}),
+    "convs2s-words": ("convs2s", {"decoder_layers": ((24, 3), (16, 1)), "share_embeddings": False}),
 }
 EVERY = [*SMALL, *VARIANTS]
 
