@@ -31,6 +31,7 @@ from seqloom.blocks.block_product import BlockProduct
 from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.convolution import Convolutions
+from seqloom.blocks.experts import Experts
 from seqloom.blocks.multi_step import MultiStepAttention
 from seqloom.blocks.relative import RelativeAttention
 from seqloom.blocks.softmax import Softmax
@@ -167,6 +168,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     MultiStepAttention: ("cross attention", lambda m: Flops(cross=4 * m.embedding_dim)),
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),
+    Experts: ("experts", lambda m: Flops(token=2 * m.chosen * (m.up.weight[0].numel() + m.down.weight[0].numel()))),
     Convolutions: ("convolutions", lambda m: Flops(token=2 * sum(each.weight.numel() for each in m.filters))),
     CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
     # backward counts twice the forward: of a product with one gradient that is too much by a third

@@ -12,7 +12,7 @@ from torch import nn
 from seqloom.batch import Lineage
 from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.feedforward import FeedForward
+from seqloom.blocks.experts import BALANCE, EXPERT_DIM, EXPERTS, EXPERTS_K, experts_fit, feed_forward, init_experts
 from seqloom.blocks.layers import PostNormLayer, ResidualLayer, init_normal
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
@@ -41,8 +41,13 @@ class Gpt(StackedBackbone):
         attention_dropout: AttentionDropout = 0.0
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW
+        experts: int = EXPERTS
+        experts_k: int = EXPERTS_K
+        expert_dim: int | None = EXPERT_DIM
+        balance: float = BALANCE
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
+        enough_experts = model_validator(mode="after")(experts_fit)
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},
@@ -65,7 +70,7 @@ class Gpt(StackedBackbone):
                     head_dim=config.head_dim,
                     window=config.window,
                 ),
-                ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, "gelu_tanh"),
+                ffn=feed_forward(config, "gelu_tanh", config.ffn_dim or 4 * config.dim),
                 dim=config.dim,
                 dropout=config.dropout,
             )
@@ -79,3 +84,4 @@ class Gpt(StackedBackbone):
 
     def init_weights(self) -> None:
         init_normal(self)
+        init_experts(self, lambda matrix: nn.init.normal_(matrix, std=0.02))
