@@ -23,7 +23,10 @@ from seqloom.blocks.layers import Mixed
 
 # of the Config of every model with experts
 EXPERTS: Any = Field(
-    1, ge=1, le=65_536, description="Experts in the place of each feed-forward layer (of LSTMs: between layers); 1: none."
+    1,
+    ge=1,
+    le=65_536,
+    description="Experts in the place of each feed-forward layer (of LSTMs: between layers); 1: none.",
 )
 EXPERTS_K: Any = Field(2, ge=1, description="Experts that each token goes through.")
 EXPERT_DIM: Any = Field(

@@ -25,6 +25,8 @@ seqloom inspect runs/bert --text sentences.txt --show heads --out heads.html
 
 seqloom inspect runs/elmo runs/bert --text senseval.jsonl --show senses --word line --out senses.html
 
+seqloom inspect runs/experts --text tagged.conll --show experts --out experts.html
+
 seqloom inspect runs/lstm --text source.c --show cells --unit layer1.cell.17 --out cells.html
 
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
@@ -37,6 +39,7 @@ SHOWN = {
     "saliency": "which tokens an answer hangs on",
     "heads": "which heads and layers a model needs",
     "cells": "what units of recurrent models follow",
+    "experts": "which experts words of each tag go through",
     "senses": "how the senses of a word are kept apart",
     "flow": "how much of a word's loss reaches earlier states",
     "context": "how many tokens before a word lower its loss",
@@ -72,7 +75,7 @@ def inspect(
         typer.Option(
             metavar="WHAT",
             help="attention (what heads look at), saliency (which tokens an answer hangs on), heads (which "
-            "heads and layers are needed), cells (what units follow), senses (occurrences of a "
+            "heads and layers are needed), cells (what units follow), experts (by tags of words), senses (occurrences of a "
             "word), flow (gradients through time), context (how far back a model looks). "
             "Default: attention where there is such, else flow.",
         ),
@@ -256,6 +259,8 @@ def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, op
     if show == "heads" and run.learner.reads in ("labelled", "pairs"):
         require([], files=[Path(text)])
         found = run.heads(file=text)
+    elif show == "experts":
+        found = show_experts(run, text)
     elif show == "cells":
         found = run.cells(whole_text(text), **options)
     else:
@@ -264,6 +269,16 @@ def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, op
     found.save(out)
     for each in found.lines():
         print(each)
+
+
+def show_experts(run: Any, text: str) -> Any:
+    """Of a file with tagged words by their tags, of other texts by what words look like."""
+    from seqloom.analyse.read import text_or_lines
+    from seqloom.text.tagged import has_columns
+
+    lines, path = text_or_lines(text)
+    tagged = path is not None and (path.suffix == ".jsonl" or has_columns(lines))
+    return run.experts(file=path) if tagged else run.experts(texts=lines)
 
 
 def show_senses(runs: list[Any], text: Path, out: Path, word: str | None, layer: int | None, same: list[Path]) -> None:

@@ -87,7 +87,9 @@ class Encoder(Half):
 
 
 class Decoder(Half):
-    def __init__(self, embedding: nn.Module, layers: list[nn.Module], widths: tuple[int, int], dim: int, dropout: float):
+    def __init__(
+        self, embedding: nn.Module, layers: list[nn.Module], widths: tuple[int, int], dim: int, dropout: float
+    ):
         super().__init__(embedding, layers, widths, dim)
         self.dropout = nn.Dropout(dropout)
 

@@ -25,7 +25,9 @@ Differentiate = Callable[[Any, State | None], Loss]
 def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
     """On a GPU, unless the work is done in recurrent layers: no compiler sees into their kernels, and it would unroll
     their loops."""
-    return device.type == "cuda" and not any(isinstance(module, RecurrentLayer | Experts) for module in learner.modules())
+    return device.type == "cuda" and not any(
+        isinstance(module, RecurrentLayer | Experts) for module in learner.modules()
+    )
 
 
 def worth_recording(learner: Learner, device: torch.device) -> bool:

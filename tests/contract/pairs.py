@@ -9,7 +9,18 @@ from torch import Tensor
 
 from seqloom.batch import EncoderDecoder, Pair, State, pack, ragged, select
 from seqloom.models import MODELS, model_class
-from tests.contract.properties import LENGTHS, VOCAB, close, digest, has_experts, prefer_experts, sequences, single, split, widened
+from tests.contract.properties import (
+    LENGTHS,
+    VOCAB,
+    close,
+    digest,
+    has_experts,
+    prefer_experts,
+    sequences,
+    single,
+    split,
+    widened,
+)
 
 SOURCES = (33, 1, 65, 31, 2, 64, 32, 63)  # beside targets of the lengths that the other table uses
 SMALL: dict[str, dict[str, Any]] = {
