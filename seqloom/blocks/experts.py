@@ -1,9 +1,9 @@
-"""A mixture of experts: many feed-forward networks, of which each token goes through a few. Shazeer et al., 2017 (arXiv 1701.06538).
+"""A mixture of experts: many feed-forward networks, a few of them for each token. Shazeer et al., 2017 (arXiv 1701.06538).
 
-y = Σ G(x)ᵢ Eᵢ(x), G = softmax of the k largest of H, the others 0. In training H(x) = x W_g + N(0, 1) · softplus(x W_noise): noise
-has neighbours of the chosen ones tried, and makes the load of an expert smooth in the weights. Two losses keep experts in use:
-squared coefficients of variation of importance Σ G(x) and of load Σ P(x), P(x)ᵢ being the probability that expert i is chosen when
-its own noise is drawn again. Both matrices begin with zeros: at first all experts are equally likely.
+y = Σ G(x)ᵢ Eᵢ(x), G = softmax of the k largest of H, the others 0. In training H(x) = x W_g + N(0, 1) · softplus(x W_noise):
+noise has neighbours of the chosen ones tried, and makes the load of an expert smooth in the weights. Two losses keep experts in
+use: squared coefficients of variation of importance Σ G(x) and of load Σ P(x), P(x)ᵢ being the probability that expert i is
+chosen when its own noise is drawn again. Both matrices begin with zeros: at first all experts are equally likely.
 
 No expert has a limit, and no token is dropped: those of one expert are put together and multiplied by its matrices at once.
 """
@@ -32,7 +32,7 @@ EXPERTS_K: Any = Field(2, ge=1, description="Experts that each token goes throug
 EXPERT_DIM: Any = Field(
     None,
     gt=0,
-    description="Width inside an expert; that of the feed-forward layer / experts_k unless given, so that a token costs the same.",
+    description="Width inside an expert; that of the feed-forward layer / experts_k unless given: a token costs the same.",
 )
 BALANCE: Any = Field(0.1, ge=0, description="Weight of the two losses that keep all experts in use.")
 FEW = 64  # rows on a GPU for which every expert is run: nothing then asks the host, and a step can be recorded

@@ -1,11 +1,11 @@
 """ByteNet: dilated convolutions that read and write in time that grows with the length alone. Kalchbrenner et al., 2016
 (arXiv 1610.10099).
 
-A block makes its input half as wide, convolves it and makes it wide again, each after a norm and a ReLU, beside a residual path.
-Dilations double from block to block and begin anew, so that few blocks see far. The decoder alone is a language model (`bytenet`);
-stacked on an encoder it translates (`bytenet-mt`): at place t it reads what the encoder has found at place t, beside the target's
-token. There is no attention. So that a target may be longer than its source, the encoder goes on behind the end of a source for
-|t| = stretch · |s| places; the decoder reads zeros after them.
+A block makes its input half as wide, convolves it and makes it wide again, each after a norm and a ReLU, beside a residual
+path. Dilations double from block to block and begin anew, so that few blocks see far. The decoder alone is a language model
+(`bytenet`); stacked on an encoder it translates (`bytenet-mt`): at place t it reads what the encoder has found at place t, beside
+the target's token. There is no attention. So that a target may be longer than its source, the encoder goes on behind the end of a
+source for |t| = stretch · |s| places; the decoder reads zeros after them.
 
 Departures: what the encoder has found is added to the embedding of the target's token (the paper does not say how the two meet);
 blocks of ReLUs for the language model, too, where the paper has multiplicative units; no bags of characters.

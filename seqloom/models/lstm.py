@@ -1,6 +1,6 @@
 """The LSTM language model. Hochreiter & Schmidhuber, 1997; Sundermeyer et al., 2012; Zaremba et al., 2014 (arXiv 1409.2329).
 
-`experts`: a mixture of experts after every layer but the last, around a residual connection (Shazeer et al., 2017, arXiv 1701.06538).
+`experts`: a mixture of experts after every layer but the last, around a residual connection (Shazeer et al., 2017).
 
 Departures: the forget gates start open (bias 1; Józefowicz et al., 2015).
 """

@@ -10,7 +10,16 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from seqloom.batch import Context, Edit, EncoderDecoder, Lineage, Output, Ragged, State
-from seqloom.blocks.attention import HEAD_DIM, WINDOW, CrossAttention, SelfAttention, heads_divide_dim
+from seqloom.blocks.attention import (
+    GLOBAL_EVERY,
+    HEAD_DIM,
+    WINDOW,
+    CrossAttention,
+    SelfAttention,
+    heads_divide_dim,
+    window_of,
+    windows_fit,
+)
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.experts import BALANCE, EXPERT_DIM, EXPERTS, EXPERTS_K, experts_fit, feed_forward, init_experts
 from seqloom.blocks.layers import PostNormDecoderLayer, PostNormLayer, PreNormDecoderLayer, PreNormLayer
@@ -91,12 +100,14 @@ class Transformer(EncoderDecoder):
         share_embeddings: ShareEmbeddings = True
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW  # of both stacks; a decoder looks at the whole source
+        global_every: int | None = GLOBAL_EVERY
         experts: int = EXPERTS
         experts_k: int = EXPERTS_K
         expert_dim: int | None = EXPERT_DIM
         balance: float = BALANCE
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
+        some_windows = model_validator(mode="after")(windows_fit)
         enough_experts = model_validator(mode="after")(experts_fit)
 
     presets = {  # noqa: RUF012
@@ -152,9 +163,9 @@ class Transformer(EncoderDecoder):
         super().__init__()
         self.dim, self.max_len = config.dim, config.max_len
 
-        def layer(decoder: bool) -> nn.Module:
+        def layer(decoder: bool, i: int) -> nn.Module:
             dim, heads, dropped = config.dim, config.num_heads, config.attention_dropout
-            mixer = SelfAttention(dim, heads, decoder, dropped, config.head_dim, config.window)
+            mixer = SelfAttention(dim, heads, decoder, dropped, config.head_dim, window_of(config, i))
             ffn = feed_forward(config, config.activation, config.ffn_dim or 4 * dim)
             post = config.norm == "post"
             if decoder:
@@ -164,7 +175,7 @@ class Transformer(EncoderDecoder):
 
         def stack(decoder: bool) -> Stack:
             top = nn.LayerNorm(config.dim) if config.norm == "pre" else None
-            return Stack([layer(decoder) for _ in range(config.num_layers)], top)
+            return Stack([layer(decoder, i) for i in range(config.num_layers)], top)
 
         self.encoder = Encoder(self.embed(config), stack(decoder=False), config.dim)
         self.decoder = Decoder(self.embed(config), stack(decoder=True), config.dim)

@@ -44,6 +44,7 @@ VARIANTS = {
     "transformer-pre": ("transformer", {"norm": "pre"}),
     "transformer-learned": ("transformer", {"positions": "learned", "share_embeddings": False}),
     "transformer-window": ("transformer", {"window": 6, "head_dim": 5}),
+    "transformer-turns": ("transformer", {"window": 6, "global_every": 2}),
     "transformer-experts": ("transformer", {"experts": 4, "experts_k": 2}),
     "seq2seq-gru": ("seq2seq", {"cell": "gru", "share_embeddings": False}),
     "seq2seq-forward": ("seq2seq", {"reverse": False, "num_layers": 3}),

@@ -74,6 +74,7 @@ VARIANTS = {
     "gpt2-deep": ("gpt2", {"num_layers": 4}),
     "transformer-xl-pre": ("transformer-xl", {"norm": "pre", "head_dim": 5, "eval_len": 11, "clamp_len": 7}),
     "gpt2-window": ("gpt2", {"window": 7, "head_dim": 5}),
+    "gpt2-turns": ("gpt2", {"window": 7, "global_every": 2, "num_layers": 3}),
     "gpt2-experts": ("gpt2", {"experts": 5, "experts_k": 2}),
     "gpt2-experts-all": ("gpt2", {"experts": 3, "experts_k": 3}),
     "lstm-experts": ("lstm", {"experts": 4, "experts_k": 1, "num_layers": 3}),
