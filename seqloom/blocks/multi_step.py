@@ -106,7 +106,7 @@ class ScaledGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient * ctx.scale, None
 
 
@@ -124,7 +124,7 @@ def init_in_scale(module: nn.Module, keep: float) -> None:
     for part in module.modules():
         if isinstance(part, nn.Linear):
             variance = (4 if part in gated else 1) * keep / part.in_features
-            part.weight = nn.init.normal_(torch.empty_like(part.weight), std=variance**0.5)  # type: ignore[assignment]
+            part.weight = nn.init.normal_(torch.empty_like(part.weight), std=variance**0.5)
             nn.init.zeros_(part.bias)
         elif isinstance(part, nn.Embedding):
             nn.init.normal_(part.weight, std=0.1)

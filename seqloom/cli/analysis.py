@@ -31,6 +31,8 @@ seqloom inspect runs/lstm --text source.c --show cells --unit layer1.cell.17 --o
 
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
 
+seqloom inspect --complexity --out complexity.html
+
 seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --context 512 --out context.html
 """
 
@@ -59,17 +61,20 @@ FOR = {
 
 @app.command(epilog=INSPECT_EXAMPLES)
 def inspect(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several for senses, gradients and contexts.")],
-    text: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT|FILE", help="A text in quotes, or a file with one text per line. With --context: documents."
-        ),
-    ],
     out: Annotated[
         Path,
         typer.Option(help="File to write: .html for the page, .json or .csv for the numbers, .svg for the picture."),
     ],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders; several for senses, gradients and contexts; none with --complexity."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT|FILE", help="A text in quotes, or a file with one text per line. With --context: documents."
+        ),
+    ] = None,
     show: Annotated[
         str | None,
         typer.Option(
@@ -164,6 +169,17 @@ def inspect(
             rich_help_panel=GRADIENTS,
         ),
     ] = None,
+    complexity: Annotated[
+        bool,
+        typer.Option(
+            "--complexity",
+            help="Measure what one layer of each kind costs (attention, recurrent, convolutional, restricted) as texts grow.",
+        ),
+    ] = False,
+    lengths: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,…", help="With --complexity: tokens of the texts. Default: 128, 256, … 8,192."),
+    ] = None,
     language: Language = None,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -171,9 +187,17 @@ def inspect(
     """Look inside a model. --show says at what: attention heads on a text, with statistics over a file; the tokens that an answer
     hangs on; the heads and layers that are needed; units of recurrent models; senses of a word; gradients through time and depth;
     with --context how many tokens before a word lower its loss."""
+    from seqloom.errors import UsageError
+
+    if complexity:
+        measure_layers(runs, text, out, lengths, device)
+        return
+    if lengths is not None:
+        raise UsageError("--lengths is for --complexity: leave it out")
+    if not runs or text is None:
+        raise UsageError(f"inspect needs {'--text' if runs else 'a run folder'}: name one, or use --complexity")
     require(runs)
     from seqloom.analyse.finding import check_ending
-    from seqloom.errors import UsageError
     from seqloom.files import new_file
     from seqloom.runs.language import in_language
     from seqloom.runs.load import load
@@ -215,6 +239,38 @@ def inspect(
         measure_context(names, models, file, out, (context, step), windows or 1000, documents or "auto")
         return
     measure_flow(names, models, file, out, back or 50, windows or 32)
+
+
+def measure_layers(runs: list[Path] | None, text: str | None, out: Path, lengths: str | None, device: str) -> None:
+    from seqloom.analyse.finding import check_ending
+    from seqloom.errors import UsageError
+    from seqloom.files import new_file
+
+    if runs or text is not None:
+        raise UsageError("--complexity measures layers of no run: leave out the run folders and --text")
+    check_ending(out)
+    new_file(out, "--out")
+    chosen = parse_lengths(lengths)
+    from seqloom.analyse.complexity import LENGTHS, Shape, measure_complexity
+    from seqloom.analyse.complexity_page import Complexity
+    from seqloom.training.precision import choose_device
+
+    where = choose_device(device)
+    found = Complexity(Shape(), measure_complexity(Shape(), chosen or LENGTHS, where), where.type)
+    found.save(out)
+    for each in found.lines():
+        print(each)
+
+
+def parse_lengths(given: str | None) -> list[int]:
+    """Raises UsageError for what are no lengths of texts."""
+    from seqloom.errors import UsageError
+
+    parts = [] if given is None else [part.strip() for part in given.split(",")]
+    for part in parts:
+        if not part.isdecimal() or not 2 <= int(part) <= 1_000_000:
+            raise UsageError(f"--lengths {given}: {part!r} is no number of tokens from 2 to 1,000,000")
+    return sorted({int(part) for part in parts})
 
 
 def check_show(show: str | None, runs: list[Path]) -> None:

@@ -198,6 +198,8 @@ class BytenetMt(EncoderDecoder):
 
     lineage = Lineage(PAPER, 2016, "encoder–decoder", parent="bytenet")
     aligned = False
+    encoder: Encoder
+    decoder: Decoder
 
     class Config(BytenetConfig):
         stretch: float = Field(
@@ -254,7 +256,7 @@ class BytenetMt(EncoderDecoder):
         """A full grid, with zeros behind what the decoder can read of each source."""
         hidden, longer = self.encoder.read(source, self.thousandths)
         kept = to_grid(hidden, longer)[: source.num_sequences]
-        borders = FullGrid.of(*kept.shape[:2], kept.device)
+        borders = FullGrid.of(source.num_sequences, longer.max_len, kept.device)
         return Context(kept.flatten(0, 1), borders.owner, borders.offsets, borders.max_len)
 
     def init_weights(self) -> None:

@@ -65,7 +65,7 @@ class Encoder(Half):
         x = self.embedding(batch)
         output: Output = self.stack(self.enter(x), batch, None, None, layers, False, edit)
         keys = self.leave(output.hidden)
-        keys = ScaledGradient.apply(keys, 1 / self.looks)  # type: ignore[no-untyped-call]
+        keys = ScaledGradient.apply(keys, 1 / self.looks)
         return keys, output._replace(hidden=(keys + x) * HALF)
 
     def forward(
@@ -120,6 +120,7 @@ class ConvS2s(EncoderDecoder):
     lineage = Lineage(
         "Gehring et al., Convolutional sequence to sequence learning", 2017, "encoder–decoder", parent="bytenet-mt"
     )
+    encoder: Encoder
 
     class Config(BaseConfig):
         vocab_size: VocabSize = 40000
