@@ -2,9 +2,9 @@
 
 operations      of a forward pass, as `cost` counts them (checked against torch's counter)
 steps           how many things must be computed one after the other within a layer: the states of a recurrence; 1 otherwise
-path            over how many of these, and of layers, a signal from the first token gets to the last. A layer's reach is measured:
-                how many tokens back the last output has a gradient. Convolutions of one dilation need (n − 1) / (reach − 1)
-                layers; with dilations that grow by the factor k, log_k n
+path            over how many of these, and of layers, a signal from the first token gets to the last. A layer's reach is
+                measured: how many tokens back the last output has a gradient. Convolutions of one dilation need
+                (n − 1) / (reach − 1) layers; with dilations that grow by the factor k, log_k n
 latency         milliseconds of a forward pass over one text, the median of several
 """
 
@@ -99,7 +99,8 @@ def reach_of(module: nn.Module, shape: Shape) -> int:
 @torch.no_grad()
 def latency(module: nn.Module, n: int, shape: Shape, device: torch.device) -> float:
     """The median, in milliseconds, after a pass that is not counted."""
-    x, batch, found = torch.randn(n, shape.dim, device=device), text_of(n, device), []
+    x, batch = torch.randn(n, shape.dim, device=device), text_of(n, device)
+    found: list[float] = []
     began = time.perf_counter()
     while len(found) <= TIMES and (len(found) < 2 or time.perf_counter() - began < ENOUGH):
         start = time.perf_counter()

@@ -62,13 +62,13 @@ class Complexity(Finding):
             "layer", "operations", f"at {longest:,} tokens", "sequential steps", "longest path",
             f"ms at {self.lengths[0]:,}", f"ms at {longest:,}",
         )  # fmt: skip
-        first = (
+        heading = (
             f'<p class="note">One causal layer of each kind, d = {shape.dim}, {shape.num_heads} heads, over one text of n tokens '
-            f"(Vaswani et al., 2017, table 1). Paths are those of stacked layers: a convolution needs as many layers as it takes to "
-            f"reach the first token.</p>"
+            f"(Vaswani et al., 2017, table 1). Paths are those of stacked layers: as many as it takes to reach the first "
+            f"token.</p>"
         )
         return [
-            first,
+            heading,
             Section("The table", table(header, rows, file="complexity.csv")),
             Section(
                 "Latency",

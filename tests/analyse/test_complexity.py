@@ -18,28 +18,29 @@ def measured(lengths=(8, 64)):
 
 
 def test_operations_and_paths_by_hand():
-    found = {
-        (each.layer.split(" ")[0] + ("d" if "dilated" in each.layer else ""), each.length): each for each in measured()
-    }
+    found = {(each.layer.partition(" (")[0], each.length): each for each in measured()}
     n, d = 64, 16
     projections = n * 2 * 4 * d * d
     assert found["self-attention", n].operations == projections + 4 * d * n * n
-    assert found["restricted", n].operations == projections + 4 * d * (5 * 5 + (n - 5) * 9)
+    assert found["restricted attention", n].operations == projections + 4 * d * (5 * 5 + (n - 5) * 9)
     assert found["recurrent", n].operations == n * 2 * 8 * d * d
     assert found["convolutional", n].operations == n * 2 * 3 * d * d
     assert [found["self-attention", n].path, found["recurrent", n].path] == [1, 64]
-    assert [found["restricted", n].path, found["convolutional", n].path] == [16, 32]
-    assert found["convolutionald", n].path == 4 and found["convolutionald", 8].path == 2
+    assert [found["restricted attention", n].path, found["convolutional", n].path] == [16, 32]
+    assert found["convolutional, dilated", n].path == 4 and found["convolutional, dilated", 8].path == 2
     assert [each.steps for each in measured() if each.length == n] == [1, 64, 1, 1, 1]
 
 
 def reaches():
     torch.manual_seed(0)
-    return {layer.name.split(" ")[0]: reach_of(layer.module, SHAPE) for layer in layers_of(SHAPE)}
+    return {layer.name.partition(" (")[0]: reach_of(layer.module, SHAPE) for layer in layers_of(SHAPE)}
 
 
 def test_reach_is_what_layers_see():
-    assert reaches() == {"self-attention": 0, "recurrent": 0, "convolutional": 3, "restricted": 5}, "0: without an end"
+    found = reaches()
+    assert found.pop("convolutional, dilated") == 3
+    expected = {"self-attention": 0, "recurrent": 0, "convolutional": 3, "restricted attention": 5}
+    assert found == expected, "0: without an end"
 
 
 def test_planted_reach_is_noticed(monkeypatch):
