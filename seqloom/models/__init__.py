@@ -23,6 +23,7 @@ MODELS = {
     "elmo": "elmo:Elmo",
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
+    "gpt3": "gpt3:Gpt3",
     "transformer-xl": "transformer_xl:TransformerXl",
     "xlnet": "xlnet:Xlnet",
     "bert": "bert:Bert",

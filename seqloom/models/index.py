@@ -26,6 +26,17 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "elmo": {"tiny": 958816, "small": 12795712, "original": 500717007},
     "gpt": {"tiny": 899120, "small": 13890816, "base": 116534784},
     "gpt2": {"tiny": 899280, "small": 124439808, "medium": 354823168, "large": 774030080, "xl": 1557611200},
+    "gpt3": {
+        "tiny": 899280,
+        "small": 125226240,
+        "medium": 355871744,
+        "large": 760300032,
+        "xl": 1315723264,
+        "2.7b": 2651553280,
+        "6.7b": 6658404352,
+        "13b": 12853386240,
+        "175b": 174604259328,
+    },
     "transformer-xl": {
         "tiny": 907280,
         "small": 14668800,
@@ -193,6 +204,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
     "gpt2": {
         "paper": "Radford et al., Language models are unsupervised multitask learners",
         "year": 2019,
+        "kind": "transformer",
+        "causal": True,
+        "objectives": ["next-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "gpt3": {
+        "paper": "Brown et al., Language models are few-shot learners",
+        "year": 2020,
         "kind": "transformer",
         "causal": True,
         "objectives": ["next-token"],

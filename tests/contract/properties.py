@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "gpt": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
     "gpt2": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
+    "gpt3": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
     "bytenet": {"dim": 24, "num_layers": 4, "dilations": (1, 2, 4), "width": 3},
     "transformer-xl": {"dim": 24, "num_layers": 2, "num_heads": 3, "mem_len": 9, "dropout": 0.0},
 }
@@ -51,6 +52,7 @@ VARIANTS = {
     "irnn-identity": ("irnn", {"scale": 1.0}),
     "rnn-dense": ("rnn", {"connection": "dense", "num_layers": 3}),
     "gru-highway": ("gru", {"connection": "highway", "num_layers": 3}),
+    "gru-reset-first": ("gru", {"reset": "before"}),
     "lstm-dense": ("lstm", {"connection": "dense", "num_layers": 3, "proj_dim": 16}),
     "ngram-unigram": ("ngram", {"order": 1}),
     "ngram-bigram": ("ngram", {"order": 2}),
