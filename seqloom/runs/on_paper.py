@@ -1,6 +1,6 @@
 """What training a recipe would take, computed from shapes alone: no weight is built, so that any size can be asked about.
 
-operations   of training on so many tokens, in texts as long as the recipe has them; and the rule of thumb, 6 · parameters · tokens
+operations   of training on so many tokens, in texts as long as the recipe has them; and by the rule of thumb, 6 N D
 memory       of weights, gradients and two moments of Adam in fp32, 16 bytes a parameter, without what the backward pass keeps;
              and of the weights alone in bf16
 hours        of one device, at a share of its peak; energy at its power; CO2 by the world's average; price by the hour
@@ -73,5 +73,6 @@ def describe(found: OnPaper) -> str:
     return (
         f"{found.recipe}: {found.parameters:,} parameters; {found.tokens:.3g} tokens: {found.operations:.3g} operations "
         f"(6 N D: {found.rule_of_thumb:.3g}); memory {found.training_gb:,.1f} GB in training, {found.weights_gb:,.1f} GB of "
-        f"weights in bf16; {found.device_hours:,.0f} device hours, {found.kwh:,.0f} kWh, {found.co2_kg:,.0f} kg CO2, price {found.price:,.0f}"
+        f"weights in bf16; {found.device_hours:,.0f} device hours, {found.kwh:,.0f} kWh, {found.co2_kg:,.0f} kg CO2, "
+        f"price {found.price:,.0f}"
     )
