@@ -3,8 +3,8 @@
 What most readers will want of them is their cost: `seqloom models gpt3 --cost` has it without building a weight.
 
 Departures: all layers but those of `tiny` attend to all tokens; the paper has dense and banded layers in turn, and does not
-say how wide the band is (`window`, `global_every = 2`). XL has 16 heads of 128 and 13b a width of 5,120: with the 24 heads and the
-5,140 that the table prints, they would not have the parameters that it prints.
+say how wide the band is (`window`, `global_every = 2`). XL has 16 heads of 128 and 13b a width of 5,120: with the 24 heads and
+the 5,140 that the table prints, they would not have the parameters that it prints.
 """
 
 from typing import Any
