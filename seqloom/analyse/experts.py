@@ -72,7 +72,10 @@ def expert_use(reading: Reading, sentences: Sequence[Sentence]) -> ExpertUse:
             text = " ".join(sentence.words)
             if not text.strip():
                 continue
-            batch, _, own = read_text(reading, text, sentence.place, longest=None)
+            try:
+                batch, _, own = read_text(reading, text, sentence.place, longest=None)
+            except DataError:  # of many sentences some are longer than the model reads
+                continue
             backbone(batch)
             _, spans = reading.tokenizer.encode_with_offsets(text)
             begins = np.cumsum([0, *(len(word) + 1 for word in sentence.words)])[:-1]

@@ -50,7 +50,7 @@ def by_hand(made, x):
     out = []
     for row in x:
         scores = made.gate(row)
-        best = sorted(range(made.count), key=lambda i: -float(scores[i]))[: made.chosen]
+        best = sorted(range(made.count), key=lambda i: -scores[i].item())[: made.chosen]
         shares = scores[best].softmax(0)
         out.append(sum(share * expert(made, i, row) for share, i in zip(shares, best, strict=True)))
     return torch.stack(out)
@@ -242,3 +242,21 @@ def test_more_experts_than_tokens():
     x = rows(1)
     torch.testing.assert_close(made(x, batch_of(1))[0], by_hand(made, x))
     assert made(x[:0], pack([[]]))[0].shape == (0, DIM)
+
+
+def test_penalties_weigh_the_same_in_tasks(monkeypatch):
+    """A sum over tokens in pre-training, one over labels in a task: the same in the mean loss of either."""
+    from seqloom.batches.labelled import batch_of as labelled_batch
+    from tests.tasks import labelled as tasks
+
+    monkeypatch.setitem(tasks.MODELS, "gpt", tasks.MODELS["gpt"] | {"experts": 4})
+    made = tasks.learner("classify", "gpt", dropout=0.0).train()
+    rows_of, _ = made.encode(tasks.examples("classify", 4, 0), tasks.WORDS, tasks.frame(made))
+    example = labelled_batch(rows_of)
+    torch.manual_seed(0)
+    loss = made(example)
+    torch.manual_seed(0)
+    output = made.backbone(example.batch._replace(real=example.real))
+    torch.testing.assert_close(
+        loss.logs["penalty"] / loss.count, (output.penalty / example.real.sum()).detach(), check_dtype=False
+    )
