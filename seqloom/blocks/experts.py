@@ -35,7 +35,7 @@ EXPERT_DIM: Any = Field(
     description="Width inside an expert; that of the feed-forward layer / experts_k unless given: a token costs the same.",
 )
 BALANCE: Any = Field(0.1, ge=0, description="Weight of the two losses that keep all experts in use.")
-FEW = 64  # rows on a GPU for which every expert is run: nothing then asks the host, and a step can be recorded
+FEW = 512  # rows on a GPU for which every expert is run: nothing then asks the host, and a step can be recorded
 
 
 def experts_fit(config: Any) -> Any:
@@ -98,7 +98,7 @@ class Experts(nn.Module):
         return torch.zeros_like(gates.clean).scatter(1, gates.chosen, gates.shares)
 
     def mix(self, x: Tensor, gates: Gates) -> Tensor:
-        if x.is_cuda and not grouped_takes(x) and x.shape[0] <= FEW:
+        if x.is_cuda and not self.grouped(x) and x.shape[0] <= FEW:
             return self.mix_all(x, gates)
         order = gates.chosen.flatten().argsort(stable=True)  # expert by expert, its tokens in their order
         counts = torch.bincount(gates.chosen.flatten(), minlength=self.count)
@@ -109,7 +109,7 @@ class Experts(nn.Module):
 
     def run(self, rows: Tensor, counts: Tensor) -> Tensor:
         """Rows that stand expert by expert, so many each."""
-        if grouped_takes(rows):
+        if self.grouped(rows):
             return self.run_grouped(rows, counts)
         out, begin = [], 0
         for i, count in enumerate(counts.tolist()):
@@ -118,6 +118,13 @@ class Experts(nn.Module):
                 out.append(F.linear(inner, *self.down[i]))
                 begin += count
         return torch.cat(out) if out else rows
+
+    def grouped(self, x: Tensor) -> bool:
+        """PyTorch's grouped product is for bf16 on newer GPUs, in rows of whole 16 bytes."""
+        if not x.is_cuda or half_type(x) != torch.bfloat16 or not hasattr(torch, "_grouped_mm"):
+            return False
+        whole = all(size % 8 == 0 for size in self.up.weight.shape[1:])
+        return whole and torch.cuda.get_device_capability(x.device) >= (9, 0)
 
     def run_grouped(self, rows: Tensor, counts: Tensor) -> Tensor:
         """By one kernel for all experts, which reads from the device where each one's rows end."""
@@ -164,13 +171,6 @@ def variation(values: Tensor) -> Tensor:
 
 def half_type(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
-
-
-def grouped_takes(x: Tensor) -> bool:
-    """PyTorch's grouped product is for bf16 on newer GPUs, in rows of whole 16 bytes."""
-    if not x.is_cuda or half_type(x) != torch.bfloat16 or not hasattr(torch, "_grouped_mm") or x.shape[1] % 8:
-        return False
-    return torch.cuda.get_device_capability(x.device) >= (8, 0)
 
 
 class ExpertsLayer(nn.Module):
