@@ -60,6 +60,9 @@ class Ragged(NamedTuple):
     order: Tensor | None = None  # (T,)   factorisation order
     max_position: int | None = None  # no position is larger, if the host knows: a cache need not be read behind it
     beside: Tensor | None = None  # (T, B) features from other models, which stand beside what some layer reads
+    real: Tensor | None = (
+        None  # (T,) whether a token is text and no filler, where somebody knows; what is learnt beside asks it
+    )
 
     @property
     def num_sequences(self) -> int:
@@ -114,6 +117,15 @@ class Pair(NamedTuple):
     def batch(self) -> Ragged:
         """The target, under the name that an Excerpt has for its tokens."""
         return self.target
+
+    def with_real(self) -> "Pair":
+        """The same, told which of its tokens are text. Filler of a source has a target of filler."""
+        real = self.targets != IGNORE
+        target = self.target._replace(real=real)
+        if not isinstance(self.source, Ragged):
+            return self._replace(target=target)
+        known = torch.zeros_like(self.source.offsets[1:]).index_add(0, self.target.owner, real.int()) > 0
+        return self._replace(source=self.source._replace(real=known[self.source.owner]), target=target)
 
     def sizes(self) -> Sizes:
         n = self.source.num_sequences
@@ -184,6 +196,7 @@ class Context(NamedTuple):
     offsets: Tensor  # (N+1,)
     max_len: int
     final: State | None = None  # of a recurrent encoder: its state after the last token of each sequence
+    penalty: Tensor | None = None  # () what its encoder adds to the loss
 
     @property
     def num_sequences(self) -> int:

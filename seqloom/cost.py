@@ -31,6 +31,8 @@ from seqloom.blocks.block_product import BlockProduct
 from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.convolution import Convolutions
+from seqloom.blocks.experts import Experts
+from seqloom.blocks.multi_step import MultiStepAttention
 from seqloom.blocks.relative import RelativeAttention
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
@@ -78,9 +80,10 @@ class Flops(NamedTuple):
     def training(self, sizes: Sizes, extra_forwards: int = 0) -> int:
         return (3 + extra_forwards) * self.forward(sizes)
 
-    def over_source(self) -> "Flops":
-        """The same, run over the source."""
-        return Flops(source_token=self.token, source_pair=self.pair, cross=self.cross, source_near=self.near)
+    def over_source(self, stretch: float = 1.0) -> "Flops":
+        """The same, run over the source. stretch: so many times as many tokens are read as it has."""
+        token = round(self.token * stretch)
+        return Flops(source_token=token, source_pair=self.pair, cross=self.cross, source_near=self.near)
 
 
 def over_windows(near: Iterable[tuple[int, int]], lengths: Iterable[int]) -> int:
@@ -162,8 +165,10 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     RelativeAttention: ("attention", _relative),
     TwoStreamAttention: ("attention", _orders),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
+    MultiStepAttention: ("cross attention", lambda m: Flops(cross=4 * m.embedding_dim)),
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),
+    Experts: ("experts", lambda m: Flops(token=2 * m.chosen * (m.up.weight[0].numel() + m.down.weight[0].numel()))),
     Convolutions: ("convolutions", lambda m: Flops(token=2 * sum(each.weight.numel() for each in m.filters))),
     CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
     # backward counts twice the forward: of a product with one gradient that is too much by a third
@@ -182,6 +187,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
 
     over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
     over_targets, over_tokens, second = named("over_targets"), named("over_tokens"), named("second_stream")
+    stretch = getattr(getattr(learner, "backbone", learner), "source_stretch", 1.0)
     repeated = {
         part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
     }
@@ -193,7 +199,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
             continue
         name, measure = PARTS[kind]
         part, before = measure(module), found.get(name, Flops())
-        part = part.over_source() if module in over_source else part
+        part = part.over_source(stretch) if module in over_source else part
         part = Flops(target=part.token) if module in over_targets else part
         part = Flops(token=part.target) if module in over_tokens else part
         part = with_second_stream(module, part) if module in second else part

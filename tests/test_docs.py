@@ -28,6 +28,7 @@ GUIDES = {
     "../plugins",
     "inside": "own-text encoders inspect probe",
     "translate": "translate",
+    "bodies": "bodies",
     "tables": "tables",
     "words": "word-vectors",
     "compare": "compare ladder-and-search pack-and-verify significance",

@@ -19,6 +19,23 @@ WINDOW: Any = Field(
 )
 
 
+GLOBAL_EVERY: Any = Field(
+    None, gt=0, description="Every so many layers, from the first on, one attends to all tokens and not to the window."
+)
+
+
+def window_of(config: Any, layer: int) -> int | None:
+    """The window of a layer, counted from 0; None: it attends to all tokens."""
+    return None if config.global_every and layer % config.global_every == 0 else config.window
+
+
+def windows_fit(config: Any) -> Any:
+    """Checks of a Config that there is a window to do without."""
+    if config.global_every is not None and config.window is None:
+        raise ValueError(f"global_every {config.global_every} is for layers with a window: give window, too")
+    return config
+
+
 def heads_divide_dim(config: Any) -> Any:
     """Checks of a Config that every head has a whole number of dimensions."""
     if config.head_dim is None and config.dim % config.num_heads:

@@ -102,6 +102,24 @@ class GruCell(TorchCell):
         return (h,), (reset, update, candidate, h)
 
 
+class ResetFirstGruCell(GruCell):
+    """The same with the reset gate before the matrix, tanh(W x + U (r ∘ h)), as the paper writes it. No kernel does that: it runs
+    by the loop."""
+
+    kernel_name = ""
+
+    def step(self, x: Tensor, state: CellState) -> tuple[CellState, tuple[Tensor, ...]]:
+        (h,), width = state, self.kernel.hidden_size
+        xr, xu, xc = x.chunk(3, dim=-1)
+        gates, matrix = self.hidden_weight.split((2 * width, width))
+        of_gates, bias = self.kernel.bias_hh_l0.split((2 * width, width))
+        hr, hu = nn.functional.linear(h, gates, of_gates).chunk(2, dim=-1)
+        reset, update = torch.sigmoid(xr + hr), torch.sigmoid(xu + hu)
+        candidate = torch.tanh(xc + nn.functional.linear(reset * h, matrix, bias))
+        h = candidate + update * (h - candidate)
+        return (h,), (reset, update, candidate, h)
+
+
 class LstmCell(TorchCell):
     """Long short-term memory with a forget gate. Hochreiter & Schmidhuber, 1997; Gers et al., 2000.
 

@@ -3,6 +3,7 @@
 reference   plain matmuls on the grid; gives the attention weights
 row_weights the weights of some queries, beside any kernel
 padded      the grid and PyTorch's fused attention; any device, attention dropout, a bias, any visibility
+banded      a window by blocks: work and memory grow with length × window; any device, attention dropout
 varlen      straight on the ragged row; CUDA in half precision; all tokens or a window of them
 cached      new tokens against the keys and values of what was read before; on CUDA a single one by a kernel of our own
 cross_attend_cached   new tokens of several hypotheses against the keys and values of the source that they share
@@ -64,6 +65,8 @@ def attend(
     ragged = window is not None or not (batch.is_full and keys.is_full)
     if dropout == 0.0 and ragged and plain and varlen_takes(q, window):
         return varlen(q, k, v, batch, causal=causal, keys=keys, window=window), weights
+    if window is not None and plain and keys is batch and (2 if causal else 3) * window < batch.max_len:
+        return banded(q, k, v, batch, causal=causal, window=window, dropout=dropout), weights
     out = padded(q, k, v, batch, causal=causal, dropout=dropout, keys=keys, bias=bias, visible=visible, window=window)
     return out, weights
 
@@ -180,6 +183,45 @@ def padded(
     if blind is not None:
         out = out.masked_fill(blind, 0.0)
     return from_grid(out.transpose(1, 2), batch)
+
+
+def banded(
+    q: Tensor, k: Tensor, v: Tensor, batch: Borders, *, causal: bool, window: int, dropout: float = 0.0
+) -> Tensor:
+    """Queries in blocks of `window`, each over its own block and the one before it; if not causal, the one after it, too."""
+    n, length = batch.num_sequences, batch.max_len
+    blocks = -(-length // window)
+    q, k, v = (F.pad(to_grid(x, batch), (0, 0, 0, 0, 0, blocks * window - length)) for x in (q, k, v))
+    q = q.view(n * blocks, window, *q.shape[2:]).transpose(1, 2)  # (N · B, H, W, E)
+    k, v = (beside_blocks(x, window, blocks, causal).transpose(1, 2) for x in (k, v))
+    seen, blind = band_mask(batch, window, blocks, causal)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=dropout)
+    out = out.masked_fill(blind, 0.0).transpose(1, 2).reshape(n, blocks * window, *out.shape[1:2], out.shape[3])
+    return from_grid(out[:, :length], batch)
+
+
+def beside_blocks(x: Tensor, window: int, blocks: int, causal: bool) -> Tensor:
+    """(N, B · W, H, E) → (N · B, 2 W or 3 W, H, E): each block behind the one before it and, if not causal, before the next."""
+    x = F.pad(x, (0, 0, 0, 0, window, 0 if causal else window)).view(x.shape[0], -1, window, *x.shape[2:])
+    around = [x[:, i : i + blocks] for i in range(2 if causal else 3)]
+    return torch.cat(around, 2).flatten(0, 1)
+
+
+def band_mask(batch: Borders, window: int, blocks: int, causal: bool) -> tuple[Tensor, Tensor]:
+    """(N · B, 1, W, 2 W or 3 W) which key each query may look at, and (N · B, 1, W, 1) which queries see nothing: in the mask
+    they see everything, so that softmax stays finite."""
+    device = batch.owner.device
+    place = torch.arange(window, device=device)
+    query = torch.arange(blocks, device=device)[:, None, None] * window + place[:, None]  # (B, W, 1)
+    key = (torch.arange(blocks, device=device)[:, None] - 1) * window + torch.arange(
+        (2 if causal else 3) * window, device=device
+    )
+    key = key[:, None]  # (B, 1, K)
+    back = query - key
+    near = (back >= 0 if causal else back > -window) & (back < window) & (key >= 0)
+    seen = near & (key < lengths(batch)[:, None, None, None])
+    blind = ~seen.any(-1, keepdim=True)
+    return (seen | blind).flatten(0, 1)[:, None], blind.flatten(0, 1)[:, None]
 
 
 HAS_VARLEN = HAS_WINDOWS = False

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from seqloom.batch import Context, MapRows, Ragged
 
-Mixed = tuple[Tensor, Any, Any]  # what a mixer or a layer returns: x, state, weights
+# what a mixer or a layer returns: x, state, weights, and where experts add to the loss what they add
+Mixed = tuple[Any, ...]
 
 
 class ResidualLayer(nn.Module):
@@ -19,6 +20,12 @@ class ResidualLayer(nn.Module):
         self.ffn = ffn
         self.mixer_norm, self.ffn_norm = nn.LayerNorm(dim, eps=eps), nn.LayerNorm(dim, eps=eps)
         self.dropout = nn.Dropout(dropout)
+
+        self.has_experts = getattr(ffn, "has_penalty", False)
+
+    def feed(self, x: Tensor, batch: Ragged) -> Any:
+        """What the feed-forward network makes of x, and where it has experts what they add to the loss."""
+        return self.ffn(x, batch) if self.has_experts else (self.ffn(x),)
 
     def start(self, n: int, max_len: int) -> Any:
         return self.mixer.start(n, max_len)
@@ -42,8 +49,9 @@ class PostNormLayer(ResidualLayer):
     ) -> Mixed:
         mixed, state, weights = self.mixer(x, batch, state, context, maps, heads)
         x = self.mixer_norm(x + self.dropout(mixed))
-        x = self.ffn_norm(x + self.dropout(self.ffn(x)))
-        return x, state, weights
+        y, *penalty = self.feed(x, batch)
+        x = self.ffn_norm(x + self.dropout(y))
+        return x, state, weights, *penalty
 
 
 class PreNormLayer(ResidualLayer):
@@ -60,8 +68,9 @@ class PreNormLayer(ResidualLayer):
     ) -> Mixed:
         mixed, state, weights = self.mixer(self.mixer_norm(x), batch, state, context, maps, heads)
         x = x + self.dropout(mixed)
-        x = x + self.dropout(self.ffn(self.ffn_norm(x)))
-        return x, state, weights
+        y, *penalty = self.feed(self.ffn_norm(x), batch)
+        x = x + self.dropout(y)
+        return x, state, weights, *penalty
 
     def value_norms(self, x: Tensor) -> Tensor:
         return self.mixer.value_norms(self.mixer_norm(x))
@@ -84,8 +93,9 @@ class PostNormDecoderLayer(DecoderLayer):
         x = self.mixer_norm(x + self.dropout(mixed))
         looked, across = self.cross(x, batch, context, maps)
         x = self.cross_norm(x + self.dropout(looked))
-        x = self.ffn_norm(x + self.dropout(self.ffn(x)))
-        return x, state, (own, across)
+        y, *penalty = self.feed(x, batch)
+        x = self.ffn_norm(x + self.dropout(y))
+        return x, state, (own, across), *penalty
 
 
 class PreNormDecoderLayer(DecoderLayer):
@@ -96,8 +106,9 @@ class PreNormDecoderLayer(DecoderLayer):
         x = x + self.dropout(mixed)
         looked, across = self.cross(self.cross_norm(x), batch, context, maps)
         x = x + self.dropout(looked)
-        x = x + self.dropout(self.ffn(self.ffn_norm(x)))
-        return x, state, (own, across)
+        y, *penalty = self.feed(self.ffn_norm(x), batch)
+        x = x + self.dropout(y)
+        return x, state, (own, across), *penalty
 
     def value_norms(self, x: Tensor) -> Tensor:
         return self.mixer.value_norms(self.mixer_norm(x))
@@ -108,5 +119,5 @@ def init_normal(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=0.02)
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)

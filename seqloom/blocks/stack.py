@@ -58,14 +58,15 @@ class Stack(nn.Module):
         before = state.own if state is not None else [None] * len(course)
         # what a layer looks at: the context itself, or what it has made of it when the state began
         looks_at = state.shared if state is not None and state.shared else [context] * len(course)
-        after, outputs, weights = [], [x], []
+        after, outputs, weights, penalties = [], [x], [], []
         for i, (layer, own, shared) in enumerate(zip(course, before, looks_at, strict=True)):
             read = x
             if i == self.room_before:
                 assert batch.beside is not None, "this model reads features of other models, and the batch has none"
                 x = torch.cat((x, batch.beside.to(x.dtype)), 1)
             gates = {} if edit is None or i not in edit.heads else {"heads": edit.heads[i]}
-            x, own, seen = layer(x, batch, own, shared, maps, **gates)
+            x, own, seen, *penalty = layer(x, batch, own, shared, maps, **gates)
+            penalties += penalty
             if edit is not None and edit.layers is not None:
                 x = torch.lerp(read, x, edit.layers[i].to(x.dtype))  # exact at both ends
             after.append(own)
@@ -80,6 +81,7 @@ class Stack(nn.Module):
             state=None if after[-1] is None else State(tuple(after), state.shared if state is not None else ()),
             layers=tuple(outputs) if layers else (),
             maps=tuple(weights),
+            penalty=torch.stack(penalties).sum() if penalties else None,
         )
 
     def check(self, edit: Edit) -> None:

@@ -25,6 +25,8 @@ seqloom inspect runs/bert --text sentences.txt --show heads --out heads.html
 
 seqloom inspect runs/elmo runs/bert --text senseval.jsonl --show senses --word line --out senses.html
 
+seqloom inspect runs/experts --text tagged.conll --show experts --out experts.html
+
 seqloom inspect runs/lstm --text source.c --show cells --unit layer1.cell.17 --out cells.html
 
 seqloom inspect runs/translator --text pronouns.tsv --show preference --out preference.html
@@ -32,6 +34,8 @@ seqloom inspect runs/translator --text pronouns.tsv --show preference --out pref
 seqloom inspect runs/translator --text sources.txt --show garbled --out garbled.html
 
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
+
+seqloom inspect --complexity --out complexity.html
 
 seqloom inspect runs/lstm runs/gpt2 runs/transformer-xl --text books.jsonl --context 512 --out context.html
 """
@@ -41,6 +45,7 @@ SHOWN = {
     "saliency": "which tokens an answer hangs on",
     "heads": "which heads and layers a model needs",
     "cells": "what units of recurrent models follow",
+    "experts": "which experts words of each tag go through",
     "senses": "how the senses of a word are kept apart",
     "flow": "how much of a word's loss reaches earlier states",
     "context": "how many tokens before a word lower its loss",
@@ -62,23 +67,26 @@ FOR = {
 
 @app.command(epilog=INSPECT_EXAMPLES)
 def inspect(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders; several for senses, gradients and contexts.")],
-    text: Annotated[
-        str,
-        typer.Option(
-            metavar="TEXT|FILE", help="A text in quotes, or a file with one text per line. With --context: documents."
-        ),
-    ],
     out: Annotated[
         Path,
         typer.Option(help="File to write: .html for the page, .json or .csv for the numbers, .svg for the picture."),
     ],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders; several for senses, gradients and contexts; none with --complexity."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT|FILE", help="A text in quotes, or a file with one text per line. With --context: documents."
+        ),
+    ] = None,
     show: Annotated[
         str | None,
         typer.Option(
             metavar="WHAT",
             help="attention (what heads look at), saliency (which tokens an answer hangs on), heads (which "
-            "heads and layers are needed), cells (what units follow), senses (occurrences of a "
+            "heads and layers are needed), cells (what units follow), experts (by tags of words), senses (occurrences of a "
             "word), flow (gradients through time), context (how far back a model looks), preference (which of two "
             "wordings is likelier), garbled (what is written for garbled texts). "
             "Default: attention where there is such, else flow.",
@@ -168,6 +176,17 @@ def inspect(
             rich_help_panel=GRADIENTS,
         ),
     ] = None,
+    complexity: Annotated[
+        bool,
+        typer.Option(
+            "--complexity",
+            help="Measure what one layer of each kind costs (attention, recurrent, convolutional, restricted) as texts grow.",
+        ),
+    ] = False,
+    lengths: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,…", help="With --complexity: tokens of the texts. Default: 128, 256, … 8,192."),
+    ] = None,
     language: Language = None,
     plugin: Plugin = None,
     device: Device = "auto",
@@ -175,9 +194,17 @@ def inspect(
     """Look inside a model. --show says at what: attention heads on a text, with statistics over a file; the tokens that an answer
     hangs on; the heads and layers that are needed; units of recurrent models; senses of a word; gradients through time and depth;
     with --context how many tokens before a word lower its loss; which of two wordings is preferred; what garbled texts do."""
+    from seqloom.errors import UsageError
+
+    if complexity:
+        measure_layers(runs, text, out, lengths, device)
+        return
+    if lengths is not None:
+        raise UsageError("--lengths is for --complexity: leave it out")
+    if not runs or text is None:
+        raise UsageError(f"inspect needs {'--text' if runs else 'a run folder'}: name one, or use --complexity")
     require(runs)
     from seqloom.analyse.finding import check_ending
-    from seqloom.errors import UsageError
     from seqloom.files import new_file
     from seqloom.runs.language import in_language
     from seqloom.runs.load import load
@@ -219,6 +246,38 @@ def inspect(
         measure_context(names, models, file, out, (context, step), windows or 1000, documents or "auto")
         return
     measure_flow(names, models, file, out, back or 50, windows or 32)
+
+
+def measure_layers(runs: list[Path] | None, text: str | None, out: Path, lengths: str | None, device: str) -> None:
+    from seqloom.analyse.finding import check_ending
+    from seqloom.errors import UsageError
+    from seqloom.files import new_file
+
+    if runs or text is not None:
+        raise UsageError("--complexity measures layers of no run: leave out the run folders and --text")
+    check_ending(out)
+    new_file(out, "--out")
+    chosen = parse_lengths(lengths)
+    from seqloom.analyse.complexity import LENGTHS, Shape, measure_complexity
+    from seqloom.analyse.complexity_page import Complexity
+    from seqloom.training.precision import choose_device
+
+    where = choose_device(device)
+    found = Complexity(Shape(), measure_complexity(Shape(), chosen or LENGTHS, where), where.type)
+    found.save(out)
+    for each in found.lines():
+        print(each)
+
+
+def parse_lengths(given: str | None) -> list[int]:
+    """Raises UsageError for what are no lengths of texts."""
+    from seqloom.errors import UsageError
+
+    parts = [] if given is None else [part.strip() for part in given.split(",")]
+    for part in parts:
+        if not part.isdecimal() or not 2 <= int(part) <= 1_000_000:
+            raise UsageError(f"--lengths {given}: {part!r} is no number of tokens from 2 to 1,000,000")
+    return sorted({int(part) for part in parts})
 
 
 def check_show(show: str | None, runs: list[Path]) -> None:
@@ -265,6 +324,8 @@ def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, op
         found = run.heads(file=text)
     elif show == "preference":
         found = run.preference(existing(text))
+    elif show == "experts":
+        found = show_experts(run, text)
     elif show == "cells":
         found = run.cells(whole_text(text), **options)
     else:
@@ -273,6 +334,16 @@ def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, op
     found.save(out)
     for each in found.lines():
         print(each)
+
+
+def show_experts(run: Any, text: str) -> Any:
+    """Of a file with tagged words by their tags, of other texts by what words look like."""
+    from seqloom.analyse.read import text_or_lines
+    from seqloom.text.tagged import has_columns
+
+    lines, path = text_or_lines(text)
+    tagged = path is not None and (path.suffix == ".jsonl" or has_columns(lines))
+    return run.experts(file=path) if tagged else run.experts(texts=lines)
 
 
 def show_senses(runs: list[Any], text: Path, out: Path, word: str | None, layer: int | None, same: list[Path]) -> None:

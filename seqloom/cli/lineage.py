@@ -8,12 +8,24 @@ import typer
 from seqloom.cli import app
 
 
-@app.command(epilog="Examples:\n\nseqloom models\n\nseqloom models gpt2 --json")
+@app.command(epilog="Examples:\n\nseqloom models\n\nseqloom models gpt2 --json\n\nseqloom models gpt3 --cost")
 def models(
     name: Annotated[str | None, typer.Argument(help="Name of one model.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Print what training each size of a language model would take.")
+    ] = False,
+    tokens: Annotated[float, typer.Option(min=1, max=1e18, help="With --cost: tokens that it is trained on.")] = 300e9,
+    device: Annotated[str, typer.Option(help="With --cost: H200, H100, A100, L40S, L4 or RTX 4090.")] = "H200",
+    share: Annotated[
+        float, typer.Option(min=0.001, max=1, help="With --cost: share of the device's peak that training reaches.")
+    ] = 0.4,
+    price: Annotated[float, typer.Option(min=0, help="With --cost: price of an hour of the device.")] = 2.5,
 ) -> None:
     """List the models: paper, year, kind, objectives, tasks, presets and their parameter counts."""
+    if cost:
+        print_cost(name, as_json, tokens, device, share, price)
+        return
     from seqloom.models import MODELS, model_class
     from seqloom.models.index import LINEAGE, PARAMETERS
 
@@ -34,6 +46,25 @@ def models(
         print(f"{key:6} {row['year']}  {row['kind']:12} {row['paper']}")
         learns = [f"{kind}: {', '.join(row[kind])}" for kind in ("objectives", "tasks") if row[kind]]
         print(f"{'':12} {'; '.join(learns)}; presets: {presets}")
+
+
+def print_cost(name: str | None, as_json: bool, tokens: float, device: str, share: float, price: float) -> None:
+    from seqloom.errors import UsageError
+    from seqloom.models import MODELS, model_class
+    from seqloom.models.index import PARAMETERS
+    from seqloom.runs.on_paper import describe as described
+    from seqloom.runs.on_paper import on_paper
+
+    if name is None:
+        raise UsageError("--cost is of one model: name it, for example gpt3")
+    if name not in MODELS:
+        model_class(name)  # raises UsageError for an unknown name
+    found = [on_paper(f"{name}-{preset}", tokens, device, share, price) for preset in PARAMETERS[name]]
+    if as_json:
+        print(json.dumps({each.recipe: each._asdict() for each in found}))
+        return
+    for each in found:
+        print(described(each))
 
 
 def describe(name: str) -> dict[str, Any]:

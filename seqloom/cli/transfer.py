@@ -296,6 +296,9 @@ def baseline(
     features: Annotated[
         str, typer.Option(help="Groups of features, separated by commas: structural, lexical, probability.")
     ] = "structural,lexical,probability",
+    model: Annotated[
+        str, typer.Option(help="regression, or crf for tags: a conditional random field over the sentence.")
+    ] = "regression",
     out: Annotated[Path | None, typer.Option(help="New folder for baseline.json and the predictions.")] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
@@ -316,7 +319,7 @@ def baseline(
         raise UsageError(f"--out {out} exists already: choose another folder")
     groups = [group.strip() for group in features.split(",") if group.strip()]
     columns = name_columns(task, True, text_column, label_column, pair_column, id_column)
-    result, predictions = run_baseline(task, train_files, valid, test or (), groups, seed, columns, encoding)
+    result, predictions = run_baseline(task, train_files, valid, test or (), groups, seed, columns, encoding, model)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         for split, rows in predictions.items():

@@ -19,7 +19,7 @@ from seqloom.weights import shapes_only
 
 MOST_LAYERS = 1024  # layers are objects, and counting the parameters of many more would fill the memory
 BATCHES = 8  # whose sizes stand for all
-WITH_DIM = ("embedding_dim", "proj_dim", "ffn_dim")  # widths that keep their ratio to dim
+WITH_DIM = ("embedding_dim", "proj_dim", "ffn_dim", "expert_dim")  # widths that keep their ratio to dim
 FIXED = ("char_dim", "filters")  # widths that stay: every size of model has the same characters
 HEAD_SLACK = 0.15  # the fraction by which the number of heads may differ from what keeps their width
 RATIO_SLACK = 0.25  # a ratio that rounding has changed by more than this is reported

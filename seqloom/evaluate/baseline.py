@@ -9,7 +9,7 @@ Features of a word, after Stab & Gurevych, 2017 (Computational Linguistics 43:3)
 Departures: no parser and no tagger are at hand, so there are no parts of speech and no tree; files have no paragraphs, so there
 is no place of the sentence in its text. The features of whole texts are their words and pairs of words (lexical), their length,
 their punctuation and their capitals (structural). The model is logistic regression by stochastic gradients
-(scikit-learn), its penalty chosen on the valid files.
+(scikit-learn), its penalty chosen on the valid files; or for tags a conditional random field (evaluate/feature_crf).
 """
 
 import itertools
@@ -17,7 +17,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from seqloom.text.tagged import Sentence
 
 GROUPS = ("structural", "lexical", "probability")
 TASKS = ("classify", "pair", "tag")
+MODELS = ("regression", "crf")
 SIZE = 1 << 18  # of the hashed feature vector
 PENALTIES = (1e-6, 1e-5, 1e-4)
 ORDERS = (1, 2, 3)  # words before
@@ -48,9 +49,10 @@ def baseline(
     seed: int = 0,
     columns: Mapping[str, str] = NOTHING,
     encoding: str | None = None,
+    model: str = "regression",
 ) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
-    """Scores by split, with the penalty that was chosen; and the predictions."""
-    check_features(task, groups)
+    """Scores by split, with the penalty that was chosen; and the predictions. model: "regression", or "crf" for tags."""
+    check_features(task, groups, model)
     names = {"train": train, "valid": valid, "test": test}
     cls: Any = task_class(task)
     layout = cls.layout(columns, encoding, need_labels=True)
@@ -68,21 +70,21 @@ def baseline(
     }
     labels = [label for example in read["train"] for label in work.labels(example)]
     say(f"{task}: {rows['train'].shape[0]:,} rows to learn from, {len(set(labels))} labels, {', '.join(groups)}")
-    tried = []
-    for penalty in PENALTIES:
-        model = regression(loss="log_loss", alpha=penalty, average=True, max_iter=30, random_state=seed).fit(
-            rows["train"], labels
-        )
-        scores = cls.scores(read["valid"], work.predictions(read["valid"], model.predict(rows["valid"])))
-        tried.append((scores[work.main_metric], penalty, model))
-        say(f"penalty {penalty:g}: valid {work.main_metric} {scores[work.main_metric]:.4f}")
-    _, penalty, model = max(tried, key=lambda each: each[0])
-    predictions = {name: work.predictions(read[name], model.predict(rows[name])) for name in read if name != "train"}
+
+    def valid_score(predict: Callable[[str], Any]) -> float:
+        return cls.scores(read["valid"], work.predictions(read["valid"], predict("valid")))[work.main_metric]
+
+    if model == "crf":
+        predict, chosen = fit_crf(read, rows, labels, valid_score, seed)
+    else:
+        predict, chosen = fit_regression(regression, rows, labels, valid_score, seed)
+    predictions = {name: work.predictions(read[name], predict(name)) for name in read if name != "train"}
     scores = {f"{name}_scores": cls.scores(read[name], predicted) for name, predicted in predictions.items()}
     return {
         "task": task,
         "features": list(groups),
-        "penalty": penalty,
+        "model": model,
+        **chosen,
         "seed": seed,
         "main_metric": work.main_metric,
         "headline": work.main_metric,  # its name before 0.2, kept for one version
@@ -90,10 +92,51 @@ def baseline(
     }, predictions
 
 
-def check_features(task: str, groups: Sequence[str]) -> None:
+Predict = Callable[[str], Any]  # the name of a split → its labels
+
+
+def fit_regression(
+    regression: Any, rows: Mapping[str, Any], labels: list[str], score: Callable[[Predict], float], seed: int
+) -> tuple[Predict, dict[str, Any]]:
+    """With the penalty that is best on the valid files."""
+    tried = []
+    for penalty in PENALTIES:
+        fitted = regression(loss="log_loss", alpha=penalty, average=True, max_iter=30, random_state=seed).fit(
+            rows["train"], labels
+        )
+        found = score(lambda name, fitted=fitted: fitted.predict(rows[name]))  # type: ignore[misc]
+        tried.append((found, penalty, fitted))
+        say(f"penalty {penalty:g}: {found:.4f} on the valid files")
+    _, penalty, best = max(tried, key=lambda each: each[0])
+    return lambda name: best.predict(rows[name]), {"penalty": penalty}
+
+
+def fit_crf(
+    read: Mapping[str, list[Any]],
+    rows: Mapping[str, Any],
+    labels: list[str],
+    score: Callable[[Predict], float],
+    seed: int,
+) -> tuple[Predict, dict[str, Any]]:
+    from seqloom.evaluate.feature_crf import FeatureCrf
+
+    sizes = {name: [len(sentence.words) for sentence in sentences] for name, sentences in read.items()}
+    chain = FeatureCrf(SIZE, sorted(set(labels)))
+
+    def predict(name: str) -> list[str]:
+        return chain.predict(rows[name], sizes[name])
+
+    return predict, {"passes": chain.fit(rows["train"], sizes["train"], labels, lambda: score(predict), seed)}
+
+
+def check_features(task: str, groups: Sequence[str], model: str = "regression") -> None:
     """Raises where there are no such features, or none of the task."""
     if task not in TASKS:
         raise UsageError(f"--task {task}: hand-made features are there for {', '.join(TASKS)}")
+    if model not in MODELS:
+        raise UsageError(f"--model {model}: choose one of {', '.join(MODELS)}")
+    if model == "crf" and task != "tag":
+        raise UsageError(f"--model crf is for sequences of tags, not for {task}: leave it out")
     wrong = [group for group in groups if group not in GROUPS]
     if wrong or not groups:
         raise UsageError(f"--features {','.join(wrong)}: choose among {', '.join(GROUPS)}")

@@ -1,8 +1,8 @@
 """ALBERT: BERT with one set of weights for all layers and narrow embeddings. Lan et al., 2020 (arXiv 1909.11942)."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from seqloom.batch import Lineage
@@ -21,6 +21,12 @@ class Albert(Bert):
         activation: Literal["gelu", "gelu_tanh", "relu"] = Field(
             "gelu_tanh", description="Activation function of the feed-forward layers."
         )
+
+        @model_validator(mode="after")
+        def layers_are_alike(self) -> Self:
+            if self.global_every is not None:
+                raise ValueError(f"global_every {self.global_every}: all layers have one set of weights: leave it out")
+            return self
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 128, "embedding_dim": 64, "num_layers": 4, "num_heads": 4, "max_len": 128, "dropout": 0.0},
@@ -43,4 +49,4 @@ class Albert(Bert):
 
     @classmethod
     def layers(cls, config: Config) -> Stack:  # type: ignore[override]
-        return Stack([cls.layer(config)], repeat=config.num_layers)
+        return Stack([cls.layer(config, config.window)], repeat=config.num_layers)

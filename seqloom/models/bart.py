@@ -14,6 +14,7 @@ from torch import nn
 
 from seqloom.batch import HeadStyle, Lineage
 from seqloom.blocks.embedding import TokenEmbedding
+from seqloom.blocks.experts import init_experts
 from seqloom.blocks.layers import init_normal
 from seqloom.models.fields import Dim, NumHeads, VocabSize
 from seqloom.models.shared_recipes import encoder_recipe
@@ -64,3 +65,4 @@ class Bart(Transformer):
 
     def init_weights(self) -> None:
         init_normal(self)
+        init_experts(self, lambda matrix: nn.init.normal_(matrix, std=0.02))

@@ -10,7 +10,15 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from seqloom.batch import HeadStyle, Lineage
-from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
+from seqloom.blocks.attention import (
+    GLOBAL_EVERY,
+    HEAD_DIM,
+    WINDOW,
+    SelfAttention,
+    heads_divide_dim,
+    window_of,
+    windows_fit,
+)
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormLayer
@@ -44,8 +52,10 @@ class Bert(BidirectionalBackbone):
         norm_eps: float = Field(1e-12, gt=0, le=0.1, description="Number added to the variance in layer normalisation.")
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW
+        global_every: int | None = GLOBAL_EVERY
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
+        some_windows = model_validator(mode="after")(windows_fit)
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},
@@ -88,7 +98,7 @@ class Bert(BidirectionalBackbone):
         )
 
     @staticmethod
-    def layer(config: Config) -> nn.Module:
+    def layer(config: Config, window: int | None) -> nn.Module:
         return PostNormLayer(
             mixer=SelfAttention(
                 config.dim,
@@ -96,7 +106,7 @@ class Bert(BidirectionalBackbone):
                 causal=False,
                 dropout=config.attention_dropout,
                 head_dim=config.head_dim,
-                window=config.window,
+                window=window,
             ),
             ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, config.activation),
             dim=config.dim,
@@ -106,7 +116,7 @@ class Bert(BidirectionalBackbone):
 
     @classmethod
     def layers(cls, config: Config) -> Stack:
-        return Stack([cls.layer(config) for _ in range(config.num_layers)])
+        return Stack([cls.layer(config, window_of(config, i)) for i in range(config.num_layers)])
 
     def init_weights(self) -> None:
         """Normal, std 0.02, cut off at two of them, for every matrix; zero for every bias."""

@@ -10,9 +10,17 @@ from pydantic import model_validator
 from torch import nn
 
 from seqloom.batch import Lineage
-from seqloom.blocks.attention import HEAD_DIM, WINDOW, SelfAttention, heads_divide_dim
+from seqloom.blocks.attention import (
+    GLOBAL_EVERY,
+    HEAD_DIM,
+    WINDOW,
+    SelfAttention,
+    heads_divide_dim,
+    window_of,
+    windows_fit,
+)
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.feedforward import FeedForward
+from seqloom.blocks.experts import BALANCE, EXPERT_DIM, EXPERTS, EXPERTS_K, experts_fit, feed_forward, init_experts
 from seqloom.blocks.layers import PostNormLayer, ResidualLayer, init_normal
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
@@ -41,8 +49,15 @@ class Gpt(StackedBackbone):
         attention_dropout: AttentionDropout = 0.0
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW
+        global_every: int | None = GLOBAL_EVERY
+        experts: int = EXPERTS
+        experts_k: int = EXPERTS_K
+        expert_dim: int | None = EXPERT_DIM
+        balance: float = BALANCE
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
+        some_windows = model_validator(mode="after")(windows_fit)
+        enough_experts = model_validator(mode="after")(experts_fit)
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 3, "num_heads": 5, "max_len": 128, "dropout": 0.0},
@@ -63,13 +78,13 @@ class Gpt(StackedBackbone):
                     causal=True,
                     dropout=config.attention_dropout,
                     head_dim=config.head_dim,
-                    window=config.window,
+                    window=window_of(config, i),
                 ),
-                ffn=FeedForward(config.dim, config.ffn_dim or 4 * config.dim, "gelu_tanh"),
+                ffn=feed_forward(config, "gelu_tanh", config.ffn_dim or 4 * config.dim),
                 dim=config.dim,
                 dropout=config.dropout,
             )
-            for _ in range(config.num_layers)
+            for i in range(config.num_layers)
         ]
         positions = LearnedPositions(config.max_len, config.dim)
         embedding = TokenEmbedding(config.vocab_size, config.dim, config.dropout, positions)
@@ -79,3 +94,4 @@ class Gpt(StackedBackbone):
 
     def init_weights(self) -> None:
         init_normal(self)
+        init_experts(self, lambda matrix: nn.init.normal_(matrix, std=0.02))

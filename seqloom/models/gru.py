@@ -1,9 +1,11 @@
 """A language model of gated recurrent units. Cho et al., 2014 (arXiv 1406.1078); Chung et al., 2014 (arXiv 1412.3555)."""
 
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from seqloom.batch import Lineage
-from seqloom.blocks.cells import GruCell
+from seqloom.blocks.cells import GruCell, ResetFirstGruCell
 from seqloom.blocks.connections import Connection, recurrent_stack
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.recurrent import init_recurrent
@@ -25,6 +27,10 @@ class Gru(StackedBackbone):
         num_layers: NumLayers = 2
         dropout: Dropout = 0.0
         connection: Connection = "none"
+        reset: Literal["after", "before"] = Field(
+            "after",
+            description="Where the reset gate stands: after the matrix, as kernels have it, or before it, as published.",
+        )
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2},
@@ -36,8 +42,9 @@ class Gru(StackedBackbone):
         return recurrent_recipe(preset, cls.presets[preset])
 
     def __init__(self, config: Config):
+        cell = GruCell if config.reset == "after" else ResetFirstGruCell
         stack = recurrent_stack(
-            lambda width: GruCell(width, config.dim), config.dim, config.num_layers, config.dropout, config.connection
+            lambda width: cell(width, config.dim), config.dim, config.num_layers, config.dropout, config.connection
         )
         super().__init__(TokenEmbedding(config.vocab_size, config.dim, dropout=0.0), stack, config.dim)
 

@@ -10,9 +10,18 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from seqloom.batch import Context, Edit, EncoderDecoder, Lineage, Output, Ragged, State
-from seqloom.blocks.attention import HEAD_DIM, WINDOW, CrossAttention, SelfAttention, heads_divide_dim
+from seqloom.blocks.attention import (
+    GLOBAL_EVERY,
+    HEAD_DIM,
+    WINDOW,
+    CrossAttention,
+    SelfAttention,
+    heads_divide_dim,
+    window_of,
+    windows_fit,
+)
 from seqloom.blocks.embedding import TokenEmbedding
-from seqloom.blocks.feedforward import FeedForward
+from seqloom.blocks.experts import BALANCE, EXPERT_DIM, EXPERTS, EXPERTS_K, experts_fit, feed_forward, init_experts
 from seqloom.blocks.layers import PostNormDecoderLayer, PostNormLayer, PreNormDecoderLayer, PreNormLayer
 from seqloom.blocks.positions import LearnedPositions, SinusoidPositions
 from seqloom.blocks.stack import Stack, StackedBackbone
@@ -52,6 +61,8 @@ class Decoder(Encoder):
         edit: Edit | None = None,
     ) -> Output:
         output = super().forward(batch, state=state, context=context, layers=layers, maps=maps, edit=edit)
+        if context is not None and context.penalty is not None and output.penalty is not None:
+            output = output._replace(penalty=output.penalty + context.penalty)
         if not maps:
             return output
         own, across = zip(*output.maps, strict=True)
@@ -89,8 +100,15 @@ class Transformer(EncoderDecoder):
         share_embeddings: ShareEmbeddings = True
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW  # of both stacks; a decoder looks at the whole source
+        global_every: int | None = GLOBAL_EVERY
+        experts: int = EXPERTS
+        experts_k: int = EXPERTS_K
+        expert_dim: int | None = EXPERT_DIM
+        balance: float = BALANCE
 
         whole_heads = model_validator(mode="after")(heads_divide_dim)
+        some_windows = model_validator(mode="after")(windows_fit)
+        enough_experts = model_validator(mode="after")(experts_fit)
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 64, "num_layers": 2, "num_heads": 4, "max_len": 256, "dropout": 0.0},
@@ -145,10 +163,10 @@ class Transformer(EncoderDecoder):
         super().__init__()
         self.dim, self.max_len = config.dim, config.max_len
 
-        def layer(decoder: bool) -> nn.Module:
+        def layer(decoder: bool, i: int) -> nn.Module:
             dim, heads, dropped = config.dim, config.num_heads, config.attention_dropout
-            mixer = SelfAttention(dim, heads, decoder, dropped, config.head_dim, config.window)
-            ffn = FeedForward(dim, config.ffn_dim or 4 * dim, config.activation)
+            mixer = SelfAttention(dim, heads, decoder, dropped, config.head_dim, window_of(config, i))
+            ffn = feed_forward(config, config.activation, config.ffn_dim or 4 * dim)
             post = config.norm == "post"
             if decoder:
                 cross = CrossAttention(dim, heads, dropped, config.head_dim)
@@ -157,7 +175,7 @@ class Transformer(EncoderDecoder):
 
         def stack(decoder: bool) -> Stack:
             top = nn.LayerNorm(config.dim) if config.norm == "pre" else None
-            return Stack([layer(decoder) for _ in range(config.num_layers)], top)
+            return Stack([layer(decoder, i) for i in range(config.num_layers)], top)
 
         self.encoder = Encoder(self.embed(config), stack(decoder=False), config.dim)
         self.decoder = Decoder(self.embed(config), stack(decoder=True), config.dim)
@@ -178,7 +196,8 @@ class Transformer(EncoderDecoder):
         return kind(config.max_len, config.dim)
 
     def encode(self, source: Ragged) -> Context:
-        return Context(self.encoder(source).hidden, source.owner, source.offsets, source.max_len)
+        output = self.encoder(source)
+        return Context(output.hidden, source.owner, source.offsets, source.max_len, penalty=output.penalty)
 
     def init_weights(self) -> None:
         """Matrices as Glorot & Bengio have them, queries, keys and values each for itself; embeddings with std 1/√dim,
@@ -186,10 +205,12 @@ class Transformer(EncoderDecoder):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:  # a gate of experts has none
+                    nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=self.dim**-0.5)
         for name, weight in self.named_parameters():
             if name.endswith((".qkv.weight", ".kv.weight")):
                 for part in weight.data.chunk(3 if name.endswith(".qkv.weight") else 2):
                     nn.init.xavier_uniform_(part)
+        init_experts(self, nn.init.xavier_uniform_)

@@ -319,7 +319,7 @@ class Denoising(Objective):
     # ---- restoring
 
     def forward(self, example: Noised, carry: State | None = None) -> Loss:
-        output: Output = self.backbone(example)
+        output: Output = self.backbone(Pair(example.source, example.target, example.targets).with_real())
         total = self.softmax(output.hidden, example.targets)
         return with_penalty(Loss(total, (example.targets != IGNORE).sum()), output)
 

@@ -54,9 +54,10 @@ class LeftToRight(Streamed):
         return super().fits(model) and model.causal
 
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
-        output: Output = self.backbone(example.batch, state=self.state_before(example, carry))
+        real = example.targets != IGNORE
+        output: Output = self.backbone(example.batch._replace(real=real), state=self.state_before(example, carry))
         total = self.softmax(output.hidden, example.targets)
-        loss = Loss(total, (example.targets != IGNORE).sum(), carry=self.state_after(example, output))
+        loss = Loss(total, real.sum(), carry=self.state_after(example, output))
         return with_penalty(loss, output)
 
     def left_to_right(self) -> "LeftToRight":

@@ -31,8 +31,9 @@ class Regularized(NextToken):
     def forward(self, example: Excerpt, carry: State | None = None) -> Loss:
         if not self.training:
             return super().forward(example, carry)
-        output: Output = self.backbone(example.batch, state=self.state_before(example, carry), layers=True)
         wanted = example.targets != IGNORE
+        batch = example.batch._replace(real=wanted)
+        output: Output = self.backbone(batch, state=self.state_before(example, carry), layers=True)
         penalty = self.alpha * size(output.hidden, wanted)
         penalty = penalty + self.beta * change(output.layers[-1], wanted, example.batch)
         total = self.softmax(output.hidden, example.targets) + penalty

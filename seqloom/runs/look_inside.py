@@ -11,6 +11,7 @@ from seqloom.errors import DataError, UsageError
 if TYPE_CHECKING:
     from seqloom.analyse.attention import HeadMaps
     from seqloom.analyse.attention_page import Attention
+    from seqloom.analyse.experts_page import ExpertsFinding
     from seqloom.analyse.garbled import Garbled
     from seqloom.analyse.heads_page import Heads
     from seqloom.analyse.preference import Preference
@@ -191,6 +192,25 @@ class LookInside:
         examples, unit = measured_examples(self, texts or [text], given)
         source = f"{min(len(texts), 512):,} texts" if given is None else given.name
         return Heads(self.folder.name, source, study_heads(Parts(self.learner, modules, examples, self.device, unit)))
+
+    def experts(self, text: str = "", *, texts: Sequence[str] = (), file: str | Path | None = None) -> "ExpertsFinding":
+        """Which experts the words of each kind go through.
+
+        Args:
+            text: one whose words are told apart by what they look like.
+            texts: several, in its place.
+            file: with tagged words, for example by part of speech.
+        """
+        from seqloom.analyse.experts import expert_use, plain_sentences
+        from seqloom.analyse.experts_page import ExpertsFinding
+        from seqloom.text.tagged import read_tagged
+
+        if file is not None:
+            return ExpertsFinding(
+                self.folder.name, Path(file).name, expert_use(self.reading, list(read_tagged([Path(file)])))
+            )
+        sentences = plain_sentences(texts or [text])
+        return ExpertsFinding(self.folder.name, f"{len(sentences):,} texts", expert_use(self.reading, sentences))
 
     def cells(self, text: str, *, unit: str | None = None, texts: Sequence[str] = ()) -> "Cells":
         """What single units of a recurrent model follow in a text: quotes, the place in the line, digits …

@@ -77,6 +77,7 @@ class Translate(Task):
         return int(self.rate > 0)
 
     def forward(self, example: Pair, carry: State | None = None) -> Loss:
+        example = example.with_real()
         context = self.backbone.encode(example.source)
         target = example.target
         if self.training and self.rate > 0:

@@ -6,6 +6,8 @@ import pytest
 from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
 from seqloom.analyse.attention_page import Attention, Shown
 from seqloom.analyse.beam_tree import BeamTree
+from seqloom.analyse.experts import ExpertUse
+from seqloom.analyse.experts_page import ExpertsFinding
 from seqloom.analyse.garbled import Garbled, answer_all
 from seqloom.analyse.heads import HeadReport
 from seqloom.analyse.heads_page import Heads
@@ -103,9 +105,16 @@ def garbled():
     return Garbled(EVIL, EVIL, answer_all([EVIL, "a b"], lambda texts: [(text * 2, True) for text in texts]))
 
 
+def experts():
+    random = np.random.default_rng(0)
+    use = [random.random((3, 32)) * 10 for _ in range(2)]
+    return ExpertsFinding(EVIL, EVIL, ExpertUse([EVIL, "NN", "VB"], np.array([90, 40, 3]), use, ["layer 1", "layer 2"]))
+
+
 FINDINGS = {
     "preference": preference,
     "garbled": garbled,
+    "experts": experts,
     "attention": attention,
     "probes": probing,
     "saliency": saliency,

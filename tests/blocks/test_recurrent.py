@@ -9,7 +9,7 @@ from torch import nn
 
 from seqloom.batch import State, pack
 from seqloom.blocks import recurrent
-from seqloom.blocks.cells import ElmanCell, GruCell, LstmCell
+from seqloom.blocks.cells import ElmanCell, GruCell, LstmCell, ResetFirstGruCell
 from seqloom.blocks.record_gates import STEPS, steps_of
 from seqloom.blocks.recurrent import Bidirectional, RecurrentLayer, RecurrentStack, fused, gated, mirrored, scan
 
@@ -263,3 +263,35 @@ def test_planted_lost_state_of_an_empty_sequence_is_noticed(monkeypatch):
 def forgetful_gated(true, cell, x, batch, state):
     hidden, after, gates = true(cell, x, batch, state)
     return hidden, tuple(part * (batch.offsets.diff() > 0)[:, None] for part in after), gates
+
+
+def reset_first(x, h, kernel):
+    """The equation of Cho et al., 2014, in numpy: z, r = σ(W x + U h), h̃ = tanh(W x + U (r ∘ h)), h′ = z h + (1 − z) h̃."""
+    import numpy as np
+
+    w, u, b, c = (
+        getattr(kernel, f"{name}_l0").detach().numpy() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    )
+    (wr, wz, wc), (ur, uz, uc) = (np.split(matrix, 3) for matrix in (w, u))
+    (br, bz, bc), (cr, cz, cc) = (np.split(bias, 3) for bias in (b, c))
+    sigmoid = lambda value: 1 / (1 + np.exp(-value))  # noqa: E731
+    r, z = sigmoid(x @ wr.T + br + h @ ur.T + cr), sigmoid(x @ wz.T + bz + h @ uz.T + cz)
+    return z * h + (1 - z) * np.tanh(x @ wc.T + bc + (r * h) @ uc.T + cc)
+
+
+def check_reset_first(make):
+    torch.manual_seed(0)
+    cell = make().double()
+    x, h = torch.randn(5, IN, dtype=torch.float64), torch.randn(5, D, dtype=torch.float64)
+    (found,), _ = cell.step(cell.inputs(x), (h,))
+    expected = torch.from_numpy(reset_first(x.numpy(), h.numpy(), cell.kernel))
+    torch.testing.assert_close(found.detach(), expected, rtol=0, atol=1e-12)
+
+
+def test_a_reset_gate_before_the_matrix_is_the_equation():
+    check_reset_first(lambda: ResetFirstGruCell(IN, D))
+
+
+def test_planted_reset_gate_after_the_matrix_is_noticed():
+    with pytest.raises(AssertionError):
+        check_reset_first(lambda: GruCell(IN, D))

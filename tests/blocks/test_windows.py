@@ -357,3 +357,126 @@ def test_heads_of_a_width_of_their_own(norm):
         for part in parts:  # each for itself, as Glorot & Bengio have them
             assert part.abs().max().item() == pytest.approx(math.sqrt(6 / (8 * width + 64)), rel=0.01)
         pairs.packing(model, 0)
+
+
+# ---- by blocks
+
+
+def check_blocks(window, causal, lengths=(7, 1, 12, 4, 23)):
+    (q, k, v), batch = inputs(lengths)
+    batch = batch._replace(offsets=torch.cat((batch.offsets, batch.offsets[-1:])), max_len=26)  # filled up
+    gradients = []
+    for kernel in (kernels.banded, kernels.padded):
+        leaves = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+        out = kernel(*leaves, batch, causal=causal, window=window)
+        (out * torch.arange(E)).sum().backward()
+        gradients.append([out.detach(), *(leaf.grad for leaf in leaves)])
+    for mine, right in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [1, 2, 3, 5, 8, 13])
+def test_blocks_equal_the_band(window, causal):
+    check_blocks(window, causal)
+
+
+def test_planted_block_mask_is_noticed(monkeypatch):
+    right = kernels.band_mask
+
+    def wrong(batch, window, blocks, causal):
+        seen, blind = right(batch, window, blocks, causal)
+        return seen | torch.ones_like(seen).tril(window).bool(), blind  # the whole block before, not only what is near
+
+    monkeypatch.setattr(kernels, "band_mask", wrong)
+    with pytest.raises(AssertionError):
+        check_blocks(3, True)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_work_grows_with_length_times_window(causal, monkeypatch):
+    """Twice the length is twice as many pairs of a query and a key that the kernel is given."""
+    found, right = [], kernels.F.scaled_dot_product_attention
+
+    def noted(q, k, *rest, **options):
+        found.append(q.shape[0] * q.shape[2] * k.shape[2])
+        return right(q, k, *rest, **options)
+
+    monkeypatch.setattr(kernels.F, "scaled_dot_product_attention", noted)
+    for length in (256, 512):
+        (q, k, v), batch = inputs((length,))
+        kernels.attend(q, k, v, batch, causal=causal, window=16)
+    assert found[1] == 2 * found[0] == 2 * 256 * (2 if causal else 3) * 16
+
+
+# ---- windows and all tokens in turn
+
+
+def neo_pair(window):
+    """GPT-Neo and our GPT-2 with its weights: it does not divide scores by √E, and has no biases before them."""
+    from transformers import GPTNeoConfig, GPTNeoModel
+
+    from seqloom.models.gpt2 import Gpt2
+
+    config = GPTNeoConfig(
+        vocab_size=61, max_position_embeddings=40, hidden_size=24, num_layers=4, num_heads=3, window_size=window,
+        attention_types=[[["global", "local"], 2]], resid_dropout=0.0, embed_dropout=0.0, attention_dropout=0.0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = GPTNeoModel(config).double().eval()
+    sizes = {"dim": 24, "num_layers": 4, "num_heads": 3, "max_len": 40, "dropout": 0.0}
+    ours = Gpt2(Gpt2.Config(vocab_size=61, **sizes, window=window, global_every=2)).double().eval()
+    with torch.no_grad():
+        ours.embedding.token.weight.copy_(theirs.wte.weight)
+        ours.embedding.positions.weight.copy_(theirs.wpe.weight)
+        ours.stack.top.load_state_dict(theirs.ln_f.state_dict())
+        for mine, block in zip(ours.stack.layers, theirs.h, strict=True):
+            attention = block.attn.attention
+            q = attention.q_proj.weight * 8**0.5
+            mine.mixer.qkv.weight.copy_(torch.cat((q, attention.k_proj.weight, attention.v_proj.weight)))
+            mine.mixer.qkv.bias.zero_()
+            for part, other in (
+                (mine.mixer.out, attention.out_proj), (mine.mixer_norm, block.ln_1), (mine.ffn_norm, block.ln_2),
+                (mine.ffn.up, block.mlp.c_fc), (mine.ffn.down, block.mlp.c_proj),
+            ):  # fmt: skip
+                part.load_state_dict(other.state_dict())
+    return theirs, ours
+
+
+def check_against_neo(window):
+    theirs, ours = neo_pair(window)
+    for text in p.sequences(0, (33, 5)):
+        expected = theirs(torch.tensor([text])).last_hidden_state[0]
+        torch.testing.assert_close(ours(pack([text])).hidden, expected, rtol=0, atol=1e-5)  # their scores are in fp32
+
+
+@pytest.mark.parametrize("window", [1, 4, 16, 40])
+@torch.no_grad()
+def test_equals_gpt_neo(window):
+    check_against_neo(window)
+
+
+@torch.no_grad()
+def test_planted_turn_is_noticed(monkeypatch):
+    """Windows where GPT-Neo sees all, and the other way round."""
+    monkeypatch.setattr("seqloom.models.gpt.window_of", lambda config, i: config.window if i % 2 == 0 else None)
+    with pytest.raises(AssertionError):
+        check_against_neo(4)
+
+
+@pytest.mark.parametrize("name", ["gpt2-turns", "transformer-turns", "bert"])
+def test_turns_are_in_every_attention_model(name):
+    sizes = {"window": 7, "global_every": 2, "num_layers": 4}
+    built = {
+        "gpt2-turns": lambda: p.build("gpt2", **sizes).stack,
+        "transformer-turns": lambda: pairs.build("transformer", **sizes).decoder.stack,
+        "bert": lambda: e.build("bert", **sizes).stack,
+    }[name]()
+    assert [layer.mixer.window for layer in built.layers] == [None, 7, None, 7]
+
+
+def test_turns_without_a_window_are_refused():
+    with pytest.raises(ValueError, match="global_every 2 is for layers with a window"):
+        p.build("gpt2", global_every=2)
+    with pytest.raises(ValueError, match="one set of weights"):
+        e.build("albert", global_every=2, window=4)

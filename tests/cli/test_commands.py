@@ -147,7 +147,7 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
             objectives = ["glove"] if name == "glove" else ["skip-gram", "cbow"]
             assert row["objectives"] == objectives and "classify" in row["tasks"]
             continue
-        recurrent = [] if row["kind"] == "transformer" else ["scheduled-sampling", "regularized"]
+        recurrent = [] if row["kind"] in ("transformer", "convolutional") else ["scheduled-sampling", "regularized"]
         if row["kind"] == "encoder–decoder":
             transfer = ["classify", "regress", "pair", "choose", "tag", "span"]
             assert (row["objectives"], row["tasks"]) == (["denoising"], [*transfer, "translate"])

@@ -28,7 +28,9 @@ def goes_on(name):
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["ngram", "nnlm", "jordan", "lstm", "gru", "awd-lstm", "gpt", "gpt2", "gpt2-window"])
+@pytest.mark.parametrize(
+    "name", ["ngram", "nnlm", "jordan", "lstm", "gru", "awd-lstm", "gpt", "gpt2", "gpt2-window", "bytenet"]
+)
 def test_joined_sequences_go_on_as_alone(name):
     goes_on(name)
 

@@ -67,4 +67,4 @@ QUICK = ("seq2seq", "bahdanau", "transformer")
     ],
 )
 def test_overfits_sixteen_pairs(name):
-    p.overfits(name)
+    p.overfits(name, 200 if name == "convs2s" else 150)

@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.batch import Excerpt, Loss, ragged
-from seqloom.blocks import grid, kernels, recurrent, softmax
+from seqloom.blocks import convolution, grid, kernels, recurrent, softmax
 from seqloom.blocks import record_gates as gated
 from seqloom.blocks.cells import ElmanCell, TorchCell
+from seqloom.blocks.convolution import Convolution
 from seqloom.models import jordan, nnlm
 from seqloom.models.ngram import Ngram
 from seqloom.objectives.next_token import NextToken
@@ -142,6 +143,34 @@ def test_dropped_state(state_dropped, name):
     noticed(p.chunks, p.build(name), 0)
 
 
+@pytest.mark.parametrize("bug", ["borders", "state", "ahead", "filler"])
+@pytest.mark.parametrize("name", ["bytenet", "bytenet-wide"])
+def test_convolutions_over_what_is_not_theirs(name, bug, monkeypatch):
+    """A filter stands over another sequence's tokens, forgets those before, stands over the next one, or remembers filler."""
+    forward, lengths = Convolution.forward, convolution.lengths
+
+    def wrong(self, x, batch, state=None):
+        if bug == "state":
+            state = None
+        elif bug == "ahead":
+            x = x + x.roll(-1, 0)
+        elif bug == "borders":
+            x = x + 0.1 * x.roll(1, 0)
+        return forward(self, x, batch, state)
+
+    monkeypatch.setattr(Convolution, "forward", wrong)
+    if bug == "filler":
+        monkeypatch.setattr(convolution, "lengths", lambda batch: torch.full_like(lengths(batch), batch.max_len))
+    checks = {
+        "borders": (p.packing, p.batch_order),
+        "state": (p.steps, p.chunks),
+        "ahead": (p.causality,),
+        "filler": (p.chunks,),
+    }
+    for check in checks[bug]:
+        noticed(check, p.build(name), 0)
+
+
 @pytest.mark.parametrize("bug", ["borders", "state", "ahead"])
 def test_runs_of_words_that_are_not_its_own(bug, monkeypatch):
     """The n-gram model goes on from another sequence's words, forgets its own, or reads the next one."""
@@ -180,7 +209,7 @@ def test_positions_counted_from_the_chunk(monkeypatch):
     noticed(p.steps, model, 0)
 
 
-@pytest.mark.parametrize("name", ["jordan", "rnn", "gru", "lstm", "awd-lstm", "big-lstm", "transformer-xl"])
+@pytest.mark.parametrize("name", ["jordan", "rnn", "gru", "lstm", "awd-lstm", "big-lstm", "transformer-xl", "bytenet"])
 def test_gradient_past_the_segment(carry_attached, name):
     noticed(p.segment_gradient, p.build(name), 0)
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from seqloom.batch import Context, EncoderDecoder, State
-from seqloom.blocks import alignment, encoder, kernels, recurrent
+from seqloom.blocks import alignment, encoder, kernels, multi_step, recurrent
 from seqloom.blocks.alignment import AlignedDecoder, Alignment
-from seqloom.models import bahdanau, gnmt, luong, seq2seq
+from seqloom.models import bahdanau, bytenet, convs2s, gnmt, luong, seq2seq
 from seqloom.models.transformer import Transformer
 from tests.contract import pairs as p
 
@@ -94,7 +94,7 @@ def test_source_not_reversed_back(name, monkeypatch):
     noticed(p.places, p.build(name), 0)
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, "transformer"])
+@pytest.mark.parametrize("name", [*RECURRENT, "transformer", "bytenet-mt", "convs2s"])
 def test_a_word_of_the_source_is_lost(name, monkeypatch):
     """The encoder takes the first word for a mark of the beginning, and does not read it."""
     model = p.build(name)
@@ -199,7 +199,52 @@ def test_weights_are_of_the_step_before(name, monkeypatch):
     noticed(p.steps, p.build(name), 0)
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, "transformer"])
+@pytest.mark.parametrize("bug", ["filler", "source", "hypotheses"])
+def test_a_bytenet_that_reads_what_is_not_its_source(bug, monkeypatch):
+    """What stands behind a source is not zero, or belongs to another one; or rows go round the sources in turn."""
+    model = p.build("bytenet-mt")
+    found, forward = bytenet.Decoder.found, bytenet.Decoder.forward
+
+    def in_turn(self, batch, *, state=None, **asked):
+        if state is not None:
+            each = batch.num_sequences // state.shared[0].shape[0]
+            state = State(state.own, (state.shared[0].repeat(each, 1, 1),))
+        output = forward(self, batch, state=state, **asked)
+        return output if state is None else output._replace(state=State(output.state.own, (state.shared[0][:3],)))
+
+    if bug == "hypotheses":
+        monkeypatch.setattr(bytenet.Decoder, "forward", in_turn)
+        noticed(p.steps, model, 0)
+        return
+    noise = torch.arange(24.0, dtype=torch.float64).sin()
+    other = {"filler": lambda x: x + noise * (x == 0).all(-1, keepdim=True), "source": lambda x: x.roll(1, 0)}[bug]
+    monkeypatch.setattr(bytenet.Decoder, "found", lambda self, context: other(found(context)))
+    noticed(p.packing, model, 0)
+
+
+@pytest.mark.parametrize("bug", ["scale", "values", "target"])
+def test_a_look_that_is_not_the_papers(bug, monkeypatch):
+    """Steps and whole targets must take the same source, the same scale, the same target's words."""
+    read, forward = multi_step.read, multi_step.MultiStepAttention.forward
+
+    def wrong(self, x, batch, seen, maps):
+        if isinstance(seen.source, multi_step.Memory) and bug == "target":
+            seen = seen._replace(target=seen.target * 0)
+        return forward(self, x, batch, seen, maps)
+
+    def misread(context):
+        memory = read(context)
+        if bug == "scale":
+            return memory._replace(sizes=memory.sizes + 1)
+        return memory._replace(kept=memory.kept.flip(2)) if bug == "values" else memory
+
+    monkeypatch.setattr(multi_step.MultiStepAttention, "forward", wrong)
+    monkeypatch.setattr(convs2s, "read", misread)
+    noticed(p.steps, p.build("convs2s"), 0)
+    noticed(p.chunks, p.build("convs2s"), 0)
+
+
+@pytest.mark.parametrize("name", [*RECURRENT, "transformer", "bytenet-mt", "convs2s"])
 def test_dead_parameter(name):
     model = p.build(name)
     list(model.parameters())[-1].requires_grad_(False)

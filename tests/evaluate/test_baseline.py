@@ -47,6 +47,58 @@ def test_words_are_learnt(files):
     assert alone["test_scores"]["f1"] < result["test_scores"]["f1"] - 0.1
 
 
+def in_brackets(count: int, seed: int) -> str:
+    """Words between two brackets, which stand too far away for the features of a word: only the tags before tell."""
+    import random
+
+    rng, lines = random.Random(seed), []
+    for _ in range(count):
+        sizes = [rng.randint(1, 9) for _ in range(3)]
+        before, inside, behind = ([rng.choice("abcd") for _ in range(size)] for size in sizes)
+        lines += [f"{word} O" for word in before] + ["( B-P"] + [f"{word} I-P" for word in inside] + [") I-P"]
+        lines += [f"{word} O" for word in behind] + [""]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def brackets(tmp_path):
+    for seed, (split, count) in enumerate({"train": 120, "valid": 20, "test": 30}.items()):
+        (tmp_path / f"{split}.conll").write_text(in_brackets(count, seed))
+    return tmp_path
+
+
+def field_is_right(files):
+    result, answers = baseline("tag", *given(files, "conll"), groups=["lexical"], model="crf")
+    assert result["test_scores"]["f1"] > 0.95 and 1 <= result["passes"] <= 12
+    gold = [sentence.tags for sentence in read_tagged([files / "test.conll"])]
+    assert result["test_scores"]["f1"] == entity_scores(gold, [answer["tags"] for answer in answers["test"]])["f1"]
+    return result
+
+
+def test_a_field_over_whole_sentences(brackets):
+    result = field_is_right(brackets)
+    alone, _ = baseline("tag", *given(brackets, "conll"), groups=["lexical"])
+    assert alone["test_scores"]["f1"] < 0.8
+    assert field_is_right(brackets) == result, "the same seed gives the same figures"
+
+
+def test_planted_field_without_moves_is_noticed(brackets, monkeypatch):
+    monkeypatch.setattr("seqloom.blocks.crf.Crf._tables", without_moves)
+    with pytest.raises(AssertionError):
+        field_is_right(brackets)
+
+
+def without_moves(self, grid):
+    return grid.new_zeros(self.labels, self.labels), grid.new_zeros(self.labels), grid.new_zeros(self.labels)
+
+
+def test_a_field_is_of_tags(files):
+    with pytest.raises(UsageError, match="sequences of tags"):
+        baseline("classify", *given(files, "jsonl"), model="crf")
+    with pytest.raises(UsageError, match="choose one of regression, crf"):
+        baseline("tag", *given(files, "conll"), model="hmm")
+
+
 def test_texts_are_learnt(files):
     result, _ = baseline("classify", *given(files, "jsonl"))
     assert result["test_scores"]["accuracy"] > 0.95 and result["test_scores"]["majority"] < 0.7

@@ -143,6 +143,16 @@ def test_interruptions_change_no_bit(name, steps, stops, data, tmp_path, monkeyp
     assert len({line["epoch"] for line in whole["metrics"] if "epoch" in line}) > 1, "the run should pass an epoch"
 
 
+def test_interruptions_change_no_bit_of_experts(data, tmp_path, monkeypatch):
+    """Which experts are tried is drawn at random."""
+    right = settings
+    experts = ["model.experts=4"]
+    monkeypatch.setitem(globals(), "settings", lambda *given: [*right(*given), *experts])
+    run("gpt2", data, tmp_path / "whole", settings("gpt2", 12))
+    interrupted_run("gpt2", data, tmp_path / "broken", 12, 2, monkeypatch)
+    assert fingerprint(tmp_path / "whole") == fingerprint(tmp_path / "broken")
+
+
 @pytest.mark.parametrize("lost", ["carry", "optimizer", "cursor", "seed"])
 def test_planted_loss_of_state_is_noticed(lost, data, tmp_path, monkeypatch):
     pretrain("lstm-tiny", data, tmp_path / "whole", settings=settings("lstm", 30))
