@@ -218,7 +218,7 @@ class Engine(threading.Thread):
     def new_rows(self) -> Rows:
         stepper, _, banned = self.run_of.begin("", 1)
         stepper.characters = None
-        return Rows(stepper, self.run_of.tokenizer.end_id, banned)
+        return Rows(stepper, self.run_of.tokenizer.end_id, banned, steady=True)
 
     def candidates(self, rows: Rows) -> dict[Row, list[Candidate]]:
         """The likeliest next tokens of those rows that want them."""

@@ -360,7 +360,7 @@ def test_answers_do_not_depend_on_company(folders, name):
 
 def test_planted_random_numbers_by_moment_are_noticed(folders, monkeypatch):
     count = iter(range(10**9))
-    points = lambda rows, places: torch.tensor([(next(count) * 0.37) % 1 for _ in places])  # noqa: E731
+    points = lambda rows: torch.tensor([(next(count) * 0.37) % 1 for _ in rows.rows])  # noqa: E731
     monkeypatch.setattr(engine_module.Rows, "points", points)
     with pytest.raises(AssertionError):
         check_company(folders["lstm"], 12)
