@@ -2,6 +2,7 @@
 
     engine      the thread that owns a model: texts that are being written join and leave between steps, other calls are batched
     messages    what may be asked, as types that check it; answers and refusals
+    mailbox     from the engines' threads into the event loop
     completions writing and scoring by OpenAI's completions
     app         the routes and what stands before all of them: host, key, limits
     page        what a browser gets: the page and its script, a tab for everything that the models can

@@ -26,6 +26,7 @@ from seqloom.runs.predictor import Predictor
 from seqloom.runs.translator import Translator
 from seqloom.serve.completions import MOST_TOKENS, Answering, disconnected, read_prompts
 from seqloom.serve.engine import Call, Engine, Full
+from seqloom.serve.mailbox import Mailbox
 from seqloom.serve.messages import (
     Completion,
     Detokenize,
@@ -88,10 +89,21 @@ class Server:
         self.is_open, self.live = True, 0
         self.statuses: Counter[int] = Counter()
         self.described: list[Described] = []
+        self.last_mailbox: Mailbox | None = None
         self.files = read_page()
         for engine in self.engines.values():
             engine.start()
         self.app = Starlette(routes=self.routes(), exception_handlers={404: not_found, 405: not_found})
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Of the loop that runs."""
+        loop = asyncio.get_running_loop()
+        if self.last_mailbox is None or self.last_mailbox.loop is not loop:
+            self.last_mailbox = Mailbox(loop)
+            for engine in self.engines.values():
+                engine.after_step = self.last_mailbox.wake
+        return self.last_mailbox
 
     # ---- which model
 
@@ -157,7 +169,8 @@ class Server:
     async def completions(self, request: Request, ask: Completion) -> Response:
         name = self.pick(ask.model, writes, "continue a text")
         prompts = await asyncio.to_thread(read_prompts, self.runs[name], ask.prompt)
-        answering = Answering(self.engines[name], ask, prompts, self.limits.seconds, self.limits.max_tokens)
+        limits = self.limits
+        answering = Answering(self.engines[name], ask, prompts, self.mailbox, limits.seconds, limits.max_tokens)
         return await answering.respond(request)
 
     async def embeddings(self, request: Request, ask: Embedding) -> Response:

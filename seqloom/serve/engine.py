@@ -21,6 +21,7 @@ from seqloom.errors import SeqloomError, explain
 
 PREFILL = 4096  # tokens of new prompts that are read at once, so that those who write do not wait long
 CALL_TOKENS = 8192  # of calls that are computed together
+ADMIT_SECONDS = 0.02  # new texts are gathered so long while others are written: reading one prompt costs as much as reading eight
 SCORED_ROWS = 1024  # tokens whose distributions are computed at once
 
 
@@ -60,6 +61,8 @@ class StopStrings:
 
     def push(self, piece: str) -> tuple[str, bool]:
         """The text that is sure by now, and whether a string has come."""
+        if not self.strings:
+            return piece, False
         text = self.held + piece
         places = [place for each in self.strings if (place := text.find(each)) >= 0]
         if places:
@@ -89,6 +92,7 @@ class Writing:
     deadline: float = float("inf")
     cancelled: bool = False
     stream: TextStream | None = None
+    asked: float = 0.0
 
 
 @dataclass(eq=False)
@@ -124,6 +128,7 @@ class Engine(threading.Thread):
         self.active: dict[Row, Writing] = {}
         self.is_open = True
         self.counts = Counts()
+        self.after_step: Callable[[], None] = lambda: None  # called when all have got what a step has made
 
     # ---- from other threads
 
@@ -132,7 +137,10 @@ class Engine(threading.Thread):
         with self.changed:
             if not self.is_open or len(self.waiting) + len(self.calls) + len(works) > self.most_waiting:
                 raise Full
-            self.waiting.extend(work for work in works if isinstance(work, Writing))
+            for work in works:
+                if isinstance(work, Writing):
+                    work.asked = time.monotonic()
+                    self.waiting.append(work)
             self.calls.extend(work for work in works if isinstance(work, Call))
             self.changed.notify()
 
@@ -161,11 +169,15 @@ class Engine(threading.Thread):
                 self.fail([*self.active.values(), *fresh], error)
             if calls:
                 self.answer(calls)
+            self.after_step()
             self.counts.busy_seconds += time.monotonic() - began
 
     def take_writings(self) -> list[Writing]:
         found: list[Writing] = []
         tokens = 0
+        if self.active and 8 * len(self.waiting) < len(self.active):
+            if not self.waiting or time.monotonic() < self.waiting[0].asked + ADMIT_SECONDS:
+                return []
         while self.waiting and len(self.active) + len(found) < self.most_rows:
             tokens += len(self.waiting[0].row.text)
             if found and tokens > PREFILL:
