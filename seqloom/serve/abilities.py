@@ -49,7 +49,10 @@ def has_attention(run: Any) -> bool:
 
 def has_cells(run: Any) -> bool:
     """Whether units of it have states that are carried from token to token."""
-    return any(getattr(getattr(run.learner, "backbone", None), "gates", ())) and not run.reading.backward
+    if not embeds(run):
+        return False
+    reading = run.reading
+    return any(getattr(reading.encoder.backbone, "gates", ())) and not reading.backward
 
 
 ABILITIES: dict[str, Callable[[Any], bool]] = {

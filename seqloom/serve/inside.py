@@ -21,13 +21,17 @@ def rounded(values: np.ndarray) -> list[Any]:
 def attention(run: Any, ask: Attention) -> dict[str, Any]:
     """Of each part of the model the maps of one layer: (heads, queries, keys), or one of all layers by rollout."""
     shown = run.attention(ask.text, target=ask.target).shown
-    parts = [part_record(maps, ask.layer or chosen.layer + 1, chosen, ask.kind) for maps, chosen in shown]
+    most = max(len(maps.weights) for maps, _ in shown)
+    if ask.layer is not None and ask.layer > most:
+        raise UsageError(f"layer = {ask.layer}: there are {most} layers with attention: choose 1 to {most}")
+    parts = [
+        part_record(maps, min(ask.layer or chosen.layer + 1, len(maps.weights)), chosen, ask.kind)
+        for maps, chosen in shown
+    ]
     return {"kind": ask.kind, "parts": parts}
 
 
 def part_record(maps: HeadMaps, layer: int, chosen: Any, kind: str) -> dict[str, Any]:
-    if layer > len(maps.weights):
-        raise UsageError(f"layer = {layer}: {maps.part} has {len(maps.weights)} layers: choose 1 to {len(maps.weights)}")
     if kind == "rollout" and maps.is_square:
         found = maps.rollout()[None]
     elif kind == "norm-weighted" and maps.is_square:

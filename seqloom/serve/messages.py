@@ -141,10 +141,8 @@ class Detokenize(Struct):
 encode = msgspec.json.Encoder().encode
 decoders: dict[type[Struct], msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind)
-    for kind in (
-        Completion, Embedding, Fill, Score, Neighbours, Predict, Translate, Attention, Cells, Beam, Inputs, Tokenize,
-        Detokenize,
-    )  # fmt: skip
+    for kind in Struct.__subclasses__()
+    if kind.__module__ == __name__
 }
 
 

@@ -165,6 +165,8 @@ CASES = {
     "predict": ({"model": "tag", "text": "the film is good"}, "Every word"),
     "translate": ({"model": "translator", "text": "the cat sees a bird ."}, "Alignment"),
     "vectors": ({"model": "bert", "text": "cat"}, "similarity"),
+    "attention": ({"model": "gpt2", "text": "the old <b>king</b> sees a bird ."}, "looks at most"),
+    "cells": ({"model": "lstm", "text": "the old <b>king</b> sees a bird . " * 8}, "Gates of layer0"),
     "runs": ({}, "Loss in training"),
 }
 

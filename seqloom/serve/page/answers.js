@@ -1,11 +1,13 @@
 // What the tabs do: each puts its answer into a place.
 
 import {bar, bits, make, number, percent, shade, share, shares, slicer, sum, surface, table, visible} from "./elements.js";
-import {ask, call, events} from "./server.js";
+import {beamTree} from "./inside.js";
+import {ask, call, events, fieldsOf} from "./server.js";
 
 const HIGHEST_BITS = 10; // of a token: from here on its colour is as strong as it gets
 const LARGEST_GAP = 5; // bits of a word under two models
 const ALTERNATIVES = 5;
+const LONGEST_TREE = 12; // tokens of a search that is drawn
 const WORDS_THAT_DIFFER = 10;
 
 // ---- tokens that show their details when the mouse or the keyboard is on them
@@ -41,7 +43,11 @@ const legend = () => make("p", {class: "note"}, "likely", make("span", {class: "
 const described = (content, logProb) =>
   make("p", {}, make("strong", {}, visible(content)), ` has probability ${percent(share(logProb))}: ${number(bits(logProb))} bits`);
 
-async function write(values, place, signal) {
+export async function write(values, place, signal) {
+  if (values.how === "beam") {
+    await beamTree({model: values.model, text: values.text, beam: Math.min(values.beam, 10), max_tokens: Math.min(values.max_tokens, LONGEST_TREE)}, place, signal);
+    return;
+  }
   const view = tokenView("The text");
   const summary = make("p", {class: "note"}, "Writing …");
   view.text.append(values.text);
@@ -71,7 +77,7 @@ async function write(values, place, signal) {
   }
 }
 
-async function fill(values, place, signal) {
+export async function fill(values, place, signal) {
   const found = await ask("/api/fill", {model: values.model, text: values.text, top: values.top}, signal);
   found.gaps.forEach((gap, i) => {
     const rows = gap.map((each) => [each.words.join(" "), each.probability]);
@@ -105,7 +111,7 @@ function scoredText(name, text, found) {
   return make("section", {"aria-label": name}, make("h2", {}, name), view.text, view.detail, note);
 }
 
-async function compare(values, place, signal) {
+export async function compare(values, place, signal) {
   const names = [values.model, values.other], text = values.text;
   const found = await Promise.all(names.map((model) => ask("/api/score", {model, texts: [text]}, signal)));
   const length = [...text].length;
@@ -145,7 +151,7 @@ function differences(names, text, found) {
   ];
 }
 
-async function predict(values, place, signal) {
+export async function predict(values, place, signal) {
   const [first, ...further] = fieldsOf(values.model);
   // a second text may be left out where a task takes one or two
   const row = Object.fromEntries([first, ...further.filter((name) => values[name].trim())].map((name) => [name, values[name]]));
@@ -175,7 +181,7 @@ function taggedText(text, found) {
   return shown;
 }
 
-async function translate(values, place, signal) {
+export async function translate(values, place, signal) {
   const body = {model: values.model, texts: [values.text], beam: values.beam, n_best: Math.min(values.n_best, values.beam), align: values.align};
   const {translations: [found]} = await ask("/api/translate", body, signal);
   found.forEach((each, i) => {
@@ -183,6 +189,7 @@ async function translate(values, place, signal) {
     place.append(make("p", {class: "note"}, `log-probability ${number(each.log_prob)}${each.finished ? "" : "; cut at its longest length"}`));
     if (each.alignment) place.append(alignmentOf(each));
   });
+  if (values.tree) await beamTree({model: values.model, text: values.text, beam: Math.min(values.beam, 10), max_tokens: LONGEST_TREE}, place, signal);
 }
 
 function alignmentOf({alignment, tokens, source_tokens: source}) {
@@ -196,7 +203,7 @@ function alignmentOf({alignment, tokens, source_tokens: source}) {
   return made;
 }
 
-async function neighbours(values, place, signal) {
+export async function neighbours(values, place, signal) {
   const {neighbours: found} = await ask("/api/neighbours", {model: values.model, words: values.text, top: values.top}, signal);
   const rows = found.map((each) => [each.word, number(each.similarity, 3), bar(each.similarity)]);
   place.append(table("Nearest first, by the cosine of their vectors", ["word", "similarity", ""], rows));

@@ -1,7 +1,7 @@
 // The runs of a folder, also of those that are being trained.
 
 import {draw, find, make, number, table} from "./elements.js";
-import {ask, explained} from "./server.js";
+import {ask, explained, saved} from "./server.js";
 
 const LOOK_AGAIN = 5000; // milliseconds
 const COLOURS = 12; // of the palette
@@ -30,7 +30,7 @@ function curvesOf(runs) {
   return picture;
 }
 
-function runsPanel(tab) {
+export function runsPanel(tab) {
   const place = make("div", {class: "answer"});
   const look = async () => {
     let found;
@@ -52,6 +52,6 @@ function runsPanel(tab) {
     if (!find(`panel-${tab.id}`).hidden && !document.hidden) await look();
     setTimeout(again, LOOK_AGAIN);
   };
-  look().then(() => setTimeout(again, LOOK_AGAIN));
+  look().then(() => saved === null && setTimeout(again, LOOK_AGAIN));
   return place;
 }

@@ -57,3 +57,10 @@ export function draw(tag, values, ...children) {
   made.append(...children);
   return made;
 }
+
+/** A labelled choice: pairs of a value and what is shown for it. */
+export function select(id, label, options, value, change) {
+  const input = make("select", {id, name: id.split("-").at(-1), change}, ...options.map(([own, shown]) => make("option", {value: own}, shown)));
+  input.value = value;
+  return {input, field: make("div", {class: "field"}, make("label", {for: id}, label), input)};
+}

@@ -1,16 +1,21 @@
 // The page of `seqloom serve`: a tab for everything that one of the served models can do.
 
-import {find, make} from "./elements.js";
-import {ask, explained} from "./server.js";
+import {compare, fill, neighbours, predict, translate, write} from "./answers.js";
+import {runsPanel} from "./curves.js";
+import {find, make, select} from "./elements.js";
+import {attention, cells} from "./inside.js";
+import {ask, explained, fieldsOf, known, namesThatCan, saved} from "./server.js";
 
 // ---- the tabs themselves
 
 const area = (name, label, value = "") => ({name, label, kind: "textarea", value});
 const count = (name, label, value, min, max, step = 1) => ({name, label, kind: "number", value, min, max, step});
+const choice = (name, label, options) => ({name, label, kind: "select", options, value: options[0][0]});
 const TABS = [
   {id: "write", title: "Write", can: "write", answer: write, button: "Write", fields: [
-    area("text", "Text to continue"), count("temperature", "Temperature", 0.8, 0, 2, "any"),
+    area("text", "Text to continue"), choice("how", "How", [["sample", "Sample"], ["beam", "Beam search, as a tree"]]), count("temperature", "Temperature", 0.8, 0, 2, "any"),
     count("max_tokens", "New tokens", 60, 1, 4096), count("seed", "Seed", 0, 0, 2 ** 53 - 1),
+    count("beam", "Beam", 3, 1, 10),
   ]},
   {id: "compare", title: "Compare", can: "score", answer: compare, button: "Compare", second: true, fields: [area("text", "Text that both models read")]},
   {id: "fill", title: "Fill", can: "fill", answer: fill, button: "Fill", fields: [
@@ -20,25 +25,28 @@ const TABS = [
   {id: "translate", title: "Translate", can: "translate", answer: translate, button: "Translate", fields: [
     area("text", "Text to translate"), count("beam", "Beam", 4, 1, 32), count("n_best", "Translations", 1, 1, 32),
     {name: "align", label: "Show the alignment", kind: "checkbox", value: true},
+    {name: "tree", label: "Show the tree of the search", kind: "checkbox", value: false},
   ]},
   {id: "vectors", title: "Vectors", can: "neighbours", answer: neighbours, button: "Find neighbours", fields: [
     {...area("text", "Word, or a sum such as king - man + woman"), rows: 1}, count("top", "Neighbours", 10, 1, 1000),
   ]},
+  {id: "attention", title: "Attention", can: "attention", answer: attention, button: "Show attention", fields: [
+    area("text", "Text, of up to 128 tokens"), {...area("target", "Of a translator: what is written (empty: what it writes itself)"), rows: 1},
+    choice("kind", "What is shown", [["weights", "Weights"], ["norm-weighted", "Weights times the length of what is weighed"], ["rollout", "Rollout: all layers together"]]),
+  ]},
+  {id: "cells", title: "Cells", can: "cells", answer: cells, button: "Show cells", fields: [
+    area("text", "Text, of twenty tokens or more"), {name: "unit", label: "Unit to show, as layer0.cell.17 (may be empty)", kind: "text", value: ""},
+  ]},
   {id: "runs", title: "Runs", panel: runsPanel},
 ];
 const FIELD_LABELS = {text: "Text", text2: "Second text", choices: "Choices, one on each line", question: "Question", context: "Text that has the answer"};
-let models = [], watched = null;
 
-const namesThatCan = (can) => models.filter((each) => each.can.includes(can)).map((each) => each.id);
-
-/** What a row of a task has; words are found in a text. */
-const fieldsOf = (model) => models.find((each) => each.id === model).fields.filter((name) => name !== "words");
-
-function fieldElement(tab, {name, label, kind, value, min, max, step, rows = 3}) {
+function fieldElement(tab, {name, label, kind, value, min, max, step, options, rows = 3}) {
   const id = `${tab.id}-${name}`;
+  if (kind === "select") return select(id, label, options, value).field;
   const input = kind === "textarea"
     ? make("textarea", {id, name, rows, spellcheck: "false"})
-    : make("input", {id, name, type: kind, min, max, step, required: kind !== "checkbox", autocomplete: "off"});
+    : make("input", {id, name, type: kind, min, max, step, required: kind === "number", autocomplete: "off"});
   if (kind === "checkbox") input.checked = value;
   else input.value = value;
   const parts = [make("label", {for: id}, label), input];
@@ -68,6 +76,7 @@ function formAndAnswer(tab) {
     select.addEventListener("change", build);
     build();
   }
+  if (saved !== null) form.prepend(savedQuestions(tab, form));
   form.addEventListener("input", () => keep(tab));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -78,6 +87,20 @@ function formAndAnswer(tab) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
   return [form, place];
+}
+
+/** What can be asked of a saved page. */
+function savedQuestions(tab, form) {
+  const own = saved.questions.filter((each) => each.tab === tab.id);
+  const put = (at) => {
+    restore(form, new URLSearchParams(own[at].values));
+    form.requestSubmit();
+  };
+  const options = own.map((each, i) => [String(i), Object.values(each.values).join(" · ")]);
+  const chosen = select(`${tab.id}-saved`, "Answers that were saved", options, "0", () => put(Number(chosen.input.value)));
+  chosen.input.removeAttribute("name");
+  queueMicrotask(() => put(0));
+  return chosen.field;
 }
 
 function valuesOf(form) {
@@ -140,14 +163,16 @@ function openAddress(tabs) {
 
 async function start() {
   try {
-    models = (await ask("/v1/models")).data;
-    watched = (await ask("/api/runs")).folder;
+    known.models = (await ask("/v1/models")).data;
+    known.watched = (await ask("/api/runs")).folder;
   } catch (error) {
     find("served").textContent = explained(error);
     return;
   }
-  find("served").textContent = `Served: ${models.map((each) => each.id).join(", ") || watched}`;
-  const tabs = TABS.filter((tab) => tab.panel ? watched !== null : namesThatCan(tab.can).length > 0);
+  const names = known.models.map((each) => each.id).join(", ") || known.watched;
+  find("served").textContent = saved === null ? `Served: ${names}` : `Saved on ${saved.date} with answers of ${names}. Anything else needs a server: ${saved.command}`;
+  const tabs = TABS.filter((tab) => saved === null ? (tab.panel ? known.watched !== null : namesThatCan(tab.can).length > 0)
+    : (tab.panel ? known.watched !== null : saved.questions.some((each) => each.tab === tab.id)));
   if (tabs.length === 0) return;
   for (const tab of tabs) {
     const choose = () => {
