@@ -175,20 +175,22 @@ class Answering:
                 yield b"".join(
                     self.event(i, self.shown_prompt(choice.prompt), None) for i, choice in enumerate(self.choices)
                 )
-            while self.left and self.failure is None:
+            is_over = False
+            while not is_over:  # everything may be there before the first of it is sent
                 await self.changed.wait()
                 self.changed.clear()
+                is_over = not self.left or self.failure is not None
                 ready, self.unsent = self.unsent, []
-                if not self.left:
+                if is_over:
                     ready += self.last_events()
                 if ready:
                     yield b"".join(ready)
-            if self.failure is not None:  # the status was sent long ago
-                yield b"data: " + bytes(self.failure.response().body) + b"\n\n"
         finally:
             self.cancel()
 
     def last_events(self) -> list[bytes]:
+        if self.failure is not None:  # the status was sent long ago
+            return [b"data: " + bytes(self.failure.response().body) + b"\n\n"]
         if not (self.ask.stream_options or {}).get("include_usage"):
             return [b"data: [DONE]\n\n"]
         usage = b"data: " + encode(self.head | {"choices": [], "usage": self.usage()}) + b"\n\n"

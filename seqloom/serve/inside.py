@@ -8,6 +8,7 @@ from seqloom.analyse.attention import HeadMaps
 from seqloom.analyse.units import saturation, unit_values
 from seqloom.analyse.units_page import BEST, LEAST
 from seqloom.errors import UsageError
+from seqloom.serve.abilities import translates
 from seqloom.serve.messages import Attention, Beam, Cells
 
 DIGITS = 4
@@ -66,5 +67,6 @@ def beam(run: Any, ask: Beam) -> dict[str, Any]:
     """Every hypothesis that a search kept, and what it found."""
     limit = run.learner.backbone.max_len
     room = ask.max_tokens if limit is None else min(ask.max_tokens, limit)
-    found = run.beam_tree(ask.text, beam=ask.beam, n_best=ask.beam, max_new=room).record()
+    results = "n_best" if translates(run) else "n"
+    found = run.beam_tree(ask.text, beam=ask.beam, max_new=room, **{results: ask.beam}).record()
     return {name: found[name] for name in ("prompt", "beam", "considered", "found")}

@@ -24,7 +24,7 @@ export async function attention(values, place, signal) {
 function attentionPart(first, body) {
   const shown = make("div"), title = PARTS[first.part] ?? first.part;
   const one = first.maps.length === 1 && first.layers > 1;
-  const layer = select(`attention-layer-${first.part}`, "Layer", count(first.layers), String(first.layer), async () => {
+  const layer = select(`attention-layer-${first.part}`, "Layer", numbered(first.layers), String(first.layer), async () => {
     const problem = make("p", {class: "error", role: "alert"});
     try {
       const {parts} = await ask("/api/attention", {...body, layer: Number(layer.input.value)});
@@ -39,7 +39,7 @@ function attentionPart(first, body) {
   return make("section", {"aria-label": title}, make("h2", {}, title), all ? make("p", {class: "note"}, "All layers together, by rollout.") : layer.field, shown);
 }
 
-const count = (most) => Array.from({length: most}, (_, i) => [String(i + 1), String(i + 1)]);
+const numbered = (most) => Array.from({length: most}, (_, i) => [String(i + 1), String(i + 1)]);
 
 /** Small maps of all heads; one of them is chosen, and shown for a token at a time. */
 function showHeads(part, place) {
