@@ -71,6 +71,7 @@ def max_len_of(run: Any) -> int | None:
 
 
 def model_record(name: str, run: Any) -> dict[str, Any]:
+    """Asked once, when the run is loaded: its folder may be gone later."""
     record = {
         "id": name, "object": "model", "created": int(Path(run.folder, "config.json").stat().st_mtime),
         "owned_by": "seqloom", "max_model_len": max_len_of(run), "can": [each for each, can in ABILITIES.items() if can(run)],

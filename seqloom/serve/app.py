@@ -93,6 +93,7 @@ class Server:
         self.curves = None if watched is None else Curves(watched)
         self.runs, self.limits, self.key, self.hosts = dict(runs), limits, key, hosts
         self.engines = {name: Engine(run, limits.rows, limits.queue) for name, run in self.runs.items()}
+        self.records = {name: model_record(name, run) for name, run in self.runs.items()}
         self.is_open, self.live = True, 0
         self.statuses: Counter[int] = Counter()
         self.described: list[Described] = []
@@ -201,11 +202,11 @@ class Server:
         return found, sum(len(ids) for ids in run.tokenizer.encode_batch(texts))
 
     async def models(self, request: Request) -> Response:
-        return answer({"object": "list", "data": [model_record(name, run) for name, run in self.runs.items()]})
+        return answer({"object": "list", "data": list(self.records.values())})
 
     async def model(self, request: Request) -> Response:
         name = self.pick(request.path_params["name"], lambda run: True, "")
-        return answer(model_record(name, self.runs[name]))
+        return answer(self.records[name])
 
     async def chat(self, request: Request) -> Response:
         raise Refused(404, "these models continue texts and do not chat: use /v1/completions", kind="not_found_error")

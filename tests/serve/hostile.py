@@ -1,5 +1,6 @@
 """Requests that nobody should send: some hundred that are listed, and as many as one likes by a seeded generator."""
 
+import copy
 import json
 import random
 from collections.abc import Iterator
@@ -78,12 +79,16 @@ def changed(rng: random.Random, body: dict[str, Any]) -> dict[str, Any]:
         if how < 0.15:
             body.pop(name, None)
         elif how < 0.3 and isinstance(body.get(name), list) and body[name]:
-            body[name][rng.randrange(len(body[name]))] = rng.choice(WEIRD)
+            body[name][rng.randrange(len(body[name]))] = weird(rng)
         elif how < 0.4 and isinstance(body.get(name), dict):
-            body[name][rng.choice(["text", "top_k", ""])] = rng.choice(WEIRD)
+            body[name][rng.choice(["text", "top_k", ""])] = weird(rng)
         else:
-            body[name] = rng.choice(WEIRD)
+            body[name] = weird(rng)
     return body
+
+
+def weird(rng: random.Random) -> Any:
+    return copy.deepcopy(rng.choice(WEIRD))
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
