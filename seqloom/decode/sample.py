@@ -125,6 +125,8 @@ class Rows:
         self.banned = torch.tensor(banned, dtype=torch.long, device=device)
         self.scores = self.chosen = torch.empty(0, device=device)
         self.positions = torch.empty(0, dtype=torch.long, device=device)
+        self.idle: list[int] = []  # rows without a text when they were counted last
+        self.idle_places = self.positions
         self.state: Any = None
         self.is_ahead = False  # the step after the last draw has been launched
 
@@ -317,8 +319,13 @@ class Rows:
         self.scores, self.state, _ = self.stepper.step(self.chosen, self.positions, self.state)
 
     def count_token(self) -> None:
+        """Rows without a text may still be there: they read their first place again and again."""
         after = self.positions + 1
-        # rows of finished samples may still be there
+        idle = [i for i, row in enumerate(self.rows) if row is None]
+        if idle and idle != self.idle:
+            self.idle, self.idle_places = idle, torch.tensor(idle, device=self.stepper.device)
+        if idle:
+            after.index_fill_(0, self.idle_places, 0)
         self.positions = after if self.limit is None else after.clamp(max=self.limit - 1)
         self.held = [held + 1 for held in self.held]
 

@@ -99,6 +99,34 @@ def test_the_sizes_of_recorded_steps_are_few(monkeypatch):
     assert set(sizes) <= {1, 4, 16}
 
 
+@torch.inference_mode()
+def write_beside_an_idle_row(steps=200):
+    """Seven texts that come and go, and a row that nobody takes."""
+    learner = learner_of(build("gpt2", max_len=512), tie=False)
+    rows = Rows(Stepper(learner.backbone, learner.softmax), END, [END], steady=True)
+    rows.admit([Row([END, 2], SampleConfig(max_new=1 if i == 7 else 3 + i), i) for i in range(8)])
+    for i in range(steps):
+        rows.draw()
+        rows.advance()
+        if len(rows.running) < 7:
+            rows.admit([Row([END, 2], SampleConfig(max_new=7), i) for _ in range(7 - len(rows.running))])
+    assert len(rows.rows) == 8
+
+
+def test_an_idle_row_needs_no_room():
+    write_beside_an_idle_row()
+
+
+def test_planted_places_of_idle_rows_that_grow_are_noticed(monkeypatch):
+    def count(rows):
+        rows.positions = (rows.positions + 1).clamp(max=rows.limit - 1)
+        rows.held = [held + 1 for held in rows.held]
+
+    monkeypatch.setattr(Rows, "count_token", count)
+    with pytest.raises(IndexError):
+        write_beside_an_idle_row()
+
+
 def test_planted_remains_of_the_text_before_are_noticed(monkeypatch):
     """A row that is taken over must hold nothing of who had it before."""
     replace = module.replace
