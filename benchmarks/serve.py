@@ -3,11 +3,11 @@
     python benchmarks/serve.py RUN [--streams 64] [--seconds 20] [--tokens 64] [--device cpu]
 
 RUN is a left-to-right run. `run.generate` writes as many texts at once as there are streams, before and after the server is
-measured; the best counts. The server is a process of its own. As many clients ask it for completions one after the other, streamed,
-each with its own prompt, seed and length, until the time is over; they are one thread that reads sockets and parses nothing before
-the end, so that the server is what is measured. A third process asks for /healthz twenty times a second. Answers are compared with
-those of `generate` alone. CPU time is given as well as wall time: it says what a token costs on a machine that others use, too.
-Printed as JSON.
+measured; the best counts. The server is a process of its own. As many clients ask it for completions one after the other,
+streamed, each with its own prompt, seed and length, until the time is over; they are one thread that reads sockets and parses
+nothing before the end, so that the server is what is measured. A third process asks for /healthz twenty times a second. Answers
+are compared with those of `generate` alone. CPU time is given as well as wall time: it says what a token costs on a machine
+that others use, too. Printed as JSON.
 """
 
 import argparse

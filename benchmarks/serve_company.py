@@ -2,11 +2,12 @@
 
     python benchmarks/serve_company.py RUN [RUN…] [--count 10000] [--seed 0]
 
-RUNs are left-to-right models or translators; the requests are shared among them. An engine as the server has it writes up to 64 texts
-at a time while vectors, scores and translations are asked for, too; everything comes at random moments. Then each request is
-answered alone. Two answers may differ in their last digits, since other numbers of rows take other kernels; where that turned a
-choice, it is looked at how near the choice was: the distance between the two best candidates in log-probability, or of a random number
-from the border between two tokens in the cumulative distribution. Below 1e-4 it is counted as near, otherwise as wrong.
+RUNs are left-to-right models or translators; the requests are shared among them. An engine as the server has it writes up to 64
+texts at a time while vectors, scores and translations are asked for, too; everything comes at random moments. Then each request
+is answered alone. Two answers may differ in their last digits, since other numbers of rows take other kernels; where that
+turned a choice, it is looked at how near the choice was: the distance between the two best candidates in log-probability, or of
+a random number from the border between two tokens in the cumulative distribution. Below 1e-4 it is counted as near, otherwise
+as wrong.
 """
 
 import argparse
@@ -30,7 +31,34 @@ from seqloom.decode.sample import Row, Rows, Rules
 from seqloom.serve.engine import Call, Engine, Full, StopStrings, Writing
 
 NEAR = 1e-4
-WORDS = "the a cat dog king queen bird sees likes finds old small my friend river and of to in at night again . , Citizen First".split()
+WORDS = [
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "king",
+    "queen",
+    "bird",
+    "sees",
+    "likes",
+    "finds",
+    "old",
+    "small",
+    "my",
+    "friend",
+    "river",
+    "and",
+    "of",
+    "to",
+    "in",
+    "at",
+    "night",
+    "again",
+    ".",
+    ",",
+    "Citizen",
+    "First",
+]
 margins: list[float] = []  # how near each choice of a text alone was
 usual_choose = sampling.choose
 
@@ -130,7 +158,10 @@ class Asked:
             got.append(found[0])
             self.left.release()
 
-        work = {"translate": lambda texts: self.run.translate(texts, beam=4, n_best=1, show=False), "embed": self.run.encode}
+        work = {
+            "translate": lambda texts: self.run.translate(texts, beam=4, n_best=1, show=False),
+            "embed": self.run.encode,
+        }
         return Call((kind,), [text], work.get(kind) or self.run.score, done, tokens=len(text.split()) + 2)
 
     def submit(self, work: Writing | Call) -> None:

@@ -4,9 +4,9 @@
 
 Both sides are driven in one process, without HTTP, which leaves the servers' web frameworks out of it: ours by the engine that
 `seqloom serve` has (threads, texts that join and leave, tokens made into pieces), theirs by ContinuousBatchingManager, which
-`transformers serve --continuous-batching` has. Each stream asks for another text as soon as it has one: prompts of 16 to 64 tokens,
-64 to 192 new ones, greedy. A line of JSON for each measurement; about a minute. Over HTTP, where the extra `serve` is installed:
-`python benchmarks/serve.py RUN --device cuda`.
+`transformers serve --continuous-batching` has. Each stream asks for another text as soon as it has one: prompts of 16 to 64
+tokens, 64 to 192 new ones, greedy. A line of JSON for each measurement; about a minute. Over HTTP, where the extra `serve` is
+installed: `python benchmarks/serve.py RUN --device cuda`.
 """
 
 import argparse
@@ -49,7 +49,10 @@ def question(rng: random.Random) -> tuple[list[int], int]:
 def measure_ours(learner: Any, streams: int, seconds: float) -> float:
     stepper = Stepper(learner.backbone, learner.softmax)
     run = SimpleNamespace(
-        folder=Path("gpt2"), tokenizer=Tokens(), learner=learner, begin=lambda prompt, n: (stepper, [], [sample_gpu.END])
+        folder=Path("gpt2"),
+        tokenizer=Tokens(),
+        learner=learner,
+        begin=lambda prompt, n: (stepper, [], [sample_gpu.END]),
     )
     engine, rng, made = Engine(run, rows=streams, waiting=1000), random.Random(0), [0]
     is_open = True
@@ -135,7 +138,10 @@ def main() -> None:
                 found[side] = round(measure(model, streams, options.seconds), 1)
             except Exception as error:
                 found[side] = None
-                print(json.dumps({"side": side, "streams": streams, "failed": f"{type(error).__name__}: {error}"}), flush=True)
+                print(
+                    json.dumps({"side": side, "streams": streams, "failed": f"{type(error).__name__}: {error}"}),
+                    flush=True,
+                )
         ratio = round(found["ours"] / found["transformers"], 2) if all(found.values()) else None
         print(json.dumps(about | {"streams": streams, "tokens_per_second": found, "ratio": ratio}), flush=True)
 

@@ -3,8 +3,8 @@
     python benchmarks/serve_soak.py NAME=RUN… [--minutes 30] [--clients 64]
 
 What each run can do is asked of it: texts that are continued (streamed or not), scores, vectors, gaps, predictions, translations,
-attention and cells. What must come is computed first, by the runs alone. Some clients hang up in the middle. Memory and descriptors of the
-server are read every ten seconds. Printed as JSON, a line a minute, and all at the end.
+attention and cells. What must come is computed first, by the runs alone. Some clients hang up in the middle. Memory and
+descriptors of the server are read every ten seconds. Printed as JSON, a line a minute, and all at the end.
 """
 
 import argparse
@@ -25,7 +25,14 @@ import numpy as np
 from seqloom import load, progress
 from seqloom.serve.abilities import ABILITIES
 
-TEXTS = ["the cat", "First Citizen : speak", "a small bird sees my old friend at night", "the king", "no", "Once upon a time there was"]
+TEXTS = [
+    "the cat",
+    "First Citizen : speak",
+    "a small bird sees my old friend at night",
+    "the king",
+    "no",
+    "Once upon a time there was",
+]
 HANG_UP = 0.03
 CLOSE = 2e-3  # numbers that are equal but for the order of sums
 
@@ -48,7 +55,9 @@ def questions_of(name: str, run: Any) -> list[tuple[str, dict[str, Any], Any]]:
             filled = text + " [MASK] ."
             found.append(("/api/fill", {"model": name, "text": filled}, run.fill(filled, top=5)[0][0].text))
         if "translate" in able:
-            found.append(("/api/translate", {"model": name, "texts": [text]}, run.translate([text], show=False)[0][0].text))
+            found.append(
+                ("/api/translate", {"model": name, "texts": [text]}, run.translate([text], show=False)[0][0].text)
+            )
         if "predict" in able:
             found.append(("/api/predict", {"model": name, "rows": [text]}, None))
         if "attention" in able:
@@ -144,7 +153,10 @@ def main() -> None:
         time.sleep(10)
         seen.append((round(time.monotonic() - began), *memory_and_descriptors(process.pid)))
         if len(seen) % 6 == 0:
-            print(json.dumps({"seconds": seen[-1][0], "MB": seen[-1][1], "answers": sum(clients.codes.values())}), flush=True)
+            print(
+                json.dumps({"seconds": seen[-1][0], "MB": seen[-1][1], "answers": sum(clients.codes.values())}),
+                flush=True,
+            )
     time.sleep(5)
     after = memory_and_descriptors(process.pid)
     process.terminate()
@@ -154,8 +166,10 @@ def main() -> None:
     found = {
         "minutes": options.minutes, "clients": options.clients, "questions": len(questions), "codes": clients.codes,
         "wrong": clients.num_wrong, "examples": clients.wrong, "p50_s": round(waits[len(waits) // 2], 3),
-        "p99_s": round(waits[int(0.99 * (len(waits) - 1))], 3), "MB_idle": idle[0], "MB_after_a_minute": seen[min(5, len(seen) - 1)][1],
-        "MB_second_half": [min(half), max(half)], "MB_after": after[0], "descriptors": [idle[1], max(n for *_, n in seen), after[1]],
+        "p99_s": round(waits[int(0.99 * (len(waits) - 1))], 3),
+        "MB_idle": idle[0], "MB_after_a_minute": seen[min(5, len(seen) - 1)][1],
+        "MB_second_half": [min(half), max(half)], "MB_after": after[0],
+        "descriptors": [idle[1], max(n for *_, n in seen), after[1]],
         "stderr": said[:10], "exit_code": process.returncode,
     }  # fmt: skip
     print(json.dumps(found, indent=1))

@@ -13,7 +13,6 @@ from seqloom.batch import Backbone, Context, Output, Ragged, State, ragged
 from seqloom.decode.graph import Recorded, tensors
 from seqloom.decode.linear import fast_linear, for_steps
 
-
 KEPT_GRAPHS = 4  # of steps for different numbers of rows
 
 

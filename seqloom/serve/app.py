@@ -166,7 +166,9 @@ class Server:
             raise Refused(503, f"no answer within {self.limits.seconds:.0f} s", kind="server_error")
         found = future.result()
         if isinstance(found, SeqloomError):
-            raise Refused(400, explain(found)[0].replace(str(run.folder), name).removeprefix("--"))  # callers know no folders
+            raise Refused(
+                400, explain(found)[0].replace(str(run.folder), name).removeprefix("--")
+            )  # callers know no folders
         if isinstance(found, Exception):
             print(f"a call failed: {type(found).__name__}: {found}", file=sys.stderr, flush=True)
             raise Refused(500, "the model failed", kind="server_error")

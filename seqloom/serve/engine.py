@@ -21,7 +21,9 @@ from seqloom.errors import SeqloomError, explain
 
 PREFILL = 4096  # tokens of new prompts that are read at once, so that those who write do not wait long
 CALL_TOKENS = 8192  # of calls that are computed together
-ADMIT_SECONDS = 0.02  # new texts are gathered so long while others are written: reading one prompt costs as much as reading eight
+ADMIT_SECONDS = (
+    0.02  # new texts are gathered so long while others are written: reading one prompt costs as much as reading eight
+)
 SCORED_ROWS = 1024  # tokens whose distributions are computed at once
 
 
@@ -175,9 +177,9 @@ class Engine(threading.Thread):
     def take_writings(self) -> list[Writing]:
         found: list[Writing] = []
         tokens = 0
-        if self.active and 8 * len(self.waiting) < len(self.active):
-            if not self.waiting or time.monotonic() < self.waiting[0].asked + ADMIT_SECONDS:
-                return []
+        is_few = bool(self.active) and 8 * len(self.waiting) < len(self.active)
+        if is_few and (not self.waiting or time.monotonic() < self.waiting[0].asked + ADMIT_SECONDS):
+            return []
         while self.waiting and len(self.active) + len(found) < self.most_rows:
             tokens += len(self.waiting[0].row.text)
             if found and tokens > PREFILL:

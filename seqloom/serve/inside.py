@@ -16,7 +16,7 @@ DIGITS = 4
 
 def rounded(values: np.ndarray) -> list[Any]:
     """As few digits as a picture needs; what is not a number is 0 in it."""
-    return np.nan_to_num(np.asarray(values, np.float64)).round(DIGITS).tolist()  # type: ignore[no-any-return]
+    return np.nan_to_num(np.asarray(values, np.float64)).round(DIGITS).tolist()
 
 
 def attention(run: Any, ask: Attention) -> dict[str, Any]:

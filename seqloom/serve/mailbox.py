@@ -8,7 +8,9 @@ import asyncio
 import threading
 from typing import Any, Protocol
 
-GATHER_SECONDS = 0.001  # for each answer that is under way: one gets its tokens as they come, many get them a few at a time
+GATHER_SECONDS = (
+    0.001  # for each answer that is under way: one gets its tokens as they come, many get them a few at a time
+)
 MOST_SECONDS = 0.06
 
 

@@ -140,9 +140,7 @@ class Detokenize(Struct):
 
 encode = msgspec.json.Encoder().encode
 decoders: dict[type[Struct], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in Struct.__subclasses__()
-    if kind.__module__ == __name__
+    kind: msgspec.json.Decoder(kind) for kind in Struct.__subclasses__() if kind.__module__ == __name__
 }
 
 

@@ -56,7 +56,7 @@ def questions_of(runs: Mapping[str, Any], texts: Sequence[str]) -> Iterator[Ques
         for name, run in runs.items():
             able = {ability for ability, can in ABILITIES.items() if can(run)}
             found = [*about_gaps(name, text)] if gaps else [*about_text(name, text, is_word, able, run)]
-            yield from (each for each in found if each.tab in able or each.tab == "vectors" and "neighbours" in able)
+            yield from (each for each in found if each.tab in able or (each.tab == "vectors" and "neighbours" in able))
 
 
 def about_gaps(name: str, text: str) -> Iterator[Question]:
@@ -74,7 +74,9 @@ def about_text(name: str, text: str, is_word: bool, able: set[str], run: Any) ->
         aligned = bool(run.learner.backbone.aligned)
         asked = {"model": name, "texts": [text], "beam": 4, "n_best": 1, "align": aligned}
         values = own | {"align": str(aligned).lower(), "tree": "true"}
-        yield Question("translate", values, [Call("/api/translate", asked), Call("/api/beam", own | TREE | {"beam": 4})])
+        yield Question(
+            "translate", values, [Call("/api/translate", asked), Call("/api/beam", own | TREE | {"beam": 4})]
+        )
     if is_word:
         asked = {"model": name, "words": text, "top": 10}
         yield Question("vectors", own, [Call("/api/neighbours", asked)])
@@ -102,7 +104,7 @@ async def ask(server: Server, call: Call) -> tuple[int, Any]:
     async def send(message: Any) -> None:
         parts.append(message)
 
-    await server.app(scope, receive, send)  # type: ignore[arg-type]
+    await server.app(scope, receive, send)
     data = b"".join(each.get("body", b"") for each in parts).decode()
     if not data.startswith("data: "):
         return parts[0]["status"], json.loads(data)
@@ -126,7 +128,9 @@ async def collect(server: Server, texts: Sequence[str]) -> dict[str, Any]:
             for layer in layers_of(call, answer):
                 answers[layer.key] = (await ask(server, layer))[1]
         if problem:
-            say(f"{question.tab} of {question.values['model']} is left out for {question.values['text'][:40]!r}: {problem}")
+            say(
+                f"{question.tab} of {question.values['model']} is left out for {question.values['text'][:40]!r}: {problem}"
+            )
         else:
             questions.append({"tab": question.tab, "values": question.values})
     return {"answers": answers, "questions": questions}
@@ -155,10 +159,13 @@ def whole_page(data: Mapping[str, Any]) -> str:
     index = files(page.__name__).joinpath("index.html").read_text(encoding="utf-8")
     css = page.style() + files(page.__name__).joinpath("page.css").read_text(encoding="utf-8")
     script = one_script()
-    policy = f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(css)}; img-src data:; base-uri 'none'; form-action 'none'"
+    sources = f"script-src {source_hash(script)}; style-src {source_hash(css)}; img-src data:"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     kept = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     parts = {
-        '<link rel="stylesheet" href="/page.css">': f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{css}</style>',
+        '<link rel="stylesheet" href="/page.css">': (
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{css}</style>'
+        ),
         '<script type="module" src="/page.js"></script>': (
             f'<script type="application/json" id="saved">{kept}</script>\n<script type="module">{script}</script>'
         ),

@@ -16,7 +16,10 @@ from seqloom.runs.load import load
 from seqloom.serve.app import LOCAL, Limits, Server
 
 DRAIN_SECONDS = 30.0
-WRITING_SECONDS, WRITING_TRIES = 3.0, 10  # how long weights that are being written are waited for, and how often they are tried
+WRITING_SECONDS, WRITING_TRIES = (
+    3.0,
+    10,
+)  # how long weights that are being written are waited for, and how often they are tried
 
 
 def named_runs(runs: Sequence[str]) -> dict[str, Path]:

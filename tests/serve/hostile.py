@@ -11,14 +11,13 @@ class Request(NamedTuple):
     method: str
     path: str
     body: bytes
-    headers: dict[str, str] = {}
 
 
 # what each route takes, by names of models that are served
 VALID: dict[str, dict[str, Any]] = {
     "/v1/completions": {
-        "model": "lstm", "prompt": "the cat", "max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "n": 1, "stop": ["."],
-        "logprobs": 2, "echo": False, "seed": 1, "stream": False, "stream_options": {"include_usage": True}, "user": "me",
+        "model": "lstm", "prompt": "the cat", "max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "n": 1,
+        "stop": ["."], "logprobs": 2, "echo": False, "seed": 1, "stream": False, "stream_options": {"include_usage": True}, "user": "me",
     },
     "/v1/embeddings": {"model": "bert", "input": ["the cat"], "encoding_format": "float"},
     "/v1/chat/completions": {"model": "lstm", "messages": []},
@@ -45,12 +44,27 @@ BODIES: list[bytes] = [
     b'{"model": "lstm", "temperature": 1e400}', b"[" * DEEP, b'{"a":' * DEEP, b'{"model": "\\ud800", "text": "\\udfff"}',
 ]  # fmt: skip
 WEIRD: list[Any] = [
-    None, True, False, 0, -1, 1, 2, 10**9, 2**53, 2**63, 2**64, 10**400, -0.5, 0.0, 1e-300, 1e308, float("nan"), float("inf"), "", " ",
-    "\x00", "\n" * 50, "a" * 5000, "\ud800", "\udc00x", "\U0001f389", "[MASK]" * 40, "../../etc/passwd", "<script>", "%s%n{0}", "true", [], {},
-    [[]], [None], [""], [0], [-1], [10**9], ["a"] * 300, {"": ""}, {"text": 3}, {"a": {"b": [1]}}, [[1, 2], "a"], "lstm", "bert", "none",
+    None, True, False, 0, -1, 1, 2, 10**9, 2**53, 2**63, 2**64, 10**400, -0.5, 0.0, 1e-300, 1e308, float("nan"), float("inf"),
+    "", " ",
+    "\x00", "\n" * 50, "a" * 5000, "\ud800", "\udc00x", "\U0001f389", "[MASK]" * 40, "../../etc/passwd", "<script>", "%s%n{0}", "true",
+    [], {},
+    [[]], [None], [""], [0], [-1], [10**9], ["a"] * 300, {"": ""}, {"text": 3}, {"a": {"b": [1]}}, [[1, 2], "a"],
+    "lstm", "bert", "none",
     list(range(2000)), "the cat " * 100, "layer0.cell.0",
 ]  # fmt: skip
-PATHS = ["/", "/v1", "/v1/models/", "/v1/models/%00", "/v1/models/../..", "/api", "/api/none", "//", "/%ff", "/page.py", "/a" * 2000]
+PATHS = [
+    "/",
+    "/v1",
+    "/v1/models/",
+    "/v1/models/%00",
+    "/v1/models/../..",
+    "/api",
+    "/api/none",
+    "//",
+    "/%ff",
+    "/page.py",
+    "/a" * 2000,
+]
 
 
 def listed() -> list[Request]:
@@ -101,7 +115,9 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
         elif how < 0.6:
             del found[at:]
         else:
-            found[at:at] = rng.choice([b'"', b"{", b"]", b"\x00", b"\xff", b"1e999", b"NaN", b"\\u0000", b"\\ud800", b"/*"])
+            found[at:at] = rng.choice(
+                [b'"', b"{", b"]", b"\x00", b"\xff", b"1e999", b"NaN", b"\\u0000", b"\\ud800", b"/*"]
+            )
         if not found:
             break
     return bytes(found)

@@ -116,7 +116,9 @@ def test_cells_are_what_inspect_computes(client, runs):
 def test_a_beam_tree_is_that_of_the_run(client, runs):
     for name in ("lstm", "translator"):
         options = {} if name == "lstm" else {"n_best": 2}
-        wanted = runs[name].beam_tree("the cat", beam=2, max_new=5, **({"n": 2} if name == "lstm" else options)).record()
+        wanted = (
+            runs[name].beam_tree("the cat", beam=2, max_new=5, **({"n": 2} if name == "lstm" else options)).record()
+        )
         body = {"model": name, "text": "the cat", "beam": 2, "max_tokens": 5}
         found = client.post("/api/beam", json=body).json()
         assert [each["text"] for each in found["considered"]] == [each["text"] for each in wanted["considered"]]
@@ -291,11 +293,12 @@ def test_every_saved_question_has_its_answer(browser, saved):
     for tab in SAVED:
         count = browser.ask(f"document.querySelectorAll('#{tab}-saved option').length")
         for i in range(count):
-            browser.ask(
-                f"(e => {{ e.selectedIndex = {i}; e.dispatchEvent(new Event('change')); }})(document.getElementById('{tab}-saved'))"
-            )
+            element = f"document.getElementById('{tab}-saved')"
+            browser.ask(f"(e => {{ e.selectedIndex = {i}; e.dispatchEvent(new Event('change')); }})({element})")
             answered(browser, tab)
-            assert "not one of them" not in browser.ask(f"document.querySelector('#panel-{tab} .answer').textContent"), (tab, i)
+            assert "not one of them" not in browser.ask(
+                f"document.querySelector('#panel-{tab} .answer').textContent"
+            ), (tab, i)
 
 
 @pytest.mark.long
@@ -306,7 +309,9 @@ def test_a_saved_page_says_what_it_has_not(browser, saved):
     assert "not one of them" in submit(browser, "write") and "seqloom serve" in answered(browser, "write")
     open_tab(browser, saved, "attention")
     answered(browser, "attention")
-    browser.ask("(e => { e.value = '1'; e.dispatchEvent(new Event('change')); })(document.querySelector('[id^=attention-layer]'))")
+    browser.ask(
+        "(e => { e.value = '1'; e.dispatchEvent(new Event('change')); })(document.querySelector('[id^=attention-layer]'))"
+    )
     browser.wait_until("document.querySelectorAll('#panel-attention canvas').length > 1")
     assert browser.ask("document.querySelector('.error') === null"), "every layer is there"
 

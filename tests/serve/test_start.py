@@ -55,7 +55,7 @@ def test_a_run_that_has_no_weights_yet_says_so(folders, tmp_path, capsys):
 
 def test_a_run_that_vanishes(folders, tmp_path, monkeypatch):
     """Before it is loaded, meanwhile, and afterwards."""
-    with pytest.raises(ModelError, match="no config.json"):
+    with pytest.raises(ModelError, match=r"no config\.json"):
         start.load_runs({"gone": tmp_path / "gone"}, "cpu")
 
     def vanishing(folder, device):
@@ -96,7 +96,7 @@ def test_a_damaged_run_leaves_the_others(folders, tmp_path, capsys):
 
 
 def test_two_of_one_name(folders):
-    with pytest.raises(UsageError, match="two runs are called 'lstm'.*other-lstm="):
+    with pytest.raises(UsageError, match=r"two runs are called 'lstm'.*other-lstm="):
         start.named_runs([str(folders["lstm"]), f"lstm={folders['gpt2']}"])
 
 

@@ -1,6 +1,6 @@
 // What the tabs do: each puts its answer into a place.
 
-import {bar, bits, make, number, percent, shade, share, shares, slicer, sum, surface, table, visible} from "./elements.js";
+import {bar, bits, make, matrix, number, percent, shade, share, shares, slicer, sum, surface, table, visible} from "./elements.js";
 import {beamTree} from "./inside.js";
 import {ask, call, events, fieldsOf} from "./server.js";
 
@@ -192,16 +192,8 @@ export async function translate(values, place, signal) {
   if (values.tree) await beamTree({model: values.model, text: values.text, beam: Math.min(values.beam, 10), max_tokens: LONGEST_TREE}, place, signal);
 }
 
-function alignmentOf({alignment, tokens, source_tokens: source}) {
-  const rows = alignment.map((row, i) => [visible(surface(tokens[i])), ...row.map((each) => number(each))]);
-  const made = table("Alignment: the share of attention of each new token (row) on each token of the source (column)",
-    ["", ...source.map((each) => visible(surface(each)))], rows, "matrix");
-  [...made.querySelectorAll("tbody tr")].forEach((line, i) => [...line.querySelectorAll("td")].forEach((cell, j) => {
-    cell.classList.add("shade");
-    shade(cell, alignment[i][j], "--better");
-  }));
-  return made;
-}
+const alignmentOf = ({alignment, tokens, source_tokens: source}) =>
+  matrix("Alignment: the share of attention of each new token (row) on each token of the source (column)", tokens.map(surface), source.map(surface), alignment);
 
 export async function neighbours(values, place, signal) {
   const {neighbours: found} = await ask("/api/neighbours", {model: values.model, words: values.text, top: values.top}, signal);

@@ -64,3 +64,13 @@ export function select(id, label, options, value, change) {
   input.value = value;
   return {input, field: make("div", {class: "field"}, make("label", {for: id}, label), input)};
 }
+
+/** Shares of rows, as numbers on a colour. */
+export function matrix(caption, rows, columns, weights) {
+  const made = table(caption, ["", ...columns.map(visible)], weights.map((row, i) => [visible(rows[i]), ...row.map((each) => number(each))]), "matrix");
+  [...made.querySelectorAll("tbody tr")].forEach((line, i) => [...line.querySelectorAll("td")].forEach((cell, j) => {
+    cell.classList.add("shade");
+    shade(cell, weights[i][j], "--better");
+  }));
+  return made;
+}

@@ -1,6 +1,6 @@
 // What happens inside a model: attention, cells, the tree of a search.
 
-import {bar, draw, make, number, percent, select, shade, table, visible} from "./elements.js";
+import {bar, draw, make, matrix, number, percent, select, shade, table, visible} from "./elements.js";
 import {ask} from "./server.js";
 
 const PARTS = {
@@ -8,6 +8,7 @@ const PARTS = {
   cross: "Attention to the source: a row is what is looked at while its token is written",
 };
 const STRONGEST = 8; // weights that are listed of a token
+const LONGEST_MATRIX = 20; // tokens of a map that is written in numbers
 const SHOWN = 3000; // characters of a coloured text
 
 // ---- attention
@@ -50,7 +51,9 @@ function showHeads(part, place) {
   let token = part.token - 1;
   const choose = (head) => {
     buttons.forEach((each, i) => each.setAttribute("aria-pressed", String(i === head)));
-    detail.replaceChildren(mapOf(part.maps[head], part, 480), tokensOf(part, part.maps[head], token, (at) => { token = at; }));
+    const map = part.maps[head], isShort = Math.max(part.queries.length, part.keys.length) <= LONGEST_MATRIX;
+    const whole = isShort ? matrix("Rows are tokens that look, columns what they look at", part.queries, part.keys, map) : mapOf(map, part, 480);
+    detail.replaceChildren(whole, tokensOf(part, part.maps[head], token, (at) => { token = at; }));
   };
   choose(Math.min(part.head, part.maps.length) - 1);
   place.replaceChildren(part.maps.length > 1 ? make("div", {class: "row", role: "group", "aria-label": "Heads"}, ...buttons) : "", detail);
