@@ -6,6 +6,7 @@ between two steps. A Transformer that has filled its context continues from the 
 """
 
 import copy
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -389,9 +390,9 @@ def draw_point(row: Row) -> float:
 
 
 @lru_cache(maxsize=10_000)
-def _points(seed: int, sample: int, block: int) -> list[float]:
+def _points(seed: int, sample: int, block: int) -> "array[float]":
     generator = torch.Generator().manual_seed(derive_seed(seed, sample, block))
-    return torch.rand(BLOCK, dtype=torch.float64, generator=generator).tolist()
+    return array("d", torch.rand(BLOCK, dtype=torch.float64, generator=generator).tolist())
 
 
 def round_up(count: int, base: int) -> int:

@@ -17,7 +17,8 @@ class Request(NamedTuple):
 VALID: dict[str, dict[str, Any]] = {
     "/v1/completions": {
         "model": "lstm", "prompt": "the cat", "max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 3, "n": 1,
-        "stop": ["."], "logprobs": 2, "echo": False, "seed": 1, "stream": False, "stream_options": {"include_usage": True}, "user": "me",
+        "stop": ["."], "logprobs": 2, "echo": False, "seed": 1, "stream": False,
+        "stream_options": {"include_usage": True}, "user": "me",
     },
     "/v1/embeddings": {"model": "bert", "input": ["the cat"], "encoding_format": "float"},
     "/v1/chat/completions": {"model": "lstm", "messages": []},
@@ -46,8 +47,8 @@ BODIES: list[bytes] = [
 WEIRD: list[Any] = [
     None, True, False, 0, -1, 1, 2, 10**9, 2**53, 2**63, 2**64, 10**400, -0.5, 0.0, 1e-300, 1e308, float("nan"), float("inf"),
     "", " ",
-    "\x00", "\n" * 50, "a" * 5000, "\ud800", "\udc00x", "\U0001f389", "[MASK]" * 40, "../../etc/passwd", "<script>", "%s%n{0}", "true",
-    [], {},
+    "\x00", "\n" * 50, "a" * 5000, "\ud800", "\udc00x", "\U0001f389", "[MASK]" * 40, "../../etc/passwd",
+    "<script>", "%s%n{0}", "true", [], {},
     [[]], [None], [""], [0], [-1], [10**9], ["a"] * 300, {"": ""}, {"text": 3}, {"a": {"b": [1]}}, [[1, 2], "a"],
     "lstm", "bert", "none",
     list(range(2000)), "the cat " * 100, "layer0.cell.0",
