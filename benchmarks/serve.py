@@ -2,81 +2,168 @@
 
     python benchmarks/serve.py RUN [--streams 64] [--seconds 20] [--tokens 64] [--device cpu]
 
-RUN is a left-to-right run. First `run.generate` writes as many texts at once as there are streams, three times, the best of which
-counts. Then the server is started as a process, and as many clients ask for completions one after the other, streamed, each with
-its own prompt, seed and length, until the time is over; another one asks for /healthz twenty times a second. Answers are compared
-with those of `generate` alone. Printed as JSON.
+RUN is a left-to-right run. `run.generate` writes as many texts at once as there are streams, before and after the server is
+measured; the best counts. The server is a process of its own. As many clients ask it for completions one after the other,
+streamed, each with its own prompt, seed and length, until the time is over; they are one thread that reads sockets and parses
+nothing before the end, so that the server is what is measured. A third process asks for /healthz twenty times a second. Answers
+are compared with those of `generate` alone. CPU time is given as well as wall time: it says what a token costs on a machine
+that others use, too. Printed as JSON.
 """
 
 import argparse
-import http.client
 import json
 import random
 import re
+import resource
+import selectors
+import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from seqloom import load, progress
 
 PROMPTS = ["The ", "A ", "Return the ", "This is ", "", "If there is no "]
+WARM_SECONDS = 3.0
+WATCH = """
+import http.client, json, sys, time
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=30)
+until, found = time.monotonic() + float(sys.argv[2]), []
+while time.monotonic() < until:
+    began = time.monotonic()
+    connection.request("GET", "/healthz")
+    connection.getresponse().read()
+    found.append(time.monotonic() - began)
+    time.sleep(0.05)
+print(json.dumps(found))
+"""
 
 
-class Clients:
-    def __init__(self, port: int, name: str, tokens: int, until: float):
-        self.port, self.name, self.tokens, self.until = port, name, tokens, until
-        self.found: dict[tuple[str, int, int], str] = {}
-        self.made = 0
-        self.health: list[float] = []
-        self.wrong: list[str] = []
-        self.lock = threading.Lock()
-
-    def ask(self, connection: http.client.HTTPConnection, prompt: str, seed: int, size: int) -> tuple[str, int]:
-        body = {"model": self.name, "prompt": prompt, "seed": seed, "max_tokens": size, "stream": True}
-        body["stream_options"] = {"include_usage": True}  # type: ignore[assignment]
-        connection.request("POST", "/v1/completions", json.dumps(body))
-        response = connection.getresponse()
-        events = response.read().decode().split("\n\n")
-        if response.status != 200:
-            raise RuntimeError(events[0])
-        parts = [json.loads(event.removeprefix("data: ")) for event in events if event and "[DONE]" not in event]
-        text = "".join(part["choices"][0]["text"] for part in parts if part["choices"])
-        return text, parts[-1]["usage"]["completion_tokens"]
-
-    def write(self, number: int) -> None:
-        rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        while time.monotonic() < self.until:
-            prompt, seed = rng.choice(PROMPTS), rng.randrange(10**6)
-            size = rng.randint(self.tokens // 2, self.tokens + self.tokens // 2)
-            try:
-                text, made = self.ask(connection, prompt, seed, size)
-            except (RuntimeError, OSError, ValueError) as error:
-                self.wrong.append(repr(error))
-                return
-            with self.lock:
-                self.found[prompt, seed, size] = text
-                self.made += made if time.monotonic() < self.until else 0
-
-    def watch(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        while time.monotonic() < self.until:
-            began = time.monotonic()
-            connection.request("GET", "/healthz")
-            connection.getresponse().read()
-            self.health.append(time.monotonic() - began)
-            time.sleep(0.05)
+class Question(NamedTuple):
+    prompt: str
+    seed: int
+    size: int
 
 
-def generate_speed(run: Any, streams: int, tokens: int) -> float:
-    best = 0.0
-    for seed in range(3):
-        began = time.monotonic()
+class Stream:
+    """One client, which asks again as soon as it has its answer."""
+
+    def __init__(self, port: int, number: int, tokens: int):
+        self.rng, self.tokens = random.Random(number), tokens
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setblocking(False)
+        self.ask()
+
+    def ask(self) -> None:
+        size = self.rng.randint(self.tokens // 2, self.tokens + self.tokens // 2)
+        self.question = Question(self.rng.choice(PROMPTS), self.rng.randrange(10**6), size)
+        body = json.dumps(
+            {
+                "model": "model", "prompt": self.question.prompt, "seed": self.question.seed, "max_tokens": size,
+                "stream": True, "stream_options": {"include_usage": True},
+            }
+        ).encode()  # fmt: skip
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.socket.sendall(head.encode() + body)
+        self.data = bytearray()
+
+    def read(self) -> bytes | None:
+        """The whole answer once it is there."""
+        part = self.socket.recv(1 << 16)
+        self.data += part
+        if not part or self.data[-5:] == b"0\r\n\r\n" or b" 200 OK\r\n" not in self.data[:40]:
+            return bytes(self.data)
+        return None
+
+
+def text_and_count(answer: bytes) -> tuple[str, int]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if b" 200 OK" not in head or not answer.endswith(b"0\r\n\r\n"):
+        raise ValueError(answer[:300])
+    parts, at = [], 0
+    while True:  # chunks
+        end = body.index(b"\r\n", at)
+        size = int(body[at:end], 16)
+        if not size:
+            break
+        parts.append(body[end + 2 : end + 2 + size])
+        at = end + 4 + size
+    events = [json.loads(each[6:]) for each in b"".join(parts).split(b"\n\n") if each and each != b"data: [DONE]"]
+    text = "".join(each["choices"][0]["text"] for each in events if each["choices"])
+    return text, events[-1]["usage"]["completion_tokens"]
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+class Measured(NamedTuple):
+    answers: dict[Question, bytes]
+    tokens: int  # that the server's own counter has
+    seconds: float
+    cpu: float
+    failed: list[str]
+
+
+def tokens_of(port: int) -> int:
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        found = b""
+        while part := connection.recv(1 << 16):
+            found += part
+    counted = re.search(rb"seqloom_tokens_total\S* (\d+)", found)
+    return int(counted[1]) if counted else 0
+
+
+def put_under_load(port: int, pid: int, streams: int, tokens: int, seconds: float) -> Measured:
+    waiting = selectors.DefaultSelector()
+    for number in range(streams):
+        stream = Stream(port, number, tokens)
+        waiting.register(stream.socket, selectors.EVENT_READ, stream)
+    answers: dict[Question, bytes] = {}
+    failed: list[str] = []
+    begin, until = time.monotonic() + WARM_SECONDS, time.monotonic() + WARM_SECONDS + seconds
+    first: tuple[float, int, float] | None = None
+    while time.monotonic() < until and not failed:
+        if first is None and time.monotonic() >= begin:
+            first = time.monotonic(), tokens_of(port), cpu_seconds(pid)
+        for key, _ in waiting.select(1.0):
+            answer = key.data.read()
+            if answer is not None:
+                answers[key.data.question] = answer
+                if b" 200 OK" not in answer[:40]:
+                    failed.append(answer[:300].decode("utf-8", "replace"))
+                    break
+                key.data.ask()
+    assert first is not None, failed
+    made, wall, used = tokens_of(port) - first[1], time.monotonic() - first[0], cpu_seconds(pid) - first[2]
+    for key in list(waiting.get_map().values()):
+        key.data.socket.close()
+    return Measured(answers, made, wall, used, failed)
+
+
+def generate_speed(run: Any, streams: int, tokens: int, rounds: int = 3) -> tuple[float, float]:
+    """Tokens a second, the best of some rounds, and the CPU time that a token took in it."""
+    found = []
+    for seed in range(rounds):
+        began, used = time.monotonic(), time.process_time()
         samples = run.generate("The ", n=streams, seed=seed, max_new=tokens)
-        best = max(best, sum(len(each.tokens) for each in samples) / (time.monotonic() - began))
-    return best
+        made = sum(len(each.tokens) for each in samples)
+        found.append((made / (time.monotonic() - began), (time.process_time() - used) / made))
+    return max(found)
+
+
+def count_different(run: Any, answers: dict[Question, bytes], most: int) -> tuple[int, int]:
+    """How many answers are not those of `generate` alone, and how many were compared."""
+    asked = random.Random(0).sample(sorted(answers), min(most, len(answers)))
+    different = 0
+    for question in asked:
+        (sample,) = run.generate(question.prompt, seed=question.seed, max_new=question.size)
+        different += sample.text.removeprefix(question.prompt) != text_and_count(answers[question])[0]
+    return different, len(asked)
 
 
 def main() -> None:
@@ -89,34 +176,30 @@ def main() -> None:
     given.add_argument("--compare", type=int, default=300, help="answers that are compared with those alone")
     options = given.parse_args()
     progress.QUIET = True
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     run: Any = load(options.run, options.device)
     alone = generate_speed(run, options.streams, options.tokens)
     call = [sys.executable, "-m", "seqloom", "serve", f"model={options.run}", "--port", "0", "--device", options.device]
     process = subprocess.Popen([*call, "--rows", str(options.streams)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
+    watch = [sys.executable, "-c", WATCH, str(port), str(options.seconds + WARM_SECONDS)]
+    watcher = subprocess.Popen(watch, stdout=subprocess.PIPE, text=True)
     try:
-        clients = Clients(port, "model", options.tokens, time.monotonic() + options.seconds)
-        threads = [threading.Thread(target=clients.write, args=(i,)) for i in range(options.streams)]
-        threads.append(threading.Thread(target=clients.watch))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        served = put_under_load(port, process.pid, options.streams, options.tokens, options.seconds)
+        waits = sorted(json.loads(watcher.communicate(timeout=30)[0]))
     finally:
         process.terminate()
-        process.wait(30)
-    asked = random.Random(0).sample(sorted(clients.found), min(options.compare, len(clients.found)))
-    different = 0
-    for prompt, seed, size in asked:
-        (sample,) = run.generate(prompt, seed=seed, max_new=size)
-        different += sample.text.removeprefix(prompt) != clients.found[prompt, seed, size]
-    served = clients.made / options.seconds
-    waits = sorted(clients.health)
+        process.wait(60)
+    alone = max(alone, generate_speed(run, options.streams, options.tokens))
+    different, compared = count_different(run, served.answers, options.compare)
+    speed = served.tokens / served.seconds
     found = {
-        "run": options.run.name, "streams": options.streams, "generate_tokens_per_second": round(alone),
-        "served_tokens_per_second": round(served), "ratio": round(served / alone, 3), "answers": len(clients.found),
-        "failed": clients.wrong, "compared": len(asked), "different": different,
+        "run": options.run.name, "parameters": run.learner.size(), "streams": options.streams, "device": options.device,
+        "generate_tokens_per_second": round(alone[0]), "served_tokens_per_second": round(speed),
+        "ratio": round(speed / alone[0], 3), "generate_cpu_us_per_token": round(1e6 * alone[1]),
+        "served_cpu_us_per_token": round(1e6 * served.cpu / max(served.tokens, 1)),
+        "answers": len(served.answers), "failed": served.failed, "compared": compared, "different": different,
         "healthz_p50_ms": round(1000 * waits[len(waits) // 2], 1),
         "healthz_p99_ms": round(1000 * waits[int(0.99 * (len(waits) - 1))], 1),
     }  # fmt: skip

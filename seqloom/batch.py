@@ -21,6 +21,7 @@ from seqloom.state import Tree as Tree
 from seqloom.state import detach as detach
 from seqloom.state import join as join
 from seqloom.state import join_streams as join_streams
+from seqloom.state import replace as replace
 from seqloom.state import select as select
 from seqloom.state import widen as widen
 from seqloom.vocabulary import Vocabulary as Vocabulary

@@ -62,6 +62,22 @@ def join(first: Tree, second: Tree) -> Tree:
     return pytree.tree_map(joined, first, second, is_leaf=lambda part: isinstance(part, Cache))
 
 
+def replace(state: Tree, index: Tensor, other: Tree) -> Tree:
+    """A state with sequences of another one in the places (n,) of its own, which are overwritten. Caches get the larger
+    capacity."""
+
+    def replaced(a: Any, b: Any) -> Any:
+        if isinstance(a, Cache):
+            capacity = max(a.kept.shape[1], b.kept.shape[1])
+            a, b = widen(a, capacity), widen(b, capacity)
+            a.kept.index_copy_(0, index, b.kept.to(a.kept.dtype))
+        else:
+            a.index_copy_(0, index, b.to(a.dtype))
+        return a
+
+    return pytree.tree_map(replaced, state, other, is_leaf=lambda part: isinstance(part, Cache))
+
+
 def join_streams(fresh: Tree, carried: Tree, joints: Joints) -> Tree:
     """The state of all sequences of a batch: the carried one for those that continue a stream, a fresh one for the others."""
 
@@ -79,6 +95,8 @@ def widen(state: Tree, capacity: int) -> Tree:
         if not isinstance(part, Cache):
             return part
         n, held, *rest = part.kept.shape
+        if held == capacity:
+            return part
         return Cache(torch.cat((part.kept, part.kept.new_zeros(n, capacity - held, *rest)), 1))
 
     return pytree.tree_map(wider, state, is_leaf=lambda part: isinstance(part, Cache))

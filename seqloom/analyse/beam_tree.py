@@ -104,7 +104,10 @@ class BeamTree(Finding):
                 for each in self.considered
             ],
             "found": [
-                {"text": self.text(each.tokens), "log_prob": each.log_prob, "score": each.score, "finished": each.finished}
+                {
+                    "tokens": list(each.tokens), "text": self.text(each.tokens), "log_prob": each.log_prob,
+                    "score": each.score, "finished": each.finished,
+                }
                 for each in self.found
             ],
         }  # fmt: skip

@@ -71,7 +71,7 @@ class Follows(NamedTuple):
 class Units(NamedTuple):
     """Units over a text."""
 
-    pieces: list[str]  # what each token stands for, with the line break behind it
+    pieces: list[str]  # what each token stands for, with the blanks behind it
     values: dict[str, np.ndarray]  # by layer and state (tokens, units): tanh(cell), or h where there is no cell
     gates: dict[str, np.ndarray]  # by layer and gate (tokens, units), from 0 to 1
     found: list[Follows]  # best on the second half first
@@ -102,10 +102,7 @@ def read_units(reading: Reading, text: str) -> Units:
 
 def pieces_of(text: str, spans: np.ndarray) -> list[str]:
     ends = [*spans[1:, 0].tolist(), len(text)]
-    return [
-        text[a:b] + ("\n" if "\n" in text[b : max(b, end)] and not text[a:b].endswith("\n") else "")
-        for (a, b), end in zip(spans.tolist(), ends, strict=True)
-    ]
+    return [text[a : max(b, end)] for (a, b), end in zip(spans.tolist(), ends, strict=True)]
 
 
 def correlations(values: np.ndarray, target: np.ndarray) -> np.ndarray:

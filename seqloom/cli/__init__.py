@@ -26,7 +26,7 @@ GROUPS = {
     "Train": ("pretrain", "train", "finetune", "track"),
     "Use": ("evaluate", "generate", "score", "fill", "embed", "neighbours"),
     "Tasks": ("predict", "translate", "metric", "baseline"),
-    "Serve": ("serve",),
+    "Serve": ("serve", "page"),
     "Compare": ("compare", "report", "verify", "significance"),
     "Look inside": ("inspect", "probe", "prune"),
     "Exchange": ("import", "export"),

@@ -1,4 +1,4 @@
-"""serve: runs over HTTP."""
+"""serve: runs over HTTP. page: the page of the server as a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -66,3 +66,51 @@ def serve(
         raise ModelError(f"this needs '{error.name}': pip install \"seqloom[serve]\"") from None
     limits = Limits(rows=rows, queue=queue, max_tokens=max_tokens, seconds=timeout)
     run_server(runs or (), host, port, key, allow_host or (), device, limits, watched)
+
+
+PAGE_EXAMPLES = """Examples:
+
+seqloom page runs/lstm runs/gpt --text "Once upon a time" --out page.html
+
+seqloom page runs/gpt runs/bert runs/en-de --text sentences.txt --runs runs --out page.html
+"""
+MOST_TEXTS = 50
+
+
+@app.command(epilog=PAGE_EXAMPLES)
+def page(
+    out: Annotated[Path, typer.Option(metavar="FILE.html", help="File to write.")],
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Run folders, or NAME=RUN.")] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(help="Text whose answers are saved, or a file with one per line; repeatable. [MASK] marks a gap."),
+    ] = None,
+    watched: Annotated[
+        Path | None,
+        typer.Option("--runs", metavar="DIR", help="Folder whose runs are listed with their learning curves."),
+    ] = None,
+    device: Device = "auto",
+) -> None:
+    """Save the page of the server as one file that opens from disk, with what the runs answer to given texts."""
+    from seqloom.analyse.read import text_or_lines
+    from seqloom.errors import FileError, ModelError, UsageError
+    from seqloom.files import new_file
+
+    new_file(out, "--out", ".html")
+    if watched is not None and not watched.is_dir():
+        raise FileError(f"--runs {watched}: there is no such folder: name one that holds runs")
+    if not runs and watched is None:
+        raise UsageError("there is nothing to save: name a run folder, or a folder of runs with --runs")
+    texts = list(dict.fromkeys(line for each in text or [] for line in text_or_lines(each)[0]))
+    if runs and not texts:
+        raise UsageError("a saved page answers nothing but what is saved in it: give a text with --text")
+    if len(texts) > MOST_TEXTS:
+        raise UsageError(f"--text: {len(texts):,} texts, and a page holds the answers to {MOST_TEXTS}: give fewer")
+    try:
+        from seqloom.serve.save import save_page
+        from seqloom.serve.start import load_runs, named_runs
+    except ImportError as error:
+        raise ModelError(f"this needs '{error.name}': pip install \"seqloom[serve]\"") from None
+    loaded = load_runs(named_runs(runs or []), device)
+    count = save_page(loaded, texts, out, watched)
+    print(f"{out}: {count:,} answers, {out.stat().st_size / 1e6:.1f} MB; open it in a browser")

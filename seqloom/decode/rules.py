@@ -59,22 +59,20 @@ class BeamConfig(Limits):
         return self
 
 
-def keep_top_k(scores: Tensor, k: int) -> Tensor:
-    """The k highest scores; equal ones at the border by the lower id."""
-    if k >= scores.shape[1]:
-        return scores
-    kept = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return torch.full_like(scores, NEVER).scatter(1, kept, scores.gather(1, kept))
+def keep_top_k(scores: Tensor, k: int | Tensor) -> Tensor:
+    """The k highest scores, k being (n, 1) or a number for all; equal ones at the border by the lower id."""
+    ordered, index = scores.sort(dim=1, descending=True, stable=True)
+    behind = torch.arange(scores.shape[1], device=scores.device) >= k
+    return torch.full_like(scores, NEVER).scatter(1, index, ordered.masked_fill(behind, NEVER))
 
 
-def keep_top_p(scores: Tensor, p: float) -> Tensor:
-    """The fewest tokens, the likeliest first, whose probabilities sum to p or more; always one."""
+def keep_top_p(scores: Tensor, p: float | Tensor) -> Tensor:
+    """The fewest tokens, the likeliest first, whose probabilities sum to p or more; always one. p: (n, 1), or one for all."""
     ordered, index = scores.sort(dim=1, descending=True, stable=True)
     share = exact(ordered).softmax(1)
     before = share.cumsum(1) - share  # what the likelier tokens have together
-    return torch.full_like(scores, NEVER).scatter(
-        1, index, ordered.masked_fill((before >= p).to(ordered.device), NEVER)
-    )
+    behind = before >= (p.to(before.device) if isinstance(p, Tensor) else p)
+    return torch.full_like(scores, NEVER).scatter(1, index, ordered.masked_fill(behind.to(ordered.device), NEVER))
 
 
 NOTHING = -1  # fills a row of `seen` (n, L), the tokens that each sequence holds, behind its length

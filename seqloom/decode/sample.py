@@ -6,6 +6,7 @@ between two steps. A Transformer that has filled its context continues from the 
 """
 
 import copy
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.batch import State, exact, join, select
+from seqloom.batch import State, exact, join, replace, select
 from seqloom.decode.rules import NEVER, NOTHING, SampleConfig, keep_top_k, keep_top_p, limit_repetition
 from seqloom.decode.step import Steps
 from seqloom.randomness import derive_seed
@@ -69,12 +70,6 @@ class Row:
         return self.made + 1 >= self.config.max_new
 
     @property
-    def rules(self) -> tuple[Any, ...]:
-        """Rows with equal ones are chosen for together."""
-        config = self.config
-        return config.temperature, config.top_k, config.top_p, config.repetition_penalty, config.no_repeat
-
-    @property
     def limits_repetition(self) -> bool:
         return self.config.repetition_penalty > 1 or bool(self.config.no_repeat)
 
@@ -114,19 +109,25 @@ class Rows:
     """The texts that are being continued, one per row. They are given new tokens by `draw` and read them by `advance`, one after
     the other; between these, others may be admitted, and any may be removed.
 
+    Where texts come and go (`steady`), the row of one that has left stays for the next one, and there is room for longer ones:
+    tensors keep their shapes, a step on a GPU its recorded graph, and no state is copied because of others.
+
     On a GPU the next step is launched before the host has read the tokens of this one, so that neither waits for the other.
     """
 
-    def __init__(self, stepper: Steps, end_id: int, banned: Sequence[int]):
-        self.stepper, self.end_id = stepper, end_id
+    def __init__(self, stepper: Steps, end_id: int, banned: Sequence[int], steady: bool = False):
+        self.stepper, self.end_id, self.steady = stepper, end_id, steady
         self.limit, device = stepper.limit, stepper.device
         self.window = self.limit
         self.rows: list[Row | None] = []  # None: it has ended, or was removed
         self.held: list[int] = []  # how many tokens of each row are in the state
+        self.rules: Rules | None = None  # of all rows; None: they have changed
         self.seen: SeenTokens | None = None  # where a rule asks for it
         self.banned = torch.tensor(banned, dtype=torch.long, device=device)
         self.scores = self.chosen = torch.empty(0, device=device)
         self.positions = torch.empty(0, dtype=torch.long, device=device)
+        self.idle: list[int] = []  # rows without a text when they were counted last
+        self.idle_places = self.positions
         self.state: Any = None
         self.is_ahead = False  # the step after the last draw has been launched
 
@@ -142,24 +143,43 @@ class Rows:
             self.window = None  # a context cannot be read again from a later start
         texts = [last_window(row.text, self.window) for row in fresh]
         capacity = max(len(text) + row.config.max_new for text, row in zip(texts, fresh, strict=True))
+        capacity = max(ROOM, round_up(capacity, 2)) if self.steady else capacity
         scores, state, _ = self.start(texts, min(capacity, self.limit or capacity), fresh, context)
-        positions = torch.tensor([len(text) for text in texts], device=self.stepper.device)
-        self.compact([i for i, row in enumerate(self.rows) if row is not None])
-        self.add(list(fresh), [len(text) for text in texts], scores, state, positions)
+        places = [i for i, row in enumerate(self.rows) if row is None][: len(fresh)]
+        places += range(len(self.rows), len(self.rows) + len(fresh) - len(places))
+        size = max(len(self.rows), places[-1] + 1)
+        self.extend(round_up(size, FEWER) if self.steady and self.stepper.graphed else size, scores, state)
+        self.put(places, fresh, [len(text) for text in texts], scores, state)
         self.note_seen()
 
-    def start(self, texts: list[list[int]], capacity: int, rows: Sequence[Row | None], context: Any = None) -> Any:
-        spelt = [row.chars for row in rows if row is not None and row.chars is not None]
+    def extend(self, size: int, scores: Tensor, state: State) -> None:
+        """As many rows as that: the new ones without a text, holding copies of one of a state."""
+        count = size - len(self.rows)
+        if not count:
+            return
+        index = torch.zeros(count, dtype=torch.long, device=self.stepper.device)
+        scores, state, positions = scores[index], select(state, index), index
+        if self.rows:
+            state, scores = join(self.state, state), torch.cat((self.scores, scores))
+            positions = torch.cat((self.positions, index))
+        self.state, self.scores, self.positions = state, scores, positions
+        self.rows, self.held = [*self.rows, *[None] * count], [*self.held, *[0] * count]
+
+    def put(self, places: list[int], rows: Sequence[Row | None], held: list[int], scores: Tensor, state: State) -> None:
+        """Rows in the places of others, with all that was read of them."""
+        index = torch.tensor(places, dtype=torch.long, device=self.stepper.device)
+        self.state = replace(self.state, index, state)
+        self.scores.index_copy_(0, index, scores)
+        self.positions.index_copy_(0, index, torch.tensor(held, device=self.stepper.device))
+        for i, row, size in zip(places, rows, held, strict=True):
+            self.rows[i], self.held[i] = row, size
+        self.rules = None
+
+    def start(self, texts: list[list[int]], capacity: int, rows: Sequence[Row], context: Any = None) -> Any:
+        spelt = [row.chars for row in rows if row.chars is not None]
         if spelt:
             self.stepper.characters = torch.cat(spelt).to(self.stepper.device)  # type: ignore[attr-defined]
         return self.stepper.start(texts, capacity, context)
-
-    def add(self, rows: Sequence[Row | None], held: list[int], scores: Tensor, state: State, positions: Tensor) -> None:
-        if self.rows:
-            state, scores = join(self.state, state), torch.cat((self.scores, scores))
-            positions = torch.cat((self.positions, positions))
-        self.state, self.scores, self.positions = state, scores, positions
-        self.rows, self.held = [*self.rows, *rows], [*self.held, *held]
 
     def note_seen(self) -> None:
         running = self.running
@@ -178,7 +198,7 @@ class Rows:
         if len(kept) == len(self.rows):
             return
         index = torch.tensor(kept, dtype=torch.long, device=self.stepper.device)
-        self.rows, self.held = [self.rows[i] for i in kept], [self.held[i] for i in kept]
+        self.rows, self.held, self.rules = [self.rows[i] for i in kept], [self.held[i] for i in kept], None
         if not kept:
             self.state, self.seen = None, None
             return
@@ -187,6 +207,21 @@ class Rows:
             self.chosen = self.chosen[index]
         if self.seen is not None:
             self.seen.keep(index)
+
+    def drop_idle(self) -> None:
+        """Rows without a text go where they cost more than a smaller batch does."""
+        running = [i for i, row in enumerate(self.rows) if row is not None]
+        if not self.steady:
+            if len(running) < self.stepper.worth_keeping * len(self.rows):
+                self.compact(running)
+            return
+        idle = [i for i, row in enumerate(self.rows) if row is None]
+        if self.stepper.graphed:  # a graph for a few sizes, far apart
+            fewer = round_up(len(running), FEWER)
+            if fewer * FEWER < len(self.rows):
+                self.compact([*running, *idle[: fewer - len(running)]])
+        elif len(idle) > IDLE_SHARE * len(self.rows):
+            self.compact(running)
 
     # ---- the next tokens
 
@@ -199,33 +234,24 @@ class Rows:
 
     def choose(self) -> Tensor:
         """Choose the next tokens: (2, n) their ids and log-probabilities."""
+        rules = self.rules = self.rules or Rules.of(self.rows, self.stepper.device)
         allowed = self.scores.index_fill(1, self.banned, NEVER)
-        early = [i for i, row in enumerate(self.rows) if row is not None and row.made < row.config.min_new]
+        early = [i for i in rules.begin_long if (row := self.rows[i]) is not None and row.made < row.config.min_new]
         if early:
             allowed[early, self.end_id] = NEVER
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        first = self.running[0]
-        for i, row in enumerate(self.rows):
-            groups.setdefault((row or first).rules, []).append(i)
-        if len(groups) == 1:
-            self.chosen = choose(allowed, self.seen, first.config, self.points(range(len(self.rows))), self.end_id)
-        else:
-            self.chosen = torch.empty(len(self.rows), dtype=torch.long, device=allowed.device)
-            for places in groups.values():
-                index = torch.tensor(places, device=allowed.device)
-                config = next(row.config for i in places if (row := self.rows[i]) is not None)
-                seen = None if self.seen is None else self.seen.of(index)
-                self.chosen[index] = choose(allowed[index], seen, config, self.points(places), self.end_id)
+        if self.seen is not None:
+            for config, places in rules.repeating:
+                seen = self.seen.of(places)
+                allowed[places] = limit_repetition(allowed[places], seen.ids, seen.lengths, config, self.end_id)
+        self.chosen = choose(allowed, rules, self.points() if rules.draws else None)
         log_probs = self.scores.log_softmax(1).gather(1, self.chosen[:, None])[:, 0]
         if self.seen is not None:
             self.seen.append(self.chosen)
         return torch.stack((exact(self.chosen), exact(log_probs)))
 
-    def points(self, places: Sequence[int]) -> Tensor | None:
-        """Of rows with the same rules: a random number for each, None if they need none."""
-        rows = [self.rows[i] for i in places]
-        config = next(row.config for row in rows if row is not None)
-        return None if config.temperature == 0 else torch.stack([draw_point(row) for row in rows])
+    def points(self) -> Tensor:
+        """(n,) a random number for each row."""
+        return torch.tensor([0.0 if row is None else draw_point(row) for row in self.rows], dtype=torch.float64)
 
     @property
     def can_step_ahead(self) -> bool:
@@ -267,67 +293,114 @@ class Rows:
 
     def advance(self) -> None:
         """Read the tokens that were drawn last."""
-        running = [i for i, row in enumerate(self.rows) if row is not None]
-        if len(running) < self.stepper.worth_keeping * len(self.rows) or not running:
-            self.compact(running)
-        if not running:
+        if not self.running:
+            self.compact([])
             return
-        full = [i for i, row in enumerate(self.rows) if row is not None and self.window and self.held[i] >= self.window]
-        if len(full) == len(self.running):
-            self.read_again(full)
-        elif full:
-            self.advance_beside(full)
-        else:
+        self.drop_idle()
+        full = self.full
+        if len(full) < len(self.running):
             if not self.is_ahead:
                 self.step()
             self.count_token()
+        if full:
+            self.read_again(full)
+
+    @property
+    def full(self) -> list[int]:
+        """The rows that have filled their context."""
+        if self.window is None:
+            return []
+        return [
+            i
+            for i, (row, held) in enumerate(zip(self.rows, self.held, strict=True))
+            if row is not None and held >= self.window
+        ]
 
     def step(self) -> None:
         self.scores, self.state, _ = self.stepper.step(self.chosen, self.positions, self.state)
 
     def count_token(self) -> None:
+        """Rows without a text may still be there: they read their first place again and again."""
         after = self.positions + 1
-        # rows of finished samples may still be there
+        idle = [i for i, row in enumerate(self.rows) if row is None]
+        if idle and idle != self.idle:
+            self.idle, self.idle_places = idle, torch.tensor(idle, device=self.stepper.device)
+        if idle:
+            after.index_fill_(0, self.idle_places, 0)
         self.positions = after if self.limit is None else after.clamp(max=self.limit - 1)
         self.held = [held + 1 for held in self.held]
 
-    def advance_beside(self, full: list[int]) -> None:
-        """Some rows have filled their context, others have not: each goes on as it would alone."""
-        others = [i for i, row in enumerate(self.rows) if row is not None and i not in full]
-        moved = Rows(self.stepper, self.end_id, [])
-        moved.rows = [self.rows[i] for i in full]
-        moved.read_again(range(len(full)))
-        self.compact(others)
-        self.step()
-        self.count_token()
-        self.add(moved.rows, moved.held, moved.scores, moved.state, moved.positions)
-        self.note_seen()
-
-    def read_again(self, full: Sequence[int]) -> None:
-        """Read the last half of the context again, so that there is room for new tokens. Rows that are not full have ended."""
+    def read_again(self, full: list[int]) -> None:
+        """Read the last half of the context of some rows again, so that there is room for new tokens."""
         assert self.window is not None
-        kept = [
-            last_window(row.text, self.window) if row is not None and i in full else [self.end_id]
-            for i, row in enumerate(self.rows)
-        ]
-        self.scores, self.state, _ = self.start(kept, self.window, [None])
-        self.held = [len(text) for text in kept]
-        self.positions = torch.tensor(self.held, device=self.stepper.device)
+        rows = [self.rows[i] for i in full]
+        kept = [last_window(row.text, self.window) for row in rows if row is not None]
+        scores, state, _ = self.start(kept, self.window, [])
+        self.put(full, rows, [len(text) for text in kept], scores, state)
 
 
+class Rules(NamedTuple):
+    """How the next tokens of rows are chosen, for all of them at once."""
+
+    greedy: Tensor | None  # (n,) rows that take the likeliest token; None: there are none
+    temperature: Tensor  # (n, 1)
+    top_k: Tensor | None  # (n, 1) where one has a limit
+    top_p: Tensor | None  # (n, 1) where one has a limit
+    draws: bool  # there are rows that are not greedy
+    begin_long: list[int]  # rows that may not end at once
+    repeating: list[tuple[SampleConfig, Tensor]]  # rules about repetition, and the rows that have them
+
+    @classmethod
+    def of(cls, rows: Sequence[Row | None], device: torch.device) -> "Rules":
+        """Those of rows; where there is no text, those that cost least."""
+        usual = next(row.config for row in rows if row is not None)
+        configs = [usual if row is None else row.config for row in rows]
+
+        def column(values: list[Any], kind: torch.dtype = torch.float32) -> Tensor:
+            return torch.tensor(values, dtype=kind, device=device)[:, None]
+
+        greedy = [config.temperature == 0 for config in configs]
+        groups: dict[tuple[float, int], list[int]] = {}
+        for i, (row, config) in enumerate(zip(rows, configs, strict=True)):
+            if row is not None and row.limits_repetition:
+                groups.setdefault((config.repetition_penalty, config.no_repeat), []).append(i)
+        some_k, some_p = (any(getattr(config, name) for config in configs) for name in ("top_k", "top_p"))
+        return cls(
+            torch.tensor(greedy, device=device) if any(greedy) else None,
+            column([config.temperature or 1.0 for config in configs]),
+            column([config.top_k or ALL for config in configs], torch.long) if some_k else None,
+            column([config.top_p or ALL for config in configs], torch.float64) if some_p else None,
+            not all(greedy),
+            [i for i, config in enumerate(configs) if config.min_new],
+            [(configs[places[0]], torch.tensor(places, device=device)) for places in groups.values()],
+        )
+
+
+ALL = 1 << 40  # of a vocabulary, or of a probability: no limit
+ROOM = 64  # tokens that rows have room for where texts come and go
+FEWER = 4  # from one size of a recorded step to the next
+IDLE_SHARE = 0.25  # of the rows that may wait for another text
 BLOCK = 64  # random numbers that one generator gives
 
 
-def draw_point(row: Row | None) -> Tensor:
-    """() a point in [0, 1) for the next token of a row: a function of its seed, its number and how many it has."""
-    block, place = divmod(0 if row is None else row.made, BLOCK)
-    return _points(0 if row is None else row.seed, -1 if row is None else row.number, block)[place]
+def draw_point(row: Row) -> float:
+    """A point in [0, 1) for the next token of a row: a function of its seed, its number and how many it has."""
+    block, place = divmod(row.made, BLOCK)
+    return _points(row.seed, row.number, block)[place]
 
 
 @lru_cache(maxsize=10_000)
-def _points(seed: int, sample: int, block: int) -> Tensor:
+def _points(seed: int, sample: int, block: int) -> "array[float]":
     generator = torch.Generator().manual_seed(derive_seed(seed, sample, block))
-    return torch.rand(BLOCK, dtype=torch.float64, generator=generator)
+    return array("d", torch.rand(BLOCK, dtype=torch.float64, generator=generator).tolist())
+
+
+def round_up(count: int, base: int) -> int:
+    """To a power of the base."""
+    found = 1
+    while found < count:
+        found *= base
+    return found
 
 
 def last_window(text: list[int], limit: int | None) -> list[int]:
@@ -335,18 +408,17 @@ def last_window(text: list[int], limit: int | None) -> list[int]:
     return text if limit is None or len(text) < limit else text[-max(1, limit // 2) :]
 
 
-def choose(scores: Tensor, seen: SeenTokens | None, config: SampleConfig, points: Tensor | None, end_id: int) -> Tensor:
+def choose(scores: Tensor, rules: Rules, points: Tensor | None) -> Tensor:
     """(n,) the next tokens: the most likely ones, or those at the points (n,) of the cumulative distribution."""
-    if seen is not None:
-        scores = limit_repetition(scores, seen.ids, seen.lengths, config, end_id)
     if points is None:
         return scores.argmax(1)
-    scores = scores / config.temperature
-    if config.top_k is not None:
-        scores = keep_top_k(scores, config.top_k)
-    if config.top_p is not None:
-        scores = keep_top_p(scores, config.top_p)
-    return invert_cdf(scores, points)
+    shaped = scores / rules.temperature
+    if rules.top_k is not None:
+        shaped = keep_top_k(shaped, rules.top_k)
+    if rules.top_p is not None:
+        shaped = keep_top_p(shaped, rules.top_p)
+    drawn = invert_cdf(shaped, points)
+    return drawn if rules.greedy is None else torch.where(rules.greedy, scores.argmax(1), drawn)
 
 
 def invert_cdf(scores: Tensor, points: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from seqloom.batch import Backbone, Context, Output, Ragged, State, ragged
 from seqloom.decode.graph import Recorded, tensors
 from seqloom.decode.linear import fast_linear, for_steps
 
+KEPT_GRAPHS = 4  # of steps for different numbers of rows
+
 
 class OutputLayer(Protocol):
     """hidden (n, D) → scores (n, V)."""
@@ -49,16 +51,18 @@ class GraphedSteps:
 
     device: torch.device
     graphed: bool
-    graph: Recorded | None = None
+    graphs: list[Recorded]  # those of the last shapes
 
     def step(self, tokens: Tensor, positions: Tensor, state: State) -> Next:
         """One more token (n,) for every sequence, at its position (n,)."""
         if not self.graphed:
             return self.plain(tokens, positions, state)
         given = (tokens, positions)
-        if self.graph is None or not self.graph.takes(given, state):
-            self.graph = Recorded(self._recorded, given, state)
-        (scores, attention), state = self.graph(given, state)
+        graph = next((each for each in self.graphs if each.takes(given, state)), None)
+        if graph is None:
+            graph = Recorded(self._recorded, given, state)
+            self.graphs = [graph, *self.graphs][:KEPT_GRAPHS]
+        (scores, attention), state = graph(given, state)
         return Next(scores, state, attention)
 
     def _recorded(self, given: tuple[Tensor, Tensor], state: State) -> tuple[tuple[Tensor, Any], State]:
@@ -78,7 +82,7 @@ class Stepper(GraphedSteps):
     """n sequences of one model, step by step. align: return the attention to the source with every step."""
 
     def __init__(self, backbone: Backbone, softmax: OutputLayer, align: bool = False):
-        self.backbone, self.softmax, self.align = backbone, softmax, align
+        self.backbone, self.softmax, self.align, self.graphs = backbone, softmax, align, []
         self.characters: Tensor | None = None  # (T, C) of the prompts end to end, for a model that reads them
         self.device, self.limit = softmax.device, backbone.max_len
         self.graphed = (
@@ -124,7 +128,7 @@ class Ensemble(GraphedSteps):
     """Several models with one vocabulary as one: the mean of their probabilities. `context` is a list, one for each."""
 
     def __init__(self, members: list[Stepper]):
-        self.members = members
+        self.members, self.graphs = members, []
         self.device = members[0].device
         self.graphed = all(member.graphed for member in members)
         self.limit = min((member.limit for member in members if member.limit is not None), default=None)

@@ -11,22 +11,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from seqloom import __version__
-from seqloom.batch import STATIC
 from seqloom.errors import SeqloomError, explain
-from seqloom.runs.language_model import Run
-from seqloom.runs.predictor import Predictor
-from seqloom.runs.translator import Translator
+from seqloom.serve import inside
+from seqloom.serve.abilities import (
+    embeds,
+    filled_record,
+    fills,
+    has_attention,
+    has_cells,
+    has_neighbours,
+    kind_of,
+    max_len_of,
+    model_record,
+    predicts,
+    scores,
+    searches,
+    translates,
+    translation_record,
+    writes,
+)
 from seqloom.serve.completions import MOST_TOKENS, Answering, disconnected, read_prompts
+from seqloom.serve.describe import Described, describe
 from seqloom.serve.engine import Call, Engine, Full
+from seqloom.serve.mailbox import Mailbox
 from seqloom.serve.messages import (
+    Attention,
+    Beam,
+    Cells,
     Completion,
     Detokenize,
     Embedding,
@@ -61,15 +78,6 @@ class Limits:
     body: int = 2 << 20  # bytes
 
 
-class Described(Struct):
-    """A route for /openapi.json."""
-
-    path: str
-    method: str
-    summary: str
-    takes: type[Struct] | None
-
-
 class Server:
     """Runs by their names, an engine for each, and the application that answers for them."""
 
@@ -85,13 +93,25 @@ class Server:
         self.curves = None if watched is None else Curves(watched)
         self.runs, self.limits, self.key, self.hosts = dict(runs), limits, key, hosts
         self.engines = {name: Engine(run, limits.rows, limits.queue) for name, run in self.runs.items()}
+        self.records = {name: model_record(name, run) for name, run in self.runs.items()}
         self.is_open, self.live = True, 0
         self.statuses: Counter[int] = Counter()
         self.described: list[Described] = []
+        self.last_mailbox: Mailbox | None = None
         self.files = read_page()
         for engine in self.engines.values():
             engine.start()
         self.app = Starlette(routes=self.routes(), exception_handlers={404: not_found, 405: not_found})
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Of the loop that runs."""
+        loop = asyncio.get_running_loop()
+        if self.last_mailbox is None or self.last_mailbox.loop is not loop:
+            self.last_mailbox = Mailbox(loop)
+            for engine in self.engines.values():
+                engine.after_step = self.last_mailbox.wake
+        return self.last_mailbox
 
     # ---- which model
 
@@ -146,7 +166,9 @@ class Server:
             raise Refused(503, f"no answer within {self.limits.seconds:.0f} s", kind="server_error")
         found = future.result()
         if isinstance(found, SeqloomError):
-            raise Refused(400, explain(found)[0].replace(str(run.folder), name))  # callers know no folders
+            raise Refused(
+                400, explain(found)[0].replace(str(run.folder), name).removeprefix("--")
+            )  # callers know no folders
         if isinstance(found, Exception):
             print(f"a call failed: {type(found).__name__}: {found}", file=sys.stderr, flush=True)
             raise Refused(500, "the model failed", kind="server_error")
@@ -157,7 +179,8 @@ class Server:
     async def completions(self, request: Request, ask: Completion) -> Response:
         name = self.pick(ask.model, writes, "continue a text")
         prompts = await asyncio.to_thread(read_prompts, self.runs[name], ask.prompt)
-        answering = Answering(self.engines[name], ask, prompts, self.limits.seconds, self.limits.max_tokens)
+        limits = self.limits
+        answering = Answering(self.engines[name], ask, prompts, self.mailbox, limits.seconds, limits.max_tokens)
         return await answering.respond(request)
 
     async def embeddings(self, request: Request, ask: Embedding) -> Response:
@@ -181,11 +204,11 @@ class Server:
         return found, sum(len(ids) for ids in run.tokenizer.encode_batch(texts))
 
     async def models(self, request: Request) -> Response:
-        return answer({"object": "list", "data": [model_record(name, run) for name, run in self.runs.items()]})
+        return answer({"object": "list", "data": list(self.records.values())})
 
     async def model(self, request: Request) -> Response:
         name = self.pick(request.path_params["name"], lambda run: True, "")
-        return answer(model_record(name, self.runs[name]))
+        return answer(self.records[name])
 
     async def chat(self, request: Request) -> Response:
         raise Refused(404, "these models continue texts and do not chat: use /v1/completions", kind="not_found_error")
@@ -253,6 +276,24 @@ class Server:
         options: dict[str, Any] = {"beam": ask.beam, "n_best": ask.n_best, "align": ask.align, "show": False}
         key = ("translate", *sorted(options.items()))
         return await self.call(request, name, key, texts, lambda some: run.translate(some, **options))
+
+    async def attention(self, request: Request, ask: Attention) -> Response:
+        name = self.pick(ask.model, has_attention, "show attention")
+        return await self.look(request, name, ask.text, lambda run: inside.attention(run, ask))
+
+    async def cells(self, request: Request, ask: Cells) -> Response:
+        name = self.pick(ask.model, has_cells, "show the cells of a recurrent model")
+        return await self.look(request, name, ask.text, lambda run: inside.cells(run, ask))
+
+    async def beam(self, request: Request, ask: Beam) -> Response:
+        name = self.pick(ask.model, searches, "search with a beam")
+        return await self.look(request, name, ask.text, lambda run: inside.beam(run, ask))
+
+    async def look(self, request: Request, name: str, text: str, show: Callable[[Any], dict[str, Any]]) -> Response:
+        """What is seen inside a model that reads a text, alone: nothing of it could be shared with others."""
+        run = self.runs[name]
+        (found,) = await self.call(request, name, ("look", object()), [text], lambda _: [show(run)])
+        return answer({"model": name} | found)
 
     async def tokenize(self, request: Request, ask: Tokenize) -> Response:
         name = self.pick(ask.model, lambda run: True, "")
@@ -345,27 +386,7 @@ class Server:
         return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
     async def openapi(self, request: Request) -> Response:
-        return answer(self.describe())
-
-    def describe(self) -> dict[str, Any]:
-        kinds = list(dict.fromkeys(each.takes for each in self.described if each.takes is not None))
-        schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
-        by_kind = dict(zip(kinds, schemas, strict=True))
-        paths: dict[str, Any] = {}
-        refusal = {"description": 'Refused: {"error": {"message", "type", "param", "code"}}'}
-        for each in self.described:
-            about: dict[str, Any] = {
-                "summary": each.summary,
-                "responses": {"200": {"description": "OK"}, "4XX": refusal},
-            }
-            if each.takes is not None:
-                content = {"application/json": {"schema": by_kind[each.takes]}}
-                about["requestBody"] = {"required": True, "content": content}
-            if "{" in each.path:
-                about["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
-            paths.setdefault(each.path, {})[each.method.lower()] = about
-        info = {"title": "seqloom", "version": __version__}
-        return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
+        return answer(describe(self.described))
 
     # ---- around all of them
 
@@ -391,6 +412,9 @@ class Server:
             ("/api/neighbours", self.neighbours, "The words that are nearest to a word.", Neighbours),
             ("/api/predict", self.predict, "Classes, numbers, tags or answers.", Predict),
             ("/api/translate", self.translate, "Translations.", Translate),
+            ("/api/attention", self.attention, "What attention heads look at in a text.", Attention),
+            ("/api/cells", self.cells, "What single units of a recurrent model follow in a text.", Cells),
+            ("/api/beam", self.beam, "The tree of a beam search.", Beam),
             ("/tokenize", self.tokenize, "The tokens of a text.", Tokenize),
             ("/detokenize", self.detokenize, "The text of tokens.", Detokenize),
             ("/embed", self.short_embed, "Vectors, in the shape of hosted inference.", Inputs),
@@ -497,73 +521,3 @@ def texts_of(ask: Inputs) -> list[str]:
     if not all(isinstance(each, str) for each in given):
         raise Refused(400, "inputs: give a text, or a list of texts", "inputs")
     return [str(each) for each in given]
-
-
-# ---- what a run can do
-
-
-def writes(run: Any) -> bool:
-    return isinstance(run, Run) and run.no_next_word is None
-
-
-def fills(run: Any) -> bool:
-    return isinstance(run, Run) and run.learner.fills_gaps
-
-
-def scores(run: Any) -> bool:
-    return isinstance(run, Run) and run.learner.backbone.learns_from not in STATIC
-
-
-def embeds(run: Any) -> bool:
-    return not getattr(run.learner, "count_based", False)
-
-
-def has_neighbours(run: Any) -> bool:
-    return isinstance(run, Run) and embeds(run)
-
-
-def predicts(run: Any) -> bool:
-    return isinstance(run, Predictor)
-
-
-def translates(run: Any) -> bool:
-    return isinstance(run, Translator)
-
-
-ABILITIES: dict[str, Callable[[Any], bool]] = {
-    "write": writes, "fill": fills, "score": scores, "embed": embeds, "neighbours": has_neighbours, "predict": predicts,
-    "translate": translates,
-}  # fmt: skip
-
-
-def kind_of(run: Any) -> str:
-    able = [name for name, can in ABILITIES.items() if can(run)]
-    return f"it can {', '.join(able)}" if able else "it can do nothing that a server offers"
-
-
-def max_len_of(run: Any) -> int | None:
-    return getattr(getattr(run.learner, "backbone", None), "max_len", None)
-
-
-def model_record(name: str, run: Any) -> dict[str, Any]:
-    record = {
-        "id": name, "object": "model", "created": int(Path(run.folder, "config.json").stat().st_mtime),
-        "owned_by": "seqloom", "max_model_len": max_len_of(run), "can": [each for each, can in ABILITIES.items() if can(run)],
-    }  # fmt: skip
-    return record | {"task": run.task, "fields": run.learner.fields} if predicts(run) else record
-
-
-def filled_record(run: Any, filled: Any) -> dict[str, Any]:
-    words = [run.tokenizer.decode(part) for part in filled.parts]
-    return {"text": filled.text, "words": words, "probability": filled.probability}
-
-
-def translation_record(run: Any, text: str, found: Any) -> dict[str, Any]:
-    """Where there is an alignment, with the tokens of its rows and columns."""
-    record = {"text": found.text, "log_prob": found.log_prob, "score": found.score, "finished": found.finished}
-    if found.alignment is None:
-        return record
-    entry = run.tokenizer.entry
-    source = [entry(token) for token in [*run.tokenizer.encode(text), run.tokenizer.end_id]]
-    target = [entry(token) for token in found.tokens]
-    return record | {"source_tokens": source, "tokens": target, "alignment": found.alignment.tolist()}

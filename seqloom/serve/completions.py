@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Row
 from seqloom.serve.engine import Call, Candidate, Engine, Full, Piece, Prompt, StopStrings, Writing
+from seqloom.serve.mailbox import Mailbox
 from seqloom.serve.messages import Completion, Refused, answer, encode
 
 MOST_TOKENS = 65_536  # of all prompts of a call
@@ -49,10 +50,13 @@ class Choice:
 class Answering:
     """One call: its choices, and the work that is still to be done for them."""
 
-    def __init__(self, engine: Engine, ask: Completion, prompts: list[Prompt], seconds: float, most_new: int):
-        self.engine, self.ask, self.run = engine, ask, engine.run_of
-        self.events: asyncio.Queue[tuple[int, Any]] = asyncio.Queue()
-        self.loop = asyncio.get_running_loop()
+    def __init__(
+        self, engine: Engine, ask: Completion, prompts: list[Prompt], mailbox: Mailbox, seconds: float, most_new: int
+    ):
+        self.engine, self.ask, self.run, self.mailbox = engine, ask, engine.run_of, mailbox
+        self.changed = asyncio.Event()  # there is something to send
+        self.unsent: list[bytes] = []  # events of a stream
+        self.failure: Refused | None = None
         self.deadline = time.monotonic() + seconds
         max_new = 16 if ask.max_tokens is None else ask.max_tokens
         if max_new > most_new:
@@ -73,6 +77,7 @@ class Answering:
         self.head = {
             "id": f"cmpl-{next(_numbers)}", "object": "text_completion", "created": int(time.time()), "model": ask.model,
         }  # fmt: skip
+        self.event_head = b"data: " + encode(self.head)[:-1] + b',"choices":[{"index":'
 
     def writing(self, i: int, prompt: Prompt, max_new: int) -> Writing:
         ask = self.ask
@@ -86,7 +91,9 @@ class Answering:
         chars = None if spelt is None else torch.from_numpy(spelt)
         row = Row(list(prompt.ids), config, ask.seed or 0, i % (ask.n or 1), chars=chars)
         stops = [ask.stop] if isinstance(ask.stop, str) else ask.stop or []
-        return Writing(row, self.emitter(i), StopStrings(stops), ask.logprobs or 0, self.deadline)
+        return Writing(
+            row, self.emitter(i), StopStrings(stops), self.shown_prompt(prompt), ask.logprobs or 0, self.deadline
+        )
 
     def reading(self, i: int, prompt: Prompt) -> Call:
         limit = self.run.learner.backbone.max_len
@@ -103,26 +110,35 @@ class Answering:
         )
 
     def emitter(self, i: int) -> Any:
-        """From the engine's thread into the loop, which may be closed by then."""
+        """Called in the engine's thread."""
 
         def emit(event: Any) -> None:
-            if not self.loop.is_closed():
-                self.loop.call_soon_threadsafe(self.events.put_nowait, (i, event))
+            self.mailbox.put(self, i, event, urgent=not isinstance(event, Piece) or bool(event.end))
 
         return emit
 
-    def take(self, i: int, event: Any) -> str:
-        """The new text of a choice, by what came from the engine."""
+    def receive(self, events: list[tuple[int, Any]]) -> None:
+        """What came from the engine, in the loop."""
+        try:
+            for i, event in events:
+                self.take(i, event)
+        except Refused as refused:
+            self.failure = refused
+        if self.ask.stream or not self.left or self.failure is not None:
+            self.changed.set()
+
+    def take(self, i: int, event: Any) -> None:
         choice = self.choices[i]
         if isinstance(event, Exception):
             raise Refused(500, "the model failed", kind="server_error")
-        if isinstance(event, Piece):
-            choice.take(event)
-            self.left -= bool(event.end)
-            return event.text
-        choice.read = event
-        self.left -= 1
-        return ""
+        if not isinstance(event, Piece):
+            choice.read = event
+            self.left -= 1
+            return
+        choice.take(event)
+        self.left -= bool(event.end)
+        if self.ask.stream and (event.text or choice.finish):
+            self.unsent.append(self.event(i, event.text, choice.finish))
 
     def cancel(self) -> None:
         for work in self.works:
@@ -140,46 +156,59 @@ class Answering:
                 self.stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
             )
         watcher = asyncio.ensure_future(disconnected(request))
+        ready = asyncio.ensure_future(self.changed.wait())
+        waiting: set[asyncio.Future[Any]] = {ready, watcher}
         try:
-            while self.left:
-                getter = asyncio.ensure_future(self.events.get())
-                done, _ = await asyncio.wait({getter, watcher}, return_when=asyncio.FIRST_COMPLETED)
-                if getter not in done:
-                    getter.cancel()
-                    return Response(status_code=499)
-                self.take(*getter.result())
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                return Response(status_code=499)
         finally:
             watcher.cancel()
+            ready.cancel()
             self.cancel()
+        if self.failure is not None:
+            raise self.failure
         choices = [self.choice_record(i, choice) for i, choice in enumerate(self.choices)]
         return answer(self.head | {"choices": choices, "usage": self.usage()})
 
     async def stream(self) -> AsyncIterator[bytes]:
         try:
             if self.ask.echo:
-                for i, choice in enumerate(self.choices):
-                    yield self.event(i, self.shown_prompt(choice.prompt), None)
-            while self.left:
-                i, event = await self.events.get()
-                text = self.take(i, event)
-                if text or self.choices[i].finish:
-                    yield self.event(i, text, self.choices[i].finish)
-            if (self.ask.stream_options or {}).get("include_usage"):
-                yield b"data: " + encode(self.head | {"choices": [], "usage": self.usage()}) + b"\n\n"
-            yield b"data: [DONE]\n\n"
-        except Refused as refused:  # the status was sent long ago
-            yield b"data: " + bytes(refused.response().body) + b"\n\n"
+                yield b"".join(
+                    self.event(i, self.shown_prompt(choice.prompt), None) for i, choice in enumerate(self.choices)
+                )
+            is_over = False
+            while not is_over:  # everything may be there before the first of it is sent
+                await self.changed.wait()
+                self.changed.clear()
+                is_over = not self.left or self.failure is not None
+                ready, self.unsent = self.unsent, []
+                if is_over:
+                    ready += self.last_events()
+                if ready:
+                    yield b"".join(ready)
         finally:
             self.cancel()
 
-    def event(self, i: int, text: str, finish: str | None) -> bytes:
-        choice = {"index": i, "text": text, "logprobs": self.new_log_probs(i), "finish_reason": finish}
-        return b"data: " + encode(self.head | {"choices": [choice]}) + b"\n\n"
+    def last_events(self) -> list[bytes]:
+        if self.failure is not None:  # the status was sent long ago
+            return [b"data: " + bytes(self.failure.response().body) + b"\n\n"]
+        if not (self.ask.stream_options or {}).get("include_usage"):
+            return [b"data: [DONE]\n\n"]
+        usage = b"data: " + encode(self.head | {"choices": [], "usage": self.usage()}) + b"\n\n"
+        return [usage, b"data: [DONE]\n\n"]
 
-    def new_log_probs(self, i: int) -> dict[str, Any] | None:
+    def event(self, i: int, text: str, finish: str | None) -> bytes:
+        """As `encode` would write it; what does not change is written once."""
+        log_probs = b"null" if self.ask.logprobs is None else encode(self.new_log_probs(i))
+        parts = (
+            self.event_head, str(i).encode(), b',"text":', encode(text), b',"logprobs":', log_probs,
+            b',"finish_reason":', encode(finish), b"}]}\n\n",
+        )  # fmt: skip
+        return b"".join(parts)
+
+    def new_log_probs(self, i: int) -> dict[str, Any]:
         """Of the tokens since the last event of a stream."""
-        if self.ask.logprobs is None:
-            return None
         choice = self.choices[i]
         new = slice(choice.sent, len(choice.tokens))
         choice.sent = new.stop

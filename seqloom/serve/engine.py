@@ -21,6 +21,9 @@ from seqloom.errors import SeqloomError, explain
 
 PREFILL = 4096  # tokens of new prompts that are read at once, so that those who write do not wait long
 CALL_TOKENS = 8192  # of calls that are computed together
+ADMIT_SECONDS = (
+    0.02  # new texts are gathered so long while others are written: reading one prompt costs as much as reading eight
+)
 SCORED_ROWS = 1024  # tokens whose distributions are computed at once
 
 
@@ -60,6 +63,8 @@ class StopStrings:
 
     def push(self, piece: str) -> tuple[str, bool]:
         """The text that is sure by now, and whether a string has come."""
+        if not self.strings:
+            return piece, False
         text = self.held + piece
         places = [place for each in self.strings if (place := text.find(each)) >= 0]
         if places:
@@ -85,10 +90,12 @@ class Writing:
     row: Row
     emit: Callable[[Piece], None]
     stops: StopStrings
+    prompt: str = ""  # the text that is continued
     num_best: int = 0  # candidates that are wanted with each token
     deadline: float = float("inf")
     cancelled: bool = False
     stream: TextStream | None = None
+    asked: float = 0.0
 
 
 @dataclass(eq=False)
@@ -124,6 +131,7 @@ class Engine(threading.Thread):
         self.active: dict[Row, Writing] = {}
         self.is_open = True
         self.counts = Counts()
+        self.after_step: Callable[[], None] = lambda: None  # called when all have got what a step has made
 
     # ---- from other threads
 
@@ -132,7 +140,10 @@ class Engine(threading.Thread):
         with self.changed:
             if not self.is_open or len(self.waiting) + len(self.calls) + len(works) > self.most_waiting:
                 raise Full
-            self.waiting.extend(work for work in works if isinstance(work, Writing))
+            for work in works:
+                if isinstance(work, Writing):
+                    work.asked = time.monotonic()
+                    self.waiting.append(work)
             self.calls.extend(work for work in works if isinstance(work, Call))
             self.changed.notify()
 
@@ -161,11 +172,15 @@ class Engine(threading.Thread):
                 self.fail([*self.active.values(), *fresh], error)
             if calls:
                 self.answer(calls)
+            self.after_step()
             self.counts.busy_seconds += time.monotonic() - began
 
     def take_writings(self) -> list[Writing]:
         found: list[Writing] = []
         tokens = 0
+        is_few = bool(self.active) and 8 * len(self.waiting) < len(self.active)
+        if is_few and (not self.waiting or time.monotonic() < self.waiting[0].asked + ADMIT_SECONDS):
+            return []
         while self.waiting and len(self.active) + len(found) < self.most_rows:
             tokens += len(self.waiting[0].row.text)
             if found and tokens > PREFILL:
@@ -199,7 +214,7 @@ class Engine(threading.Thread):
         if fresh:
             rows.admit([each.row for each in fresh])
             for each in fresh:
-                each.stream = TextStream(self.run_of.tokenizer)
+                each.stream = TextStream(self.run_of.tokenizer, each.prompt)
                 self.active[each.row] = each
             self.counts.total["requests"] += len(fresh)
             self.counts.total["prompt_tokens"] += sum(len(each.row.text) for each in fresh)
@@ -218,7 +233,7 @@ class Engine(threading.Thread):
     def new_rows(self) -> Rows:
         stepper, _, banned = self.run_of.begin("", 1)
         stepper.characters = None
-        return Rows(stepper, self.run_of.tokenizer.end_id, banned)
+        return Rows(stepper, self.run_of.tokenizer.end_id, banned, steady=True)
 
     def candidates(self, rows: Rows) -> dict[Row, list[Candidate]]:
         """The likeliest next tokens of those rows that want them."""

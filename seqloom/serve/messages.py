@@ -12,6 +12,7 @@ MOST_TEXTS = 256
 Name = Annotated[str, Meta(max_length=200, description="Name of a model, as /v1/models lists it.")]
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 Texts = Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
+Short = Annotated[str, Meta(max_length=5000)]  # what is drawn
 Ids = Annotated[list[int], Meta(min_length=1)]
 Stop = Annotated[str, Meta(max_length=200)]
 
@@ -87,6 +88,33 @@ class Translate(Struct, forbid_unknown_fields=True):
     align: bool = False
 
 
+class Attention(Struct, forbid_unknown_fields=True):
+    """What the attention heads of one layer look at in a short text; of a translator also while it writes."""
+
+    text: Short
+    model: Name | None = None
+    target: Short | None = None
+    layer: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    kind: Annotated[str, Meta(pattern="^(weights|norm-weighted|rollout)$")] = "weights"
+
+
+class Cells(Struct, forbid_unknown_fields=True):
+    """What single units of a recurrent model follow in a text of twenty tokens or more."""
+
+    text: Annotated[str, Meta(max_length=10_000)]
+    model: Name | None = None
+    unit: Annotated[str, Meta(max_length=100)] | None = None
+
+
+class Beam(Struct, forbid_unknown_fields=True):
+    """The tree of a beam search for continuations of a text, or for its translations."""
+
+    text: Short = ""
+    model: Name | None = None
+    beam: Annotated[int, Meta(ge=1, le=10)] = 3
+    max_tokens: Annotated[int, Meta(ge=1, le=50)] = 8
+
+
 class Inputs(Struct, forbid_unknown_fields=True):
     """The shape of hosted inference: {"inputs": …, "parameters": {…}}."""
 
@@ -112,8 +140,7 @@ class Detokenize(Struct):
 
 encode = msgspec.json.Encoder().encode
 decoders: dict[type[Struct], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in (Completion, Embedding, Fill, Score, Neighbours, Predict, Translate, Inputs, Tokenize, Detokenize)
+    kind: msgspec.json.Decoder(kind) for kind in Struct.__subclasses__() if kind.__module__ == __name__
 }
 
 

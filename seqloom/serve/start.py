@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from seqloom import progress
-from seqloom.errors import FileError, SeqloomError, UsageError, explain
+from seqloom.errors import FileError, OutOfMemory, SeqloomError, UsageError, explain, is_out_of_memory
 from seqloom.progress import say
 from seqloom.runs.load import load
 from seqloom.serve.app import LOCAL, Limits, Server
 
 DRAIN_SECONDS = 30.0
+WRITING_SECONDS, WRITING_TRIES = (
+    3.0,
+    10,
+)  # how long weights that are being written are waited for, and how often they are tried
 
 
 def named_runs(runs: Sequence[str]) -> dict[str, Path]:
@@ -36,12 +40,17 @@ def named_runs(runs: Sequence[str]) -> dict[str, Path]:
 def load_runs(folders: dict[str, Path], device: str) -> dict[str, Any]:
     """Those that can be loaded; the others are said. Raises the error of the first if there is none."""
     found: dict[str, Any] = {}
-    errors: list[SeqloomError] = []
+    errors: list[Exception] = []
     for name, folder in folders.items():
         began = time.monotonic()
         try:
-            found[name] = load(folder, device)
-        except SeqloomError as error:
+            check_memory(folder, device)
+            found[name] = load_complete(folder, device)
+        except Exception as error:
+            if is_out_of_memory(error):
+                error = OutOfMemory(f"{folder} does not fit in memory: serve it alone, or on a larger machine")
+            elif not isinstance(error, SeqloomError | OSError):
+                raise
             errors.append(error)
             say(f"{name} is not served: {explain(error)[0]}")
             continue
@@ -49,6 +58,48 @@ def load_runs(folders: dict[str, Path], device: str) -> dict[str, Any]:
     if errors and not found:
         raise errors[0]
     return found
+
+
+def load_complete(folder: Path, device: str) -> Any:
+    """A run that is being trained has its last complete weights; while better ones are written, they are waited for."""
+    for _ in range(WRITING_TRIES):
+        try:
+            return load(folder, device)
+        except (SeqloomError, OSError):
+            if not is_being_written(folder):
+                raise
+            time.sleep(WRITING_SECONDS / WRITING_TRIES)
+    return load(folder, device)
+
+
+def is_being_written(folder: Path) -> bool:
+    """Whether weights have changed just now."""
+    try:
+        newest = max(path.stat().st_mtime for path in folder.glob("*.safetensors"))
+    except (OSError, ValueError):
+        return False
+    return time.time() - newest < WRITING_SECONDS
+
+
+def check_memory(folder: Path, device: str) -> None:
+    """Raises OutOfMemory for weights that are larger than what is free here: the system would end the whole server instead. They
+    are held twice while they are loaded."""
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    free = free_memory()
+    if device != "cuda" and free is not None and 2 * size > free:
+        raise OutOfMemory(
+            f"{folder} does not fit in memory: its weights take {2 * size:,} bytes while they are loaded, and {free:,} are free: "
+            f"serve it alone, or on a larger machine"
+        )
+
+
+def free_memory() -> int | None:
+    """Bytes, where the system says so."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
 
 
 def is_local(host: str) -> bool:

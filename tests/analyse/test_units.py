@@ -75,8 +75,8 @@ def test_correlations_equal_numpy():
     np.testing.assert_allclose(correlations(values, target), [*expected, 0.0], atol=1e-12)
 
 
-def test_pieces_keep_line_breaks_and_gates_saturate():
-    assert pieces_of("ab c\nd", np.array([[0, 2], [3, 4], [5, 6]])) == ["ab", "c\n", "d"]
+def test_pieces_keep_blanks_and_gates_saturate():
+    assert pieces_of("ab c\nd", np.array([[0, 2], [3, 4], [5, 6]])) == ["ab ", "c\n", "d"]
     closed, opened = saturation(np.array([[0.05, 0.95], [0.5, 0.95]]))
     assert closed.tolist() == [0.5, 0] and opened.tolist() == [0, 1]
 

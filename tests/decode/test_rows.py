@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from seqloom.decode import sample as module
+from seqloom.decode.graph import tensors
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Row, Rows, sample
 from seqloom.decode.step import Stepper
@@ -53,12 +54,12 @@ def alone(stepper, prompt, config, seed, number):
 
 
 @torch.inference_mode()
-def check_company(name, count=14, longest=30):
+def check_company(name, count=14, longest=30, steady=False):
     """Each asks at a random moment; every fifth leaves before it has ended."""
     stepper, rng = stepper_of(name), random.Random(5)
     waiting = requests(count, longest)
     wanted = [alone(stepper, *one) for one in waiting]
-    rows, found, sizes = Rows(stepper, END, [1]), {i: [] for i in range(count)}, []
+    rows, found, sizes = Rows(stepper, END, [1], steady), {i: [] for i in range(count)}, []
     left = set()
     while waiting or rows.running:
         if waiting and (not rows.running or rng.random() < 0.4):
@@ -79,18 +80,79 @@ def check_company(name, count=14, longest=30):
         assert [p for _, p in made] == pytest.approx([p for _, p in expected], abs=1e-7)
 
 
+@pytest.mark.parametrize("steady", [False, True])
 @pytest.mark.parametrize("name", ["gru", "lstm", "gpt2", "transformer-xl"])
-def test_tokens_do_not_depend_on_company(name):
-    check_company(name)
+def test_tokens_do_not_depend_on_company(name, steady):
+    check_company(name, steady=steady)
+
+
+def test_the_sizes_of_recorded_steps_are_few(monkeypatch):
+    """Where steps are recorded, texts that come and go change the number of rows seldom; the tokens stay those of each alone."""
+    monkeypatch.setattr(Rows, "can_step_ahead", property(lambda rows: False))
+    always = property(lambda stepper: True, lambda stepper, value: None)
+    monkeypatch.setattr(Stepper, "graphed", always, raising=False)
+    monkeypatch.setattr(Stepper, "step", Stepper.plain)
+    sizes = []
+    step = Rows.step
+    monkeypatch.setattr(Rows, "step", lambda rows: (sizes.append(len(rows.rows)), step(rows)))
+    check_company("gpt2", steady=True)
+    assert set(sizes) <= {1, 4, 16}
+
+
+@torch.inference_mode()
+def write_beside_an_idle_row(steps=200):
+    """Seven texts that come and go, and a row that nobody takes."""
+    learner = learner_of(build("gpt2", max_len=512), tie=False)
+    rows = Rows(Stepper(learner.backbone, learner.softmax), END, [END], steady=True)
+    rows.admit([Row([END, 2], SampleConfig(max_new=1 if i == 7 else 3 + i), i) for i in range(8)])
+    for i in range(steps):
+        rows.draw()
+        rows.advance()
+        if len(rows.running) < 7:
+            rows.admit([Row([END, 2], SampleConfig(max_new=7), i) for _ in range(7 - len(rows.running))])
+    assert len(rows.rows) == 8
+
+
+def test_an_idle_row_needs_no_room():
+    write_beside_an_idle_row()
+
+
+def test_planted_places_of_idle_rows_that_grow_are_noticed(monkeypatch):
+    def count(rows):
+        rows.positions = (rows.positions + 1).clamp(max=rows.limit - 1)
+        rows.held = [held + 1 for held in rows.held]
+
+    monkeypatch.setattr(Rows, "count_token", count)
+    with pytest.raises(IndexError):
+        write_beside_an_idle_row()
+
+
+def test_planted_remains_of_the_text_before_are_noticed(monkeypatch):
+    """A row that is taken over must hold nothing of who had it before."""
+    replace = module.replace
+
+    def half(state, index, other):
+        kept = [part.clone() for part in tensors(state)]
+        made = replace(state, index, other)
+        for new, old in zip(tensors(made), kept, strict=True):
+            if new.shape == old.shape:
+                new[..., 0] = old[..., 0]
+        return made
+
+    monkeypatch.setattr(module, "replace", half)
+    with pytest.raises(AssertionError):
+        check_company("lstm", steady=True)
 
 
 def test_planted_contexts_that_move_together_are_noticed(monkeypatch):
     """If one text fills its context, the others must not begin anew with it."""
 
-    def together(rows, full):
-        rows.read_again(range(len(rows.rows)))
+    full = Rows.full.fget
 
-    monkeypatch.setattr(Rows, "advance_beside", together)
+    def together(rows):
+        return [i for i, row in enumerate(rows.rows) if row is not None] if full(rows) else []
+
+    monkeypatch.setattr(Rows, "full", property(together))
     with pytest.raises(AssertionError):
         check_company("gpt2")
 

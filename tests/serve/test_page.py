@@ -1,4 +1,4 @@
-"""The page: three files and nothing else without a key; and in a real browser every tab, typed into and looked at."""
+"""The page: a few files and nothing else without a key; and in a real browser every tab, typed into and looked at."""
 
 import json
 import re
@@ -6,13 +6,16 @@ import shutil
 from importlib.resources import files
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from seqloom.charts.palette import PAPER, TEXT_CONTRAST
+from seqloom.cli import run
 from seqloom.serve.app import Limits, Server
 from seqloom.serve.page import FILES
 from seqloom.serve.runs import POINTS, Curves
+from seqloom.serve.save import Call, save_page
 from tests.charts.test_browser import as_hex, lowest_contrast
 from tests.chromium import Browser
 from tests.serve.test_process import start
@@ -87,6 +90,104 @@ def test_a_stream_has_the_probabilities_of_the_whole(client):
         assert [each for part in parts for each in part[name]] == whole[name]
 
 
+def test_attention_is_what_inspect_computes(client, runs):
+    text = "the old king sees a bird ."
+    for name in ("gpt2", "bert", "classify", "translator"):
+        shown = runs[name].attention(text).shown
+        found = client.post("/api/attention", json={"model": name, "text": text, "layer": 1}).json()["parts"]
+        assert [part["part"] for part in found] == [each.maps.part for each in shown]
+        for part, (maps, _) in zip(found, shown, strict=True):
+            assert (part["queries"], part["keys"]) == (maps.queries, maps.keys)
+            np.testing.assert_allclose(part["maps"], maps.weights[0], atol=1e-4)
+    rolled = client.post("/api/attention", json={"model": "gpt2", "text": text, "kind": "rollout"}).json()["parts"][0]
+    np.testing.assert_allclose(rolled["maps"][0], runs["gpt2"].attention(text).shown[0].maps.rollout(), atol=1e-4)
+
+
+def test_cells_are_what_inspect_computes(client, runs):
+    text = "the old king sees a bird . " * 8
+    wanted = runs["lstm"].cells(text, unit="layer0.cell.3").units
+    found = client.post("/api/cells", json={"model": "lstm", "text": text, "unit": "layer0.cell.3"}).json()
+    assert found["tokens"] == wanted.pieces and found["states"] == {"layer0.cell": 32, "layer1.cell": 32}
+    np.testing.assert_allclose(found["units"]["layer0.cell.3"], wanted.values["layer0.cell"][:, 3], atol=1e-4)
+    assert [each["unit"] for each in found["follows"]] == [each.unit for each in wanted.found]
+    assert set(found["gates"]) == set(wanted.gates)
+
+
+def test_a_beam_tree_is_that_of_the_run(client, runs):
+    for name in ("lstm", "translator"):
+        options = {} if name == "lstm" else {"n_best": 2}
+        wanted = (
+            runs[name].beam_tree("the cat", beam=2, max_new=5, **({"n": 2} if name == "lstm" else options)).record()
+        )
+        body = {"model": name, "text": "the cat", "beam": 2, "max_tokens": 5}
+        found = client.post("/api/beam", json=body).json()
+        assert [each["text"] for each in found["considered"]] == [each["text"] for each in wanted["considered"]]
+        assert [each["score"] for each in found["found"]] == pytest.approx([each["score"] for each in wanted["found"]])
+
+
+LOOKS = [
+    ("/api/attention", {"model": "lstm", "text": "the cat"}, "the model lstm cannot show attention"),
+    ("/api/attention", {"model": "ngram", "text": "the cat"}, "cannot show attention"),
+    ("/api/attention", {"model": "gpt2", "text": "the cat", "layer": 9}, "layer = 9: there are 1 layers"),
+    ("/api/attention", {"model": "gpt2", "text": "the cat", "target": "a"}, "gpt2 writes no target"),
+    ("/api/attention", {"model": "gpt2", "text": ""}, "empty"),
+    ("/api/attention", {"model": "bert", "text": "the cat " * 200}, "tokens"),
+    ("/api/attention", {"model": "gpt2", "text": "a", "kind": "other"}, "kind"),
+    ("/api/cells", {"model": "gpt2", "text": "the cat"}, "cannot show the cells"),
+    ("/api/cells", {"model": "ngram", "text": "the cat"}, "cannot show the cells"),
+    ("/api/cells", {"model": "lstm", "text": "the cat"}, "twenty"),
+    ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "layer0.cell.999"}, "0 to 31"),
+    ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "nothing"}, "nothing"),
+    ("/api/beam", {"model": "bert", "text": "the cat"}, "cannot search with a beam"),
+    ("/api/beam", {"model": "translator", "text": ""}, "empty"),
+    ("/api/beam", {"model": "lstm", "beam": 11}, "beam"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "words"), LOOKS)
+def test_what_cannot_be_shown_is_said(client, folders, path, body, words):
+    response = client.post(path, json=body)
+    assert response.status_code == 400 and words in response.json()["error"]["message"], response.text
+    assert str(folders["lstm"].parent) not in response.text, "callers know no folders"
+
+
+# ---- saved as a file
+
+
+def test_a_saved_page_has_the_answers_and_nothing_else(folders, runs, tmp_path):
+    out = tmp_path / "page.html"
+    named = {EVIL: runs["ngram"], "gpt2": runs["gpt2"]}
+    assert save_page(named, [TEXT], out) == 8
+    text = out.read_text(encoding="utf-8")
+    assert text.count("<script") == text.count("</script>") == 2, "hostile names and texts are data"
+    kept = json.loads(re.search(r'id="saved">(.*?)</script>', text, re.S)[1])
+    score = kept["answers"][Call("/api/score", {"model": "gpt2", "texts": [TEXT]}).key]["scores"][0]
+    assert score["log_prob"] == pytest.approx(sum(runs["gpt2"].score([TEXT])[0].log_probs), abs=1e-3)
+    assert not re.search(r"(src|href)=\"(?!data:)", text) and "import {" not in text
+    assert str(folders["gpt2"].parent) not in text
+
+
+def test_what_cannot_be_saved(folders, tmp_path, capsys):
+    lstm, out = folders["lstm"], tmp_path / "page.html"
+    (tmp_path / "there.html").touch()
+    (tmp_path / "damaged").mkdir()
+    for arguments, code, words in (
+        ([lstm, "--text", "the", "--out", tmp_path / "there.html"], 2, "exists already"),
+        ([lstm, "--text", "the", "--out", tmp_path / "page.txt"], 2, "ends in .html"),
+        ([lstm, "--text", "the", "--out", tmp_path / "no" / "page.html"], 5, "there is no folder"),
+        ([lstm, "--out", out], 2, "--text"),
+        (["--out", out], 2, "nothing to save"),
+        ([lstm, lstm, "--text", "the", "--out", out], 2, "two runs are called"),
+        (["--runs", tmp_path / "none", "--out", out], 5, "no such folder"),
+        ([tmp_path / "damaged", "--text", "the", "--out", out], 4, "damaged"),
+        ([lstm, "--text", "the [MASK]", "--out", out], 3, "no run can answer"),
+        ([lstm, "--text", "none.txt", "--out", out], 2, "no such file"),
+    ):
+        found = run(["page", *map(str, arguments)]), capsys.readouterr().err
+        assert (found[0], words in found[1]) == (code, True), (arguments, found)
+        assert not out.exists()
+
+
 def write_log(folder, losses, first=1):
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"step": i, "tokens": 10 * i, "loss": loss}) for i, loss in enumerate(losses, first)]
@@ -158,6 +259,97 @@ def submit(browser, tab) -> str:
     return answered(browser, tab)
 
 
+SAVED = {
+    "write": "bits per token", "compare": "Where they differ most", "fill": "The gap", "predict": "Every class",
+    "translate": "The tree of the search", "vectors": "similarity", "attention": "looks at most", "cells": "Gates of layer0",
+    "runs": "Loss in training",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def saved(runs, folders, tmp_path_factory):
+    out = tmp_path_factory.mktemp("saved") / "page.html"
+    texts = [TEXT, "the [MASK] sees a bird .", "cat", "the old king sees a bird . " * 6]
+    names = ("lstm", "gpt2", "bert", "classify", "translator")
+    save_page({EVIL: runs["ngram"]} | {name: runs[name] for name in names}, texts, out, folders["lstm"].parent)
+    return f"file://{out}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tab", SAVED)
+def test_every_tab_of_a_saved_page_answers(browser, saved, tab):
+    open_tab(browser, saved, tab, width=PHONE)
+    assert SAVED[tab] in answered(browser, tab)
+    assert browser.ask("document.querySelector('.error') === null")
+    assert browser.ask("document.documentElement.scrollWidth") <= PHONE
+    assert browser.ask("typeof window.hacked") == "undefined"
+    assert "seqloom serve" in browser.ask("document.getElementById('served').textContent")
+    assert not browser.complaints(), "and it asks nobody"
+
+
+@pytest.mark.long
+def test_every_saved_question_has_its_answer(browser, saved):
+    open_tab(browser, saved, "write")
+    for tab in SAVED:
+        count = browser.ask(f"document.querySelectorAll('#{tab}-saved option').length")
+        for i in range(count):
+            element = f"document.getElementById('{tab}-saved')"
+            browser.ask(f"(e => {{ e.selectedIndex = {i}; e.dispatchEvent(new Event('change')); }})({element})")
+            answered(browser, tab)
+            assert "not one of them" not in browser.ask(
+                f"document.querySelector('#panel-{tab} .answer').textContent"
+            ), (tab, i)
+
+
+@pytest.mark.long
+def test_a_saved_page_says_what_it_has_not(browser, saved):
+    open_tab(browser, saved, "write")
+    answered(browser, "write")
+    browser.ask("document.querySelector('#panel-write textarea').value = 'another text'")
+    assert "not one of them" in submit(browser, "write") and "seqloom serve" in answered(browser, "write")
+    open_tab(browser, saved, "attention")
+    answered(browser, "attention")
+    browser.ask(
+        "(e => { e.value = '1'; e.dispatchEvent(new Event('change')); })(document.querySelector('[id^=attention-layer]'))"
+    )
+    browser.wait_until("document.querySelectorAll('#panel-attention canvas').length > 1")
+    assert browser.ask("document.querySelector('.error') === null"), "every layer is there"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["gpt2", "bert", "classify", "translator"])
+def test_attention_of_every_kind_of_run(browser, address, name):
+    open_tab(browser, address, "attention", model=name, text="the cat sees a bird .")
+    assert "looks at most" in submit(browser, "attention")
+    browser.ask("document.querySelector('#panel-attention .pick').focus()")
+    browser.press("Enter")
+    first = browser.ask("document.querySelector('#panel-attention .pick').textContent")
+    assert f"What {first} looks at most" in browser.ask("document.querySelector('#panel-attention').textContent")
+    heads = browser.ask("document.querySelectorAll('#panel-attention .head').length")
+    assert heads >= 2 and browser.ask("document.querySelectorAll('#panel-attention [aria-pressed=true]').length") >= 2
+    assert not browser.complaints()
+
+
+@pytest.mark.long
+def test_beam_trees_have_their_numbers(browser, address):
+    open_tab(browser, address, "write", model="lstm", text="the cat", how="beam", beam=3, max_tokens=5)
+    seen = submit(browser, "write")
+    assert "The tree of the search" in seen and "What could follow each beginning" in seen
+    assert browser.ask("document.querySelectorAll('#panel-write .tree text').length") > 8
+    open_tab(browser, address, "translate", model="translator", text="the cat sees a bird .", tree="true")
+    assert "The tree of the search" in submit(browser, "translate")
+    assert not browser.complaints()
+
+
+@pytest.mark.long
+def test_a_unit_can_be_asked_for(browser, address):
+    text = "the old king sees a bird . " * 6
+    open_tab(browser, address, "cells", model="lstm", text=text, unit="layer0.cell.5")
+    submit(browser, "cells")
+    assert browser.ask("document.querySelector('#cells-shown').selectedOptions[0].value") == "layer0.cell.5"
+    assert browser.ask("document.querySelector('#panel-cells .text').textContent").strip() == text.strip()
+
+
 CASES = {
     "write": ({"model": "lstm", "text": "the cat", "max_tokens": 12}, "bits per token"),
     "compare": ({"model": EVIL, "other": "gpt2", "text": TEXT}, "Where they differ most"),
@@ -165,6 +357,8 @@ CASES = {
     "predict": ({"model": "tag", "text": "the film is good"}, "Every word"),
     "translate": ({"model": "translator", "text": "the cat sees a bird ."}, "Alignment"),
     "vectors": ({"model": "bert", "text": "cat"}, "similarity"),
+    "attention": ({"model": "gpt2", "text": "the old <b>king</b> sees a bird ."}, "looks at most"),
+    "cells": ({"model": "lstm", "text": "the old <b>king</b> sees a bird . " * 8}, "Gates of layer0"),
     "runs": ({}, "Loss in training"),
 }
 
@@ -203,7 +397,7 @@ def test_writing_by_keyboard_alone(browser, address):
     browser.press("Tab")
     browser.write("the cat")
     assert "text=the+cat" in browser.ask("location.hash"), "the address keeps what was typed"
-    for _ in range(5):
+    for _ in range(7):
         browser.press("Tab")
     assert browser.ask("document.activeElement.textContent") == "Write"
     browser.press("Enter")

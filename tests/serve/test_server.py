@@ -1,5 +1,6 @@
 """What the server answers is what the run says; what it refuses, it refuses in one sentence."""
 
+import asyncio
 import base64
 import json
 import math
@@ -18,7 +19,9 @@ from seqloom.decode.sample import Row
 from seqloom.runs.load import load
 from seqloom.serve import engine as engine_module
 from seqloom.serve.app import Limits, Server
+from seqloom.serve.completions import Answering, read_prompts
 from seqloom.serve.engine import Call, Engine, Full, StopStrings, Writing
+from seqloom.serve.messages import Completion
 
 
 def ask(client, path, body, **headers):
@@ -72,6 +75,22 @@ def test_a_stream_has_the_same_text(client):
     assert "".join(each["choices"][0]["text"] for each in parts) == whole["text"]
     assert parts[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
     assert usage["usage"]["prompt_tokens"] > 0
+
+
+def test_a_stream_that_is_read_late_is_whole(server):
+    """The engine may be done before the first event is asked for."""
+
+    async def late():
+        prompts = read_prompts(server.runs["lstm"], "the")
+        ask = Completion("lstm", "the", max_tokens=4, stream=True)
+        answering = Answering(server.engines["lstm"], ask, prompts, server.mailbox, 30, 100)
+        answering.engine.submit(*answering.works)
+        while answering.left:
+            await asyncio.sleep(0.01)
+        return b"".join([part async for part in answering.stream()])
+
+    events = asyncio.run(late()).split(b"\n\n")
+    assert len(events) >= 3 and events[-2] == b"data: [DONE]"
 
 
 def test_a_text_ends_before_a_stop_string(client, runs):
@@ -137,10 +156,11 @@ def test_gaps_scores_predictions_and_translations(client, runs):
 
 def test_models_say_what_they_can(client):
     found = {each["id"]: each["can"] for each in client.get("/v1/models").json()["data"]}
-    assert found["gpt2"] == ["write", "score", "embed", "neighbours"]
-    assert found["bert"] == ["fill", "score", "embed", "neighbours"]
-    assert found["translator"] == ["embed", "translate"]
-    assert found["ngram"] == ["write", "score"]
+    assert found["gpt2"] == ["write", "score", "embed", "neighbours", "beam", "attention"]
+    assert found["bert"] == ["fill", "score", "embed", "neighbours", "attention"]
+    assert found["translator"] == ["embed", "translate", "beam", "attention"]
+    assert found["ngram"] == ["write", "score", "beam"]
+    assert found["lstm"] == ["write", "score", "embed", "neighbours", "beam", "cells"]
     assert client.get("/v1/models/lstm").json()["id"] == "lstm"
 
 
@@ -337,7 +357,7 @@ def check_company(folder, count=40):
             texts[i] += piece.text
             tokens[i].append(piece.token)
 
-        works.append(Writing(Row(list(ids), SampleConfig(**options), seed), emit, StopStrings(())))
+        works.append(Writing(Row(list(ids), SampleConfig(**options), seed), emit, StopStrings(()), prompt))
     sums = []
     for _ in range(5):
         sums.append(Call(("score",), ["the cat"], alone.score, lambda found: None))
@@ -360,7 +380,7 @@ def test_answers_do_not_depend_on_company(folders, name):
 
 def test_planted_random_numbers_by_moment_are_noticed(folders, monkeypatch):
     count = iter(range(10**9))
-    points = lambda rows, places: torch.tensor([(next(count) * 0.37) % 1 for _ in places])  # noqa: E731
+    points = lambda rows: torch.tensor([(next(count) * 0.37) % 1 for _ in rows.rows])  # noqa: E731
     monkeypatch.setattr(engine_module.Rows, "points", points)
     with pytest.raises(AssertionError):
         check_company(folders["lstm"], 12)

@@ -1,4 +1,4 @@
-"""The page of the server: three files of this folder, read once, with the colours of the reports.
+"""The page of the server: a few files of this folder, read once, with the colours of the reports.
 
 A request names one of them; nothing else is ever looked up by what a request says.
 """
@@ -20,10 +20,11 @@ HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
+SCRIPTS = ("elements", "server", "inside", "answers", "curves", "page")  # each imports from those before it
 FILES = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in SCRIPTS},
 }  # by path
 
 
