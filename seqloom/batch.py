@@ -61,9 +61,7 @@ class Ragged(NamedTuple):
     order: Tensor | None = None  # (T,)   factorisation order
     max_position: int | None = None  # no position is larger, if the host knows: a cache need not be read behind it
     beside: Tensor | None = None  # (T, B) features from other models, which stand beside what some layer reads
-    real: Tensor | None = (
-        None  # (T,) whether a token is text and no filler, where somebody knows; what is learnt beside asks it
-    )
+    real: Tensor | None = None  # (T,) whether a token is text and no filler, where it is known: balance losses ask it
 
     @property
     def num_sequences(self) -> int:

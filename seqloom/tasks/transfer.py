@@ -230,9 +230,8 @@ class Transfer(Task):
     def forward(self, example: Labelled, carry: State | None = None) -> Loss:
         found, output = self.features(example.batch._replace(real=example.real))
         loss = self.loss(self.logits(found, example), example)
-        if (
-            output.penalty is not None
-        ):  # a sum over tokens, and the loss is one over labels: weighed as it is in pre-training
+        if output.penalty is not None:
+            # a sum over tokens, and the loss is one over labels: weighed as it is in pre-training
             output = output._replace(penalty=output.penalty * loss.count / example.real.sum().clamp(min=1))
         loss = self.with_mix_penalty(with_penalty(loss, output))
         if self.softmax is None:
