@@ -362,8 +362,10 @@ class Server:
 
     async def list_runs(self, request: Request) -> Response:
         if self.curves is None:
-            return answer({"folder": None, "runs": []})
-        return answer({"folder": self.curves.folder.name, "runs": await asyncio.to_thread(self.curves.look)})
+            return answer({"folder": None, "runs": [], "comparisons": []})
+        runs = await asyncio.to_thread(self.curves.look)
+        compared = await asyncio.to_thread(self.curves.compare)
+        return answer({"folder": self.curves.folder.name, "runs": runs, "comparisons": compared})
 
     async def health(self, request: Request) -> Response:
         return answer({"status": "ok" if self.is_open else "closing"})
@@ -395,7 +397,11 @@ class Server:
             *((path, self.page, f"The page: {name}.") for path, (name, _) in FILES.items()),
             ("/v1/models", self.models, "The models that are served."),
             ("/v1/models/{name:path}", self.model, "One of them."),
-            ("/api/runs", self.list_runs, "The runs of a folder with their learning curves (--runs)."),
+            (
+                "/api/runs",
+                self.list_runs,
+                "The runs of a folder with their learning curves, and its comparisons (--runs).",
+            ),
             ("/tokenizer_info", self.tokenizer_info, "The special tokens of the first model."),
             ("/healthz", self.health, "Whether the server runs."),
             ("/health", self.health, "The same."),

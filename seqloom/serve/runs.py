@@ -1,4 +1,4 @@
-"""The runs of a folder with their learning curves, also of those that are still being trained."""
+"""The runs and comparisons of a folder, with the learning curves of runs, also of those that are still being trained."""
 
 import threading
 import time
@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.errors import SeqloomError, explain
+from seqloom.files import read_json
 from seqloom.runs.track import LOG, LogReader, find_runs, is_finished
 
 POINTS = 200  # of a curve that is shown
+# what else the logs of runs have: its name in them, and here
+MORE = {"valid": "valid", "lr": "rate", "joules": "joules", "tokens_per_second": "tokens_per_second"}
+RESULT = "comparison.json"
+MOST_BYTES = 32 << 20  # of such a file
 TRAINING_SECONDS = 120.0  # a run whose log is older has been stopped
 
 
@@ -20,6 +25,14 @@ class Point(NamedTuple):
     loss: float
 
 
+class Value(NamedTuple):
+    """Of something else in the log."""
+
+    step: int
+    tokens: float
+    value: float
+
+
 class Curves:
     """What the logs of all runs below a folder say. Each look reads only what is new in them."""
 
@@ -27,6 +40,8 @@ class Curves:
         self.folder = folder.resolve()
         self.readers: dict[Path, LogReader] = {}
         self.points: dict[Path, list[Point]] = {}
+        self.more: dict[Path, dict[str, list[Value]]] = {}
+        self.results: dict[Path, tuple[float, dict[str, Any]]] = {}  # of comparisons, when they were written
         self.looking = threading.Lock()
 
     def look(self) -> list[dict[str, Any]]:
@@ -38,21 +53,76 @@ class Curves:
             points, problem = self.read(folder), None
         except SeqloomError as error:
             points, problem = [], explain(error)[0]
-        every = -(-len(points) // POINTS) or 1
-        shown = [*points[:-1:every], *points[-1:]]
-        return {"name": name, "state": state_of(folder), "problem": problem, "curve": shown}
+        more = {each: thin(values) for each, values in self.more.get(folder, {}).items()}
+        record = {"name": name, "state": state_of(folder), "problem": problem, "curve": thin(points), "more": more}
+        return record | {"memory_mb": peak_memory(folder)}
 
     def read(self, folder: Path) -> list[Point]:
         reader = self.readers.setdefault(folder, LogReader(folder / LOG))
-        new = [
-            Point(each.step, each.values["tokens"], each.values["loss"])
-            for each in reader.read()
-            if {"tokens", "loss"} <= each.values.keys()
-        ]
+        lines = [each for each in reader.read() if "tokens" in each.values]
+        new = [Point(each.step, each.values["tokens"], each.values["loss"]) for each in lines if "loss" in each.values]
+        more = self.more.setdefault(folder, {})
+        for name, shown in MORE.items():
+            values = [
+                Value(each.step, each.values["tokens"], each.values[name]) for each in lines if name in each.values
+            ]
+            if values:
+                more[shown] = [each for each in more.get(shown, []) if each.step < values[0].step] + values
         before = self.points.get(folder, [])
         if new:  # a run that was resumed writes its last steps again
             self.points[folder] = [each for each in before if each.step < new[0].step] + new
         return self.points.get(folder, [])
+
+    def compare(self) -> list[dict[str, Any]]:
+        """What the comparisons below the folder have found: figures of every row, caveats and samples."""
+        with self.looking:
+            places = [self.folder, *sorted(self.folder.glob("*")), *sorted(self.folder.glob("*/budgets/*"))]
+            found = [self.result(place) for place in places if (place / RESULT).is_file()]
+        return [each for each in found if each is not None]
+
+    def result(self, place: Path) -> dict[str, Any] | None:
+        """Read again only where it was written anew; one that is damaged, or far too large, is left out."""
+        try:
+            facts = (place / RESULT).stat()
+            if facts.st_size > MOST_BYTES:
+                return None
+            if self.results.get(place, (0.0, {}))[0] != facts.st_mtime:
+                name = str(place.relative_to(self.folder)) if place != self.folder else place.name
+                self.results[place] = facts.st_mtime, summary_of(name, read_json(place / RESULT))
+        except (OSError, SeqloomError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return None
+        return self.results[place][1]
+
+
+def summary_of(name: str, record: dict[str, Any]) -> dict[str, Any]:
+    """Of comparison.json what the page shows."""
+    rows = list(record["costs"])
+    figures = {
+        each["name"]: {
+            row: {end: found.get(end) for end in ("value", "low", "high")} for row, found in each["rows"].items()
+        }
+        for each in record["figures"]
+    }
+    return {
+        "folder": name, "name": str(record["name"]), "rows": rows, "figures": figures,
+        "energy_kwh": {row: record["costs"][row].get("energy_kwh") for row in rows},
+        "caveats": [str(each) for each in record["caveats"]],
+        "samples": {str(row): str(text)[:500] for row, text in record["samples"].items()},
+    }  # fmt: skip
+
+
+def thin(values: list[Any]) -> list[Any]:
+    every = -(-len(values) // POINTS) or 1
+    return [*values[:-1:every], *values[-1:]]
+
+
+def peak_memory(folder: Path) -> float | None:
+    """Of a run that is finished, in MB."""
+    try:
+        found = read_json(folder / "metrics.json").get("peak_memory_mb")
+    except (SeqloomError, ValueError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, int | float) else None
 
 
 def state_of(folder: Path) -> str:

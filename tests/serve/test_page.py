@@ -1,6 +1,7 @@
 """The page: a few files and nothing else without a key; and in a real browser every tab, typed into and looked at."""
 
 import json
+import os
 import re
 import shutil
 from importlib.resources import files
@@ -216,11 +217,62 @@ def test_curves_follow_runs_that_train(tmp_path):
 
 
 def test_runs_are_listed_where_a_folder_is_watched(client, folders):
-    assert client.get("/api/runs").json() == {"folder": None, "runs": []}
+    assert client.get("/api/runs").json() == {"folder": None, "runs": [], "comparisons": []}
     made = Server({}, Limits(), watched=folders["lstm"].parent)
     with TestClient(made.app, base_url="http://127.0.0.1:8000") as watching:
         found = watching.get("/api/runs").json()["runs"]
     assert {each["name"].rpartition("/")[2]: each["state"] for each in found}["lstm"] == "finished"
+
+
+def test_scripts_share_one_scope_in_a_saved_page():
+    here = files("seqloom.serve.page")
+    scripts = [here.joinpath(name).read_text() for name, _ in FILES.values() if name.endswith(".js")]
+    pattern = re.compile(r"(?m)^(?:export )?(?:const|let|(?:async )?function) (\w+)")
+    names = [name for script in scripts for name in pattern.findall(script)]
+    assert len(names) > 50 and len(set(names)) == len(names)
+
+
+def test_more_than_losses_is_read_from_logs(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    line = {"step": 1, "tokens": 10, "loss": 3.0, "lr": 0.001, "joules": 5.5, "tokens_per_second": 80.0}
+    (folder / "metrics.jsonl").write_text(json.dumps(line) + '\n{"step": 1, "tokens": 10, "valid": 2.5}\n')
+    (folder / "metrics.json").write_text('{"peak_memory_mb": 41.5}')
+    (found,) = Curves(tmp_path).look()
+    more = {
+        "rate": [(1, 10, 0.001)],
+        "joules": [(1, 10, 5.5)],
+        "tokens_per_second": [(1, 10, 80.0)],
+        "valid": [(1, 10, 2.5)],
+    }
+    assert found["more"] == more and found["memory_mb"] == 41.5
+
+
+def compared(name="a plan"):
+    rows = {
+        "LSTM": {"value": 1.5, "low": 1.4, "high": 1.6, "values": [1.5]},
+        "BERT": {"value": 2.0, "low": None, "high": None},
+    }
+    record = {
+        "name": name,
+        "costs": {"LSTM": {"energy_kwh": 0.1}, "BERT": {}},
+        "caveats": [EVIL],
+        "samples": {"LSTM": EVIL},
+    }
+    return record | {"figures": [{"name": "bits per byte", "rows": rows}]}
+
+
+def test_comparisons_are_listed(tmp_path):
+    curves = Curves(tmp_path)
+    for name, text in (("one", json.dumps(compared())), ("damaged", "{"), ("other", '{"name": 1}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "comparison.json").write_text(text)
+    (found,) = curves.compare()
+    assert found["folder"] == "one" and found["rows"] == ["LSTM", "BERT"] and found["caveats"] == [EVIL]
+    assert found["figures"]["bits per byte"]["LSTM"] == {"value": 1.5, "low": 1.4, "high": 1.6}
+    (tmp_path / "one" / "comparison.json").write_text(json.dumps(compared("anew")))
+    os.utime(tmp_path / "one" / "comparison.json", (1, 1))
+    assert curves.compare()[0]["name"] == "anew", "what was written again is read again"
 
 
 # ---- in a browser
@@ -262,7 +314,7 @@ def submit(browser, tab) -> str:
 SAVED = {
     "write": "bits per token", "compare": "Where they differ most", "fill": "The gap", "predict": "Every class",
     "translate": "The tree of the search", "vectors": "similarity", "attention": "looks at most", "cells": "Gates of layer0",
-    "runs": "Loss in training",
+    "runs": "loss in training",
 }  # fmt: skip
 
 
@@ -359,7 +411,7 @@ CASES = {
     "vectors": ({"model": "bert", "text": "cat"}, "similarity"),
     "attention": ({"model": "gpt2", "text": "the old <b>king</b> sees a bird ."}, "looks at most"),
     "cells": ({"model": "lstm", "text": "the old <b>king</b> sees a bird . " * 8}, "Gates of layer0"),
-    "runs": ({}, "Loss in training"),
+    "runs": ({}, "validation loss"),
 }
 
 
@@ -437,6 +489,24 @@ def test_runs_that_begin_appear(browser, address, folders):
     browser.wait_until(f"{seen}.includes('<b>new') && {seen}.includes('training')")
     shutil.rmtree(run)
     assert not browser.complaints()
+
+
+@pytest.mark.long
+def test_comparisons_stand_beside_runs(browser, address, folders):
+    place = folders["lstm"].parent / "compared"
+    place.mkdir()
+    (place / "comparison.json").write_text(json.dumps(compared(EVIL)))
+    open_tab(browser, address, "runs", PHONE)
+    seen = "document.querySelector('#panel-runs .answer').textContent"
+    browser.wait_until(f"{seen}.includes('1.500 [1.400, 1.600]')")
+    assert EVIL in browser.ask(seen) and "Before you believe a difference" in browser.ask(seen)
+    browser.ask("document.querySelector('#panel-runs select').value = 'rate'")
+    browser.ask("document.querySelector('#panel-runs select').dispatchEvent(new Event('change'))")
+    assert "rate" in browser.ask("document.querySelector('#panel-runs svg').getAttribute('aria-label')")
+    assert browser.ask("document.querySelectorAll('main b, main script').length") == 0
+    assert browser.ask("document.documentElement.scrollWidth") <= PHONE
+    assert not browser.complaints()
+    shutil.rmtree(place)
 
 
 @pytest.mark.long

@@ -1,57 +1,98 @@
-// The runs of a folder, also of those that are being trained.
+// The runs of a folder, also of those that are being trained, and its comparisons.
 
-import {draw, find, make, number, table} from "./elements.js";
+import {draw, find, make, number, select, table} from "./elements.js";
 import {ask, explained, saved} from "./server.js";
 
 const LOOK_AGAIN = 5000; // milliseconds
 const COLOURS = 12; // of the palette
 
-/** Learning curves; the number at the end of each is that of its row in the table. */
-function curvesOf(runs) {
+const LOGGED = {loss: "loss in training", valid: "validation loss", rate: "learning rate", joules: "energy, joules"};
+
+/** What is drawn of a run: [step, tokens, value]. */
+const curveOf = (run, what) => (what === "loss" ? run.curve : run.more[what] ?? []).filter((point) => point.every(Number.isFinite));
+const shortNumber = (value) => Math.abs(value) >= 0.01 || value === 0 ? number(value) : value.toExponential(1).replace("-", "−");
+
+/** Curves; the number at the end of each is that of its row in the table. */
+function curvesOf(runs, what) {
   const [width, height, left, bottom] = [720, 320, 70, 30];
-  const points = runs.flatMap((run) => run.curve).filter((point) => point.every(Number.isFinite));
+  const curves = runs.map((run) => curveOf(run, what));
+  const points = curves.flat();
   if (points.length === 0) return null;
-  const ends = (values) => [Math.min(...values), Math.max(...values)];
-  const [[low, high], most] = [ends(points.map((each) => each[2])), Math.max(...points.map((each) => each[1]))];
-  const x = (tokens) => left + (width - left - 30) * tokens / most;
-  const y = (loss) => 12 + (height - bottom - 24) * (1 - (loss - low) / (high - low || 1));
-  const picture = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "aria-label": "Loss by tokens; the table has the numbers"});
+  const ends = (values) => [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
+  const [[low, high], [, most]] = [ends(points.map((each) => each[2])), ends(points.map((each) => each[1]))];
+  const x = (tokens) => left + (width - left - 30) * tokens / (most || 1);
+  const y = (value) => 12 + (height - bottom - 24) * (1 - (value - low) / (high - low || 1));
+  const picture = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "aria-label": `${LOGGED[what]} by tokens; the table has the numbers`});
   picture.append(draw("path", {class: "axis", d: `M${left} 8V${height - bottom}H${width - 24}`}));
-  for (const loss of [low, high]) picture.append(draw("text", {x: left - 6, y: y(loss) + 4, "text-anchor": "end"}, number(loss)));
+  for (const value of [low, high]) picture.append(draw("text", {x: left - 6, y: y(value) + 4, "text-anchor": "end"}, shortNumber(value)));
   picture.append(draw("text", {x: left, y: height - 8}, "0"), draw("text", {x: width - 24, y: height - 8, "text-anchor": "end"}, `${most.toLocaleString("en")} tokens`));
-  runs.forEach(({curve}, i) => {
-    const own = curve.filter((point) => point.every(Number.isFinite));
+  curves.forEach((own, i) => {
     if (own.length === 0) return;
-    const line = draw("path", {d: "M" + own.map(([, tokens, loss]) => `${x(tokens).toFixed(1)} ${y(loss).toFixed(1)}`).join("L")});
+    const line = draw("path", {d: "M" + own.map(([, tokens, value]) => `${x(tokens).toFixed(1)} ${y(value).toFixed(1)}`).join("L")});
     line.style.stroke = `var(--c${i % COLOURS})`;
-    const [, tokens, loss] = own.at(-1);
-    picture.append(line, draw("text", {x: x(tokens) + 5, y: y(loss) + 4}, String(i + 1)));
+    const [, tokens, value] = own.at(-1);
+    picture.append(line, draw("text", {x: x(tokens) + 5, y: y(value) + 4}, String(i + 1)));
   });
   return picture;
 }
 
+function tableOf({folder, runs}) {
+  const last = (run, what) => curveOf(run, what).at(-1)?.[2];
+  const whole = (value) => value?.toLocaleString("en", {maximumFractionDigits: 0}) ?? "–";
+  const rows = runs.map((run, i) => {
+    const [step, tokens] = run.curve.at(-1) ?? [];
+    const [loss, valid, rate] = ["loss", "valid", "rate"].map((what) => last(run, what));
+    return [
+      `${i + 1}. ${run.name}`, run.problem ?? run.state, whole(step), whole(tokens), loss === undefined ? "–" : number(loss, 3),
+      valid === undefined ? "–" : number(valid, 3), rate === undefined ? "–" : shortNumber(rate), whole(last(run, "tokens_per_second")),
+      whole(run.memory_mb ?? undefined), whole(last(run, "joules")),
+    ];
+  });
+  const heads = ["run", "state", "step", "tokens", "loss in training", "validation loss", "rate", "tokens/s", "memory, MB", "energy, J"];
+  return table(`Runs in the folder ${folder}`, heads, rows);
+}
+
+/** A comparison: every figure of every row with its interval, what to know before one believes a difference, and samples. */
+function comparisonOf({folder, name, rows, figures, caveats, samples}) {
+  const names = Object.keys(figures);
+  const cell = (found) => found === undefined || found.value === null ? "–"
+    : number(found.value, 3) + (found.low === null || found.high === null ? "" : ` [${number(found.low, 3)}, ${number(found.high, 3)}]`);
+  const shown = table(`${name} (${folder})`, ["row", ...names], rows.map((row) => [row, ...names.map((each) => cell(figures[each][row]))]));
+  const list = (title, items) => items.length === 0 ? null
+    : make("details", {}, make("summary", {}, title), make("ul", {}, ...items.map((each) => make("li", {}, each))));
+  return make("section", {}, shown, list("Before you believe a difference", caveats),
+    list("Samples", Object.entries(samples).map(([row, text]) => `${row}: ${text}`)));
+}
+
 export function runsPanel(tab) {
   const place = make("div", {class: "answer"});
+  const [picture, rows, compared] = [0, 1, 2].map(() => make("div"));
+  let found = null, written = "";
+  const show = () => {
+    if (found === null) return;
+    const drawn = curvesOf(found.runs, choice.input.value);
+    picture.replaceChildren(...(drawn === null ? [make("p", {}, "No run has this in its log yet.")] : [drawn]));
+  };
+  const choice = select(`${tab.id}-what`, "Drawn by tokens", Object.entries(LOGGED), "loss", show);
   const look = async () => {
-    let found;
     try {
       found = await ask("/api/runs");
     } catch (error) {
       place.replaceChildren(make("p", {class: "error", role: "alert"}, explained(error)));
       return;
     }
-    const rows = found.runs.map(({name, state, problem, curve}, i) => {
-      const [step, tokens, loss] = curve.at(-1) ?? [];
-      return [`${i + 1}. ${name}`, problem ?? state, step?.toLocaleString("en") ?? "–", tokens?.toLocaleString("en") ?? "–", Number.isFinite(loss) ? number(loss, 3) : "–"];
-    });
-    const picture = curvesOf(found.runs);
-    const shown = table(`Runs in the folder ${found.folder}`, ["run", "state", "step", "tokens", "loss in training"], rows);
-    place.replaceChildren(...(picture === null ? [] : [make("h2", {}, "Loss in training"), picture]), shown);
+    show();
+    rows.replaceChildren(tableOf(found));
+    if (JSON.stringify(found.comparisons) !== written) { // what is open stays open while nothing is new
+      written = JSON.stringify(found.comparisons);
+      compared.replaceChildren(...found.comparisons.map(comparisonOf));
+    }
+    if (!place.contains(rows)) place.replaceChildren(picture, rows, compared);
   };
   const again = async () => {
     if (!find(`panel-${tab.id}`).hidden && !document.hidden) await look();
     setTimeout(again, LOOK_AGAIN);
   };
   look().then(() => saved === null && setTimeout(again, LOOK_AGAIN));
-  return place;
+  return make("div", {}, choice.field, place);
 }
