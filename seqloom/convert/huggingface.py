@@ -31,6 +31,7 @@ from seqloom.convert.silent_heads import add_silent_heads
 from seqloom.convert.tasks import (
     check_plain,
     has_pooler,
+    has_task_heads,
     in_our_order,
     label_values,
     rescale_regression,
@@ -346,7 +347,7 @@ def convert_run(run: Path, loaded: Any) -> Exported:
         table = ours["embedding.token.weight"]
         ours["embedding.segments.weight"] = table.new_zeros(1, table.shape[1])
     labels: dict[str, Any] = {}
-    if isinstance(loaded, Predictor) and recipe.task is not None and family.heads and "pooler" in family.table:
+    if isinstance(loaded, Predictor) and recipe.task is not None and family.heads and has_task_heads(family):
         check_plain(recipe.task, str(run))
         dense = getattr(getattr(loaded.learner, "summary", None), "dense", None)
         head = task_head(family, model_type, recipe.task, dense is not None)

@@ -24,6 +24,7 @@ ARCHITECTURES = {
 }
 # families whose heads bring the layer between themselves; the others have it in their body, as a pooler
 OWN_LAYER = ("roberta", "xlm-roberta", "electra")
+SUMMARY = "sequence_summary.summary"  # what XLNet calls it, before the layer for labels of whole texts
 
 
 def check_plain(section: dict[str, Any], where: str) -> None:
@@ -35,12 +36,19 @@ def check_plain(section: dict[str, Any], where: str) -> None:
         raise ModelError(f"{where}: {reason} cannot be exported: heads of transformers read the last layer directly")
 
 
+def has_task_heads(family: Family) -> bool:
+    return "pooler" in family.table or family.model == "xlnet"
+
+
 def task_head(family: Family, model_type: str, section: dict[str, Any], summarised: bool) -> Head:
     """summarised: whether ours has a layer between of its own."""
     name = ARCHITECTURES[section["name"]]
     place = "classifier.out_proj" if in_head(model_type, name) else "classifier"
     if name == "QuestionAnswering":
         place = "qa_outputs"
+    if model_type == "xlnet":
+        place = "logits_proj" if name in ("SequenceClassification", "MultipleChoice") else place
+        name = "QuestionAnsweringSimple" if name == "QuestionAnswering" else name  # the other one searches by beams
     table: dict[str, Any] = {"head": stored_as(place)}
     if summarised:
         table["summary.dense"] = between(family, model_type, name)
@@ -55,12 +63,12 @@ def stored_head(family: Family, config: dict[str, Any], task: str | None, where:
     """Of a folder that was fine-tuned; None: it does not say so. task: of those with the same head the one that is meant."""
     named = config.get("architectures")
     architecture = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
-    name = architecture.removeprefix(f"{stem_of(family)}For")
-    if "pooler" not in family.table or name == architecture or name not in ARCHITECTURES.values():
+    name = architecture.removeprefix(f"{stem_of(family)}For").removesuffix("Simple")
+    if not has_task_heads(family) or name == architecture or name not in ARCHITECTURES.values():
         return None
     section = section_of(name, config, task, where)
     model_type = config["model_type"]
-    return task_head(family, model_type, section, between(family, model_type, name) != family.table["pooler"])
+    return task_head(family, model_type, section, between(family, model_type, name) != family.table.get("pooler"))
 
 
 def section_of(name: str, config: dict[str, Any], task: str | None, where: str) -> dict[str, Any]:
@@ -108,8 +116,10 @@ def in_our_order(tensors: dict[str, Tensor], section: dict[str, Any]) -> dict[st
 
 def between(family: Family, model_type: str, name: str) -> Any:
     if model_type == "electra" and name == "MultipleChoice":
-        return stored_as("sequence_summary.summary")
-    return stored_as("classifier.dense") if in_head(model_type, name) else family.table["pooler"]
+        return stored_as(SUMMARY)
+    if model_type == "xlnet" and name in ("SequenceClassification", "MultipleChoice"):
+        return stored_as(SUMMARY)
+    return stored_as("classifier.dense") if in_head(model_type, name) else family.table.get("pooler")
 
 
 def in_head(model_type: str, name: str) -> bool:
@@ -119,7 +129,7 @@ def in_head(model_type: str, name: str) -> bool:
 
 def has_pooler(head: Head, family: Family, values: dict[str, Any]) -> bool:
     """Whether the body has a pooler in transformers: the dense layer may be stored as it; heads for tokens have none."""
-    if head.architecture.endswith(("TokenClassification", "QuestionAnswering")):
+    if head.architecture.endswith(("TokenClassification", "QuestionAnswering", "QuestionAnsweringSimple")):
         return False
     return bool(values.get("pooler")) or head.table.get("summary.dense") == family.table.get("pooler")
 

@@ -22,7 +22,7 @@ SMALL = [
     "budget={steps=2}",
     "valid.limit=200",
 ]
-FAMILIES = ["bert", "roberta", "albert", "electra", "ernie", "xlm-r"]
+FAMILIES = ["bert", "roberta", "albert", "electra", "ernie", "xlm-r", "xlnet"]
 AUTO = {
     "classify": hf.AutoModelForSequenceClassification,
     "pair": hf.AutoModelForSequenceClassification,
@@ -39,7 +39,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tasks")
     data = prepared(folder / "data", 120)
     for family in FAMILIES:
-        more = ["model.embedding_dim=24"] if family == "electra" else []
+        more = {"electra": ["model.embedding_dim=24"], "xlnet": ["batches.streams=2"]}.get(family, [])
         pretrain(f"{family}-tiny", data, folder / family, settings=[*SMALL, *more], device="cpu")
     for task in AUTO:
         if task == "tag":
