@@ -16,8 +16,10 @@ from tests.contract.properties import sequences
 from tests.contract.test_planted import noticed
 from tests.test_cost import plain_products
 
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]  # of weights and texts
 
-@pytest.mark.parametrize("seed", range(3))
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", e.EVERY)
 @pytest.mark.parametrize(
     "holds",
@@ -34,7 +36,9 @@ def test_packing_in_single_precision(name):
     e.packing(e.build(name, 1, torch.float32), 1)
 
 
-@pytest.mark.parametrize("name", e.EVERY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in e.SMALL else pytest.mark.long) for name in e.EVERY]
+)
 def test_same_seed_same_bits(name):
     e.repeatable(name)
 

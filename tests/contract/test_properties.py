@@ -22,7 +22,10 @@ def test_every_model_is_covered():
     assert set(encoders.SMALL) == {name for name, cls in backbones.items() if not cls.causal}
 
 
-@pytest.mark.parametrize("seed", range(3))
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))]  # of weights and texts
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize(
     "holds",
@@ -39,7 +42,7 @@ def test_property(holds, name, seed):
     holds(p.build(name, seed), seed)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", p.NEURAL)
 @pytest.mark.parametrize(
     "holds",
@@ -90,7 +93,9 @@ def test_save_and_load_is_bit_equal(name, tmp_path):
     assert torch.equal(model(batch).hidden, other(batch).hidden)
 
 
-@pytest.mark.parametrize("name", p.NEURAL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in MODELS else pytest.mark.long) for name in p.NEURAL]
+)
 def test_same_seed_same_bits(name):
     p.repeatable(name)
 

@@ -74,7 +74,9 @@ def check_joint(run: Run) -> None:
         assert math.fsum(wanted.values()) == pytest.approx(1, abs=1e-9)
 
 
-@pytest.mark.parametrize(("model", "objective"), [("bert", "masked"), ("electra", "replaced-token")])
+@pytest.mark.parametrize(
+    ("model", "objective"), [("bert", "masked"), pytest.param("electra", "replaced-token", marks=pytest.mark.long)]
+)
 def test_combinations_are_the_best_of_all(model, objective):
     check_joint(run_of(model, objective, TINY))
 

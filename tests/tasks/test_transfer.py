@@ -152,7 +152,9 @@ def test_an_untrained_model_guesses(task, model):
     assert loss / count == pytest.approx(guess, rel=0.6 if task == "regress" else 0.06)
 
 
-@pytest.mark.parametrize(("task", "model"), FEW)
+@pytest.mark.parametrize(
+    ("task", "model"), [pytest.param(*each, marks=[] if each[1] == "gpt" else pytest.mark.long) for each in FEW]
+)
 def test_it_learns_a_few_examples_by_heart(task, model):
     made = learner(task, model)
     asked, rows = encoded(made, task, 12)
