@@ -147,6 +147,22 @@ def test_given_tokens_are_read_as_by_a_bidirectional_encoder():
     p.close(learner.backbone(laid(ids)).hidden.view(N, LENGTH, -1), theirs.transformer(ids).last_hidden_state, 1e-5)
 
 
+@torch.no_grad()
+def maps_equal_transformers(shift=0):
+    theirs, learner = both()
+    ids, segments, _, _ = drawn(0)
+    expected = theirs.transformer(ids, token_type_ids=segments, output_attentions=True).attentions
+    found = learner.backbone(laid(ids, None, segments), maps=True).maps
+    assert len(found) == len(expected) == 2
+    for own, other in zip(found, expected, strict=True):
+        p.close(own.roll(shift, -1), other, 1e-5)
+
+
+def test_attention_maps_equal_transformers():
+    maps_equal_transformers()
+    noticed(lambda: maps_equal_transformers(shift=1))  # planted: keys that are one place off
+
+
 @pytest.mark.parametrize("bug", ["segments", "distances", "memory not moved on", "no memory", "its own u"])
 def test_planted_differences_from_transformers_are_noticed(bug, monkeypatch):
     if bug == "segments":  # as if all were of one
