@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from seqloom.batch import Backbone, Context, EncoderDecoder, Lineage, Output, Ragged, State
+from seqloom.batch import Backbone, Context, Edit, EncoderDecoder, Lineage, Output, Ragged, State
 from seqloom.blocks.convolution import Convolution, receptive_field
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.grid import FullGrid, lengths, to_grid
@@ -137,17 +137,38 @@ class Bytenet(StackedBackbone):
 
 
 class Encoder(StackedBackbone):
+    """Reads texts that go on behind their end, so many thousandths as long."""
+
     causal = False
+
+    def __init__(self, embedding: nn.Module, stack: Stack, dim: int, thousandths: int):
+        super().__init__(embedding, stack, dim)
+        self.thousandths = thousandths
 
     def init_weights(self) -> None:
         """The whole model does it."""
 
-    def read(self, source: Ragged, thousandths: int) -> tuple[Tensor, Ragged]:
-        """What it finds in sources that go on behind their end, so many thousandths as long; and their borders, some sequences of
-        filler behind the others."""
-        longer, inside = lengthen(source, thousandths)
+    def read(self, source: Ragged, layers: bool = False, maps: bool = False) -> tuple[Output, Ragged]:
+        """What it finds in all places, and their borders, some sequences of filler behind the others."""
+        longer, inside = lengthen(source, self.thousandths)
         x = self.embedding(longer) * inside[:, None]
-        return self.stack(x, longer).hidden, longer
+        return self.stack(x, longer, None, None, layers, maps), longer
+
+    def forward(
+        self,
+        batch: Ragged,
+        *,
+        state: State | None = None,
+        context: Context | None = None,
+        layers: bool = False,
+        maps: bool = False,
+        edit: Edit | None = None,
+    ) -> Output:
+        """What it finds at the tokens themselves."""
+        output, longer = self.read(batch, layers, maps)
+        own = longer.offsets[:-1].long()[batch.owner] + batch.positions
+        found, shown = (tuple(each[own] for each in some) for some in (output.layers, output.maps))
+        return Output(output.hidden[own], None, found, shown)
 
 
 class Decoder(Backbone):
@@ -241,7 +262,7 @@ class BytenetMt(EncoderDecoder):
         def embed() -> TokenEmbedding:
             return TokenEmbedding(config.vocab_size, config.dim, config.dropout)
 
-        self.encoder = Encoder(embed(), config.stack(causal=False), config.dim)
+        self.encoder = Encoder(embed(), config.stack(causal=False), config.dim, self.thousandths)
         self.decoder = Decoder(embed(), config.stack(causal=True), config.dim)
         if config.share_embeddings:
             self.encoder.embedding.token = self.decoder.embedding.token
@@ -254,8 +275,8 @@ class BytenetMt(EncoderDecoder):
 
     def encode(self, source: Ragged) -> Context:
         """A full grid, with zeros behind what the decoder can read of each source."""
-        hidden, longer = self.encoder.read(source, self.thousandths)
-        kept = to_grid(hidden, longer)[: source.num_sequences]
+        output, longer = self.encoder.read(source)
+        kept = to_grid(output.hidden, longer)[: source.num_sequences]
         borders = FullGrid.of(source.num_sequences, longer.max_len, kept.device)
         return Context(kept.flatten(0, 1), borders.owner, borders.offsets, borders.max_len)
 
