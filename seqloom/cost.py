@@ -60,6 +60,8 @@ class Flops(NamedTuple):
     # of attention in both directions by distance: the same, a distance of a token after the memory's, and whether targets look,
     # too
     orders: tuple[tuple[int, int, int, int, int, bool], ...] = ()
+    # of attention over chunks: tokens of one, so much a pair, and whether it is computed once more for its gradient
+    chunks: tuple[tuple[int, int, bool], ...] = ()
     # of each token: products without a gradient, and those that are computed once more for theirs
     once: int = 0
     again: int = 0
@@ -81,13 +83,19 @@ class Flops(NamedTuple):
             + over_windows(self.source_near, sizes.source_lengths)
             + over_memories(self.memories, sizes.lengths)
             + over_orders(self.orders, sizes)
+            + over_chunks(self.chunks, sizes.lengths)
         )
 
     def backward(self, sizes: Sizes) -> int:
-        return 2 * self.forward(sizes) + (self.again - 2 * self.once) * sizes.read
+        again = over_chunks((part for part in self.chunks if part[2]), sizes.lengths)
+        return 2 * self.forward(sizes) + (self.again - 2 * self.once) * sizes.read + again
 
     def training(self, sizes: Sizes, extra_forwards: int = 0) -> int:
         return (1 + extra_forwards) * self.forward(sizes) + self.backward(sizes)
+
+    def computed_anew(self) -> "Flops":
+        """The same in layers that keep nothing for the backward pass."""
+        return self._replace(again=self.token, chunks=tuple((size, cost, True) for size, cost, _ in self.chunks))
 
     def over_source(self, stretch: float = 1.0) -> "Flops":
         """The same, run over the source. stretch: so many times as many tokens are read as it has."""
@@ -131,6 +139,14 @@ def over_orders(orders: Iterable[tuple[int, int, int, int, int, bool]], sizes: S
     return found
 
 
+def over_chunks(chunks: Iterable[tuple[int, int, bool]], lengths: Iterable[int]) -> int:
+    """A token is compared with its chunk and the one before it, whether they are full or not."""
+    each: Counter[int] = Counter()
+    for size, cost, _ in chunks:
+        each[size] += cost
+    return sum(cost * sum(2 * min(size, length) * length for length in lengths) for size, cost in each.items())
+
+
 def _attention(mixer: SelfAttention) -> Flops:
     each = 4 * mixer.num_heads * mixer.head_dim  # QKᵀ and weights · V
     return Flops(pair=each) if mixer.window is None else Flops(near=((mixer.window, each),))
@@ -161,7 +177,7 @@ def with_second_stream(module: nn.Module, part: Flops) -> Flops:
 def _hashed(mixer: LshAttention) -> Flops:
     """Each token of each round is compared with two chunks, and with every direction of its hash."""
     each = mixer.num_heads * mixer.head_dim * mixer.rounds
-    return Flops(token=4 * each * 2 * mixer.chunk, once=2 * each * mixer.half)
+    return Flops(chunks=((mixer.chunk, 4 * each, False),), once=2 * each * mixer.half)
 
 
 def _recurrent(cell: TorchCell) -> Flops:
@@ -217,7 +233,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
             continue
         name, measure = PARTS[kind]
         part, before = measure(module), found.get(name, Flops())
-        part = part._replace(again=part.token) if module in anew else part
+        part = part.computed_anew() if module in anew else part
         part = part.over_source(stretch) if module in over_source else part
         part = Flops(target=part.token) if module in over_targets else part
         part = Flops(token=part.target) if module in over_tokens else part

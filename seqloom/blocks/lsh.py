@@ -72,6 +72,7 @@ class Chunks:
     """The tokens of a batch sorted by bucket and cut: which chunk is where, and who sees whom in it."""
 
     def __init__(self, buckets: Tensor, batch: Ragged, size: int, order: Order, causal: bool):
+        size = min(size, max(batch.max_len, 1))  # longer chunks see nothing more
         self.batch, self.size, self.in_bucket = batch, size, order == "causal"
         count = -(-batch.max_len // size)
         self.length, self.rounds = count * size, buckets.shape[2]
@@ -132,9 +133,8 @@ class Chunks:
         """(T, H, E), and the weights (N, H, L, L) with maps=True."""
         query = self.sorted(q)
         key, value = self.with_previous(unit(query)), self.with_previous(self.sorted(v))
-        scores = wide(query @ key.transpose(-1, -2)).masked_fill(~self.seen, float("-inf")).masked_fill(self.own, SELF)
-        found = scores.logsumexp(-1, keepdim=True)
-        weights = (scores - found).exp()
+        scores = wide(query @ key.transpose(-1, -2)).masked_fill(self.own, SELF).masked_fill(~self.seen, float("-inf"))
+        found, weights = scores.logsumexp(-1, keepdim=True), scores.softmax(-1)
         mixed = self.in_place(F.dropout(weights, dropout).to(value.dtype) @ value)
         share = self.in_place(found).softmax(2)  # of each round
         out = (share.to(mixed.dtype) * mixed).sum(2)[:, :, : self.batch.max_len].transpose(1, 2)
@@ -267,8 +267,7 @@ class LshAttention(nn.Module):
         own = (place == position[:, :, None])[:, None, None]
         scores = wide(query.transpose(1, 2) @ key.permute(0, 2, 3, 1).to(query.dtype))[:, :, None]
         scores = scores.masked_fill(~(same & (rank <= self.chunk + 1)), float("-inf")).masked_fill(own, SELF)
-        found = scores.logsumexp(-1, keepdim=True)
-        return ((scores - found).exp() * found.softmax(2)).sum(2)
+        return (scores.softmax(-1) * scores.logsumexp(-1, keepdim=True).softmax(2)).sum(2)
 
     def queries(self, x: Tensor) -> Tensor:
         return self.qk(x).view(-1, self.num_heads, self.head_dim)

@@ -100,7 +100,7 @@ class Reversed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layers: list[ReversibleLayer], batch: Ragged, x: Tensor, *parameters: Tensor) -> Tensor:
-        y1, y2 = x.chunk(2, -1)
+        y1, y2 = x.detach().chunk(2, -1)
         buckets, noise = [], []
         for layer in layers:
             before = Repeated(x, layer.is_random)
@@ -129,7 +129,7 @@ class Reversed(torch.autograd.Function):
             x2, d1 = y2 - fed, d1 + down
             with of_mixer.again():
                 read = x2.detach().requires_grad_()
-                mixed, _ = layer.attend(read, ctx.batch, named.to(torch.int16))
+                mixed, _ = layer.attend(read.view_as(read), ctx.batch, named.to(torch.int16))
                 down, *more = differentiate(mixed, [read, *learnt], d1)
             y1, y2 = y1 - mixed.detach(), x2
             d2 = d2 if down is None else d2 + down
@@ -145,7 +145,7 @@ def feed_again(
     outputs, downs, sums = [y1[:0]], [y1[:0]], [None] * len(learnt)
     for some in layer.pieces(y1.shape[0]):
         read = y1[some].detach().requires_grad_()
-        piece = layer.feed_piece(read)
+        piece = layer.feed_piece(read.view_as(read))  # counters of operations want no leaf here
         down, *more = differentiate(piece, [read, *learnt], d2[some])
         outputs.append(piece.detach())
         downs.append(torch.zeros_like(read) if down is None else down)

@@ -94,7 +94,7 @@ VARIANTS = {
     "bytenet-wide": ("bytenet", {"width": 5, "dilations": (1, 3), "num_layers": 2}),
     "reformer-factors": ("reformer", {"buckets": (4, 2), "rounds": 3, "head_dim": 6, "axial_dims": (7, 17), "ffn_chunk": 5}),
     "reformer-one-bucket": ("reformer", {"buckets": (1,), "chunk": 96, "rounds": 1}),
-    "reformer-plain": ("reformer", {"reversible": False, "chunk": 7, "eval_rounds": 3}),
+    "reformer-plain": ("reformer", {"reversible": False, "chunk": 8, "eval_rounds": 3}),
     "bytenet-words": ("bytenet", {"width": 1, "num_layers": 2}),
 }
 # those that learn by gradients
