@@ -80,7 +80,7 @@ def train(rounds: int | None, seed: int, settings: argparse.Namespace) -> tuple[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in {
-        "steps": 500, "seeds": 1, "length": 31, "symbols": 31, "dim": 64, "batch": 32, "buckets": 8, "chunk": 8,
+        "steps": 500, "seeds": 1, "length": 31, "symbols": 31, "dim": 64, "batch": 32, "buckets": 16, "chunk": 4,
     }.items():  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--rate", type=float, default=2e-3)

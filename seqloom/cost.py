@@ -177,7 +177,7 @@ def with_second_stream(module: nn.Module, part: Flops) -> Flops:
 def _hashed(mixer: LshAttention) -> Flops:
     """Each token of each round is compared with two chunks, and with every direction of its hash."""
     each = mixer.num_heads * mixer.head_dim * mixer.rounds
-    return Flops(chunks=((mixer.chunk, 4 * each, False),), once=2 * each * mixer.half)
+    return Flops(chunks=((mixer.chunk, 4 * each, False),), once=2 * each * mixer.directions)
 
 
 def _recurrent(cell: TorchCell) -> Flops:

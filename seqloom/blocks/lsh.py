@@ -12,15 +12,16 @@ order "causal"      a token sees the last `chunk` tokens of its own bucket. Thos
 Letters beside those of `batch`: R rounds, B chunks of m tokens in a sequence, P = B · m.
 """
 
+import math
 from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.batch import Cache, Context, MapRows, Ragged, wide
+from seqloom.batch import Borders, Cache, Context, MapRows, Ragged, wide
 from seqloom.blocks.attention import value_norms
-from seqloom.blocks.grid import from_grid, lengths, to_grid
+from seqloom.blocks.grid import FullGrid, from_grid, lengths, to_grid
 from seqloom.randomness import derive_seed
 
 Order = Literal["causal", "published"]
@@ -71,15 +72,14 @@ def nearest(q: Tensor, rotations: Tensor, buckets: tuple[int, ...]) -> Tensor:
 class Chunks:
     """The tokens of a batch sorted by bucket and cut: which chunk is where, and who sees whom in it."""
 
-    def __init__(self, buckets: Tensor, batch: Ragged, size: int, order: Order, causal: bool):
-        size = min(size, max(batch.max_len, 1))  # longer chunks see nothing more
+    def __init__(self, buckets: Tensor, batch: Borders, size: int, order: Order, causal: bool):
         self.batch, self.size, self.in_bucket = batch, size, order == "causal"
         count = -(-batch.max_len // size)
         self.length, self.rounds = count * size, buckets.shape[2]
         place = torch.arange(self.length, device=buckets.device)
         real = place < lengths(batch)[:, None]  # (N, P)
-        grid = self.on_grid(buckets.long())  # (N, H, P, R)
-        grid = grid.transpose(-1, -2).masked_fill(~real[:, None, None], torch.iinfo(torch.int16).max)  # behind the text
+        grid = self.on_grid(buckets)  # (N, H, P, R)
+        grid = grid.transpose(-1, -2).masked_fill(~real[:, None, None], torch.iinfo(torch.int64).max)  # behind the text
         sort = grid.sort(dim=-1, stable=True)
         self.order, self.inverse = sort.indices, sort.indices.argsort(-1)
         query = self.order.unflatten(-1, (count, size))  # (N, H, R, B, m) where each stands in its sequence
@@ -123,11 +123,11 @@ class Chunks:
     def sorted(self, x: Tensor) -> Tensor:
         """(T, H, E) → (N, H, R, B, m, E)"""
         grid = self.on_grid(x)[:, :, None].expand(-1, -1, self.rounds, -1, -1)
-        return Permuted.apply(grid, self.order, self.inverse).unflatten(3, (-1, self.size))  # type: ignore[no-untyped-call]
+        return Permuted.apply(grid, self.order, self.inverse).unflatten(3, (-1, self.size))
 
     def in_place(self, x: Tensor) -> Tensor:
         """(N, H, R, B, m, E) → (N, H, R, P, E), each token where it stands in its sequence"""
-        return Permuted.apply(x.flatten(3, 4), self.inverse, self.order)  # type: ignore[no-untyped-call]
+        return Permuted.apply(x.flatten(3, 4), self.inverse, self.order)
 
     def attend(self, q: Tensor, v: Tensor, dropout: float, maps: bool) -> tuple[Tensor, Tensor | None]:
         """(T, H, E), and the weights (N, H, L, L) with maps=True."""
@@ -178,14 +178,14 @@ class LshAttention(nn.Module):
         self.register_buffer("fixed", self.draw(self.eval_rounds, 0), persistent=False)
 
     @property
-    def half(self) -> int:
+    def directions(self) -> int:
         """Directions of a round: the other half are their opposites."""
         return sum(factor // 2 for factor in self.buckets)
 
     def draw(self, rounds: int, seed: int) -> Tensor:
         """Rotations (H, E, R, ·). Those of a round do not depend on how many there are. Drawn on the host, so that all devices
         have the same; no other random number moves."""
-        shape, each = (self.num_heads, self.head_dim, self.half), []
+        shape, each = (self.num_heads, self.head_dim, self.directions), []
         for i in range(rounds):
             rng = torch.Generator("cpu").manual_seed(derive_seed(seed, self.number, i))
             each.append(torch.randn(shape, generator=rng, device="cpu", dtype=torch.float32))
@@ -213,7 +213,15 @@ class LshAttention(nn.Module):
         """What tokens find, weights where they are asked for, and the buckets (T, H, R). buckets: known from another pass."""
         q, v = self.queries(x), self.values(x)
         buckets = self.hash(q) if buckets is None else buckets
-        chunks = Chunks(buckets, batch, self.chunk, self.order, self.causal)
+        named: Tensor = buckets.long()
+        borders: Borders = batch
+        size = min(self.chunk, max(batch.max_len, 1))  # longer chunks see nothing more
+        if self.order == "causal" and not (
+            maps or batch.is_full
+        ):  # one row without filler: no bucket has two sequences
+            named = named + batch.owner[:, None, None] * math.prod(self.buckets)
+            borders = FullGrid.of(1, x.shape[0], x.device)
+        chunks = Chunks(named, borders, size, self.order, self.causal)
         mixed, weights = chunks.attend(q, v, self.dropout if self.training else 0.0, bool(maps))
         if isinstance(maps, MapRows) and weights is not None:
             weights = from_grid(weights.transpose(1, 2), batch)[maps.tokens]

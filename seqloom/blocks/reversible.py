@@ -10,6 +10,7 @@ on the border of two buckets would end up in the other one. So the buckets are k
 layer.
 """
 
+import math
 from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -108,7 +109,7 @@ class Reversed(torch.autograd.Function):
             y1 = y1 + mixed
             noise.append((before, Repeated(x, layer.is_random)))
             y2 = y2 + layer.feed_all(y1)
-            small = found.to(torch.uint8) if max_bucket(layer) <= 256 else found
+            small = found.to(torch.uint8) if math.prod(layer.mixer.buckets) <= 256 else found
             buckets.append(small)
         ctx.layers, ctx.batch, ctx.noise = layers, batch, noise
         top = torch.cat((y1, y2), -1)
@@ -130,9 +131,9 @@ class Reversed(torch.autograd.Function):
             with of_mixer.again():
                 read = x2.detach().requires_grad_()
                 mixed, _ = layer.attend(read.view_as(read), ctx.batch, named.to(torch.int16))
-                down, *more = differentiate(mixed, [read, *learnt], d1)
+                below, *more = differentiate(mixed, [read, *learnt], d1)
             y1, y2 = y1 - mixed.detach(), x2
-            d2 = d2 if down is None else d2 + down
+            d2 = d2 if below is None else d2 + below
             found.append([plus(a, b) for a, b in zip(sums, more, strict=True)])
         return None, None, torch.cat((d1, d2), -1), *(each for layer_sums in reversed(found) for each in layer_sums)
 
@@ -142,7 +143,8 @@ def feed_again(
 ) -> tuple[Tensor, Tensor, list[Tensor | None]]:
     """What the feed-forward network gave, the gradient of what it read, and those of the parameters: piece by piece, so that no
     more than one is ever in memory."""
-    outputs, downs, sums = [y1[:0]], [y1[:0]], [None] * len(learnt)
+    outputs, downs = [y1[:0]], [y1[:0]]
+    sums: list[Tensor | None] = [None] * len(learnt)
     for some in layer.pieces(y1.shape[0]):
         read = y1[some].detach().requires_grad_()
         piece = layer.feed_piece(read.view_as(read))  # counters of operations want no leaf here
@@ -162,13 +164,6 @@ def differentiate(y: Tensor, inputs: list[Any], gradient: Tensor) -> list[Tensor
 
 def plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
-
-
-def max_bucket(layer: ReversibleLayer) -> int:
-    count = 1
-    for factor in layer.mixer.buckets:
-        count *= factor
-    return count
 
 
 class ReversibleStack(Stack):
@@ -199,5 +194,5 @@ class ReversibleStack(Stack):
         if not self.recompute or shown or not torch.is_grad_enabled():
             return super().forward(both, batch, state, context, layers, maps, edit)
         parameters = [parameter for layer in self.layers for parameter in layer.parameters()]
-        hidden = Reversed.apply(list(self.layers), batch, both, *parameters)  # type: ignore[no-untyped-call]
+        hidden = Reversed.apply(list(self.layers), batch, both, *parameters)
         return Output(hidden if self.top is None else self.top(hidden))

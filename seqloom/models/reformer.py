@@ -104,7 +104,7 @@ class Reformer(StackedBackbone):
 
         @model_validator(mode="after")
         def buckets_come_in_pairs(self) -> Self:
-            if wrong := [factor for factor in self.buckets if factor < 1 or factor % 2 and self.buckets != (1,)]:
+            if wrong := [factor for factor in self.buckets if factor < 1 or (factor % 2 and self.buckets != (1,))]:
                 raise ValueError(
                     f"buckets {list(self.buckets)}: {wrong[0]} does not divide into directions and their opposites: "
                     "give even numbers, or [1] for one bucket"
@@ -112,7 +112,9 @@ class Reformer(StackedBackbone):
             if math.prod(self.buckets) > MOST_BUCKETS:
                 raise ValueError(f"buckets {list(self.buckets)}: their product is more than {MOST_BUCKETS:,}")
             if self.both_directions and self.order == "causal":
-                raise ValueError('both_directions = true is for order = "published": a causal order sees no later token')
+                raise ValueError(
+                    'both_directions = true is for order = "published": a causal order sees no later token'
+                )
             return self
 
     presets = {  # noqa: RUF012
@@ -195,7 +197,7 @@ class Reformer(StackedBackbone):
             self.causal, self.head_style = False, HeadStyle(pooling="first")
         if config.order == "published":
             self.no_next_word = (
-                '\'model.order\' = "published": where its chunks begin depends on the whole text, so that a later token moves what '
+                "'model.order' = \"published\": where its chunks begin depends on the whole text, so that a later token moves what "
                 "earlier ones see, and there is no probability of a next token for bits per byte, suites or generate: "
                 'set model.order = "causal", or train it for a task with labels'
             )

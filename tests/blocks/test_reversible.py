@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqloom.batch import pack
+from seqloom.batch import Excerpt, pack
 from seqloom.blocks import reversible
 from seqloom.blocks.lsh import LshAttention
 from seqloom.blocks.positions import AxialPositions
@@ -84,8 +84,16 @@ def test_pieces_of_the_feed_forward_change_nothing(size):
 
 
 def kept_bytes(depth, recompute, dropout=0.0, texts=8):
-    """What the forward pass keeps for the backward pass, beside weights: of tokens, and of random numbers."""
-    sizes = {"dim": 128, "num_heads": 2, "ffn_dim": 128, "num_layers": depth, "reversible": recompute, "chunk": 16, "dropout": dropout}
+    """What a forward pass to the loss keeps for the backward pass, beside weights: of tokens, and of random numbers."""
+    sizes = {
+        "dim": 128,
+        "num_heads": 2,
+        "ffn_dim": 128,
+        "num_layers": depth,
+        "reversible": recompute,
+        "chunk": 16,
+        "dropout": dropout,
+    }
     model = p.build("reformer", 0, torch.float32, **sizes).train()
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     kept, states = {}, []
@@ -103,8 +111,9 @@ def kept_bytes(depth, recompute, dropout=0.0, texts=8):
 
     with pytest.MonkeyPatch.context() as patch, torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         patch.setattr(reversible, "Repeated", Counted)
-        hidden = model(pack(p.sequences(0, (96,) * texts))).hidden
-    assert hidden.requires_grad
+        rows = p.sequences(0, (96,) * texts)
+        loss = p.learner_of(model).train()(Excerpt(pack(rows), p.following(rows)))
+    assert loss.total.requires_grad
     return sum(kept.values()), sum(states)
 
 

@@ -1,4 +1,4 @@
-"""Reformer equals the model of `transformers` in the published order with the same weights and rotations; what it can and cannot do."""
+"""Reformer equals the model of `transformers` in the published order, with the same weights and rotations."""
 
 import pytest
 import torch
@@ -29,8 +29,8 @@ def theirs(buckets, chunk, rounds, decoder):
     config = ReformerConfig(
         vocab_size=V, hidden_size=D, num_attention_heads=HEADS, attention_head_size=E, feed_forward_size=48,
         attn_layers=["lsh"] * LAYERS, axial_pos_shape=(ROWS, COLUMNS), axial_pos_embds_dim=DIMS, is_decoder=decoder,
-        lsh_attn_chunk_length=chunk, num_buckets=list(buckets) if len(buckets) > 1 else buckets[0], num_hashes=rounds, hash_seed=SEED,
-        hidden_dropout_prob=0.0, lsh_attention_probs_dropout_prob=0.0, max_position_embeddings=ROWS * COLUMNS,
+        lsh_attn_chunk_length=chunk, num_buckets=list(buckets) if len(buckets) > 1 else buckets[0], num_hashes=rounds,
+        hash_seed=SEED, hidden_dropout_prob=0.0, lsh_attention_probs_dropout_prob=0.0, max_position_embeddings=ROWS * COLUMNS,
     )  # fmt: skip
     torch.manual_seed(0)
     model = (ReformerModelWithLMHead if decoder else ReformerForMaskedLM)(config)
@@ -78,7 +78,7 @@ def compare(buckets, chunk, rounds, decoder, length=ROWS * COLUMNS):
 def draw_as_they_do(monkeypatch):
     def rotations(mixer, like):
         torch.manual_seed(SEED)
-        return torch.randn(mixer.num_heads, mixer.head_dim, mixer.rounds, mixer.half, dtype=like.dtype)
+        return torch.randn(mixer.num_heads, mixer.head_dim, mixer.rounds, mixer.directions, dtype=like.dtype)
 
     monkeypatch.setattr(LshAttention, "rotations", rotations)
 
