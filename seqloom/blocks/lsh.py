@@ -5,8 +5,8 @@ the direction, among those of some random rotations and their opposites, that th
 (bucket, position) and cut into chunks, each of which looks at itself and at the one before it; several rounds with other
 rotations are mixed by how much each has found (the sums under their softmax).
 
-order "published"   a token sees the two chunks, whichever bucket their tokens are in. Where chunks begin depends on the whole text:
-                    a later token moves what earlier ones see, even if they do not see itself.
+order "published"   a token sees the two chunks, whichever bucket their tokens are in. Where chunks begin depends on the whole
+                    text: a later token moves what earlier ones see, even if they do not see itself.
 order "causal"      a token sees the last `chunk` tokens of its own bucket. Those are the same whatever comes later.
 
 Letters beside those of `batch`: R rounds, B chunks of m tokens in a sequence, P = B · m.
