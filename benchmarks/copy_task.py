@@ -3,8 +3,9 @@
     python benchmarks/copy_task.py [--steps 500] [--seeds 1] [--out results.jsonl]
 
 One layer, causal order, a vector for each place (one row of axial ones: of several, one layer cannot find the same column in
-another row at the borders of rows). Accuracy is the share of tokens of the second half that are the likeliest next token. The same
-weights are asked with full attention (one bucket, as many tokens as there are) and with 1, 2, 4 and 8 rounds. A line of JSON for each.
+another row at the borders of rows). Accuracy is the share of tokens of the second half that are the likeliest next token. The
+same weights are asked with full attention (one bucket, as many tokens as there are) and with 1, 2, 4 and 8 rounds.
+A line of JSON for each.
 """
 
 import argparse

@@ -8,8 +8,8 @@ token of it, too, and so much for making keys and values of it again), so much a
 layer); where a source is read first, the same of its tokens and pairs, and so much for each pair of a token and one of its
 source.
 Backward is exactly twice the forward: each product has two gradients; products without any (hashes) have no backward, and layers
-that are computed anew for their gradient (reversible ones) run forward once more. Filler that completes a batch is not counted. An
-adaptive softmax is counted at what a target costs on average, by how often the training text asks each cluster.
+that are computed anew for their gradient (reversible ones) run forward once more. Filler that completes a batch is not counted.
+An adaptive softmax is counted at what a target costs on average, by how often the training text asks each cluster.
 """
 
 import ctypes

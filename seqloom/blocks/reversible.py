@@ -6,8 +6,8 @@
 
 Two streams of D numbers go through the layers; what is handed from layer to layer is both, (T, 2D). The backward pass computes
 each layer once more, with the same random numbers and the same buckets: its input comes back to the last digits only, and a
-vector on the border of two buckets would end up in the other one. So the buckets are kept, one or two bytes each, and nothing else
-of a layer.
+vector on the border of two buckets would end up in the other one. So the buckets are kept, one or two bytes each, and nothing
+else of a layer.
 """
 
 import math

@@ -1,15 +1,15 @@
-"""Reformer: attention among tokens that a hash puts together, in layers that need no memory for their gradient. Kitaev et al., 2020
-(arXiv 2001.04451).
+"""Reformer: attention among tokens that a hash puts together, in layers that need no memory for their gradient.
+Kitaev et al., 2020 (arXiv 2001.04451).
 
-Cost grows with length × chunk, not with the square of the length; activations do not grow with depth, as layers are computed anew in
-the backward pass; the feed-forward networks run over pieces of the text, and places are rows and columns. Hidden states are both
-streams of the reversible layers, 2 · dim numbers, so that the output layer cannot share the embeddings.
+Cost grows with length × chunk, not with the square of the length; activations do not grow with depth, as layers are computed anew
+in the backward pass; the feed-forward networks run over pieces of the text, and places are rows and columns. Hidden states are
+both streams of the reversible layers, 2 · dim numbers, so that the output layer cannot share the embeddings.
 
 `order` decides who is seen. "causal" is ours: the last `chunk` tokens of the own bucket, of which a token after them changes
-nothing. "published" is the paper's sort and cut over the whole text. A later token then moves what earlier ones see, so that there is no
-probability of a next token: it is for tasks with labels and for comparison with other implementations.
+nothing. "published" is the paper's sort and cut over the whole text. A later token then moves what earlier ones see, so that
+there is no probability of a next token: it is for tasks with labels and for comparison with other implementations.
 
-Departures from the paper: a token of "published" sees its two chunks whole, as in transformers, and not only its bucket; keys that
+Departures from the paper: a token of "published" sees its two chunks whole, as in transformers, not its bucket alone; keys that
 several rounds find are not divided by how many did (in both orders); no local layers; AdamW.
 """
 
@@ -197,8 +197,8 @@ class Reformer(StackedBackbone):
             self.causal, self.head_style = False, HeadStyle(pooling="first")
         if config.order == "published":
             self.no_next_word = (
-                "'model.order' = \"published\": where its chunks begin depends on the whole text, so that a later token moves what "
-                "earlier ones see, and there is no probability of a next token for bits per byte, suites or generate: "
+                "'model.order' = \"published\": where its chunks begin depends on the whole text, so that a later token moves "
+                "what earlier ones see, and there is no probability of a next token for bits per byte, suites or generate: "
                 'set model.order = "causal", or train it for a task with labels'
             )
 

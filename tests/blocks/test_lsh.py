@@ -27,7 +27,7 @@ def inputs(lengths=LENGTHS, seed=0):
 
 
 def by_hand(mixer, x, seen_of):
-    """One sequence, token by token. seen_of(buckets of a head and round, token): whom it sees beside itself, some perhaps twice."""
+    """One sequence, token by token. seen_of(buckets of a head and round, token): whom it sees beside itself."""
     q, v = mixer.queries(x), mixer.values(x)
     k, buckets = unit(q), mixer.hash(q)
     out = torch.zeros_like(q)
