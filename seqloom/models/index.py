@@ -44,7 +44,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
         "large": 519965145,
         "enwik8": 41055232,
     },
-    "reformer": {"tiny": 1710784, "small": 19216128, "enwik8": 139418624},
+    "reformer": {"tiny": 929052, "small": 19216128, "enwik8": 139418624},
     "xlnet": {"tiny": 916592, "small": 14688128, "base": 116750336, "large": 360300800},
     "bert": {
         "tiny": 920914,

@@ -43,5 +43,5 @@ def test_of_a_model(tmp_path):
 @pytest.mark.parametrize("text", ["", "0 1 2 0 1 3", "1 2 1 2", "0 0", "word", "0 1 0"])
 def test_wrong_files(text, tmp_path):
     (tmp_path / "a.txt").write_text(text)
-    with pytest.raises(DataError, match="a.txt"):
+    with pytest.raises(DataError, match=r"a\.txt"):
         read_copy(tmp_path / "a.txt")
