@@ -285,6 +285,7 @@ class Backbone(nn.Module):
     causal: bool = True
     carries: bool = False  # True: a state of constant size goes from batch to batch
     recurrent: bool = False  # True: it computes step by step, and its state is a hidden state
+    no_next_word: str = ""  # why nothing can be predicted from the tokens before it, where somebody might think so
     # counts: of n-grams, without gradients; windows: what stands around a word, which it does not read; cells: how often two
     # words stand near each other; labels: not pre-trained
     learns_from: Literal["text", "counts", "windows", "cells", "labels"] = "text"

@@ -7,8 +7,9 @@ than it reaches, causal or not, so that a window as long as the sequence costs w
 token of it, too, and so much for making keys and values of it again), so much a target (the output
 layer); where a source is read first, the same of its tokens and pairs, and so much for each pair of a token and one of its
 source.
-Backward is exactly twice the forward: each product has two gradients. Filler that completes a batch is not counted. An adaptive
-softmax is counted at what a target costs on average, by how often the training text asks each cluster.
+Backward is exactly twice the forward: each product has two gradients; products without any (hashes) have no backward, and layers
+that are computed anew for their gradient (reversible ones) run forward once more. Filler that completes a batch is not counted.
+An adaptive softmax is counted at what a target costs on average, by how often the training text asks each cluster.
 """
 
 import ctypes
@@ -32,8 +33,10 @@ from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.experts import Experts
+from seqloom.blocks.lsh import LshAttention
 from seqloom.blocks.multi_step import MultiStepAttention
 from seqloom.blocks.relative import RelativeAttention
+from seqloom.blocks.reversible import ReversibleStack
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
 from seqloom.blocks.two_streams import TwoStreamAttention
@@ -57,6 +60,11 @@ class Flops(NamedTuple):
     # of attention in both directions by distance: the same, a distance of a token after the memory's, and whether targets look,
     # too
     orders: tuple[tuple[int, int, int, int, int, bool], ...] = ()
+    # of attention over chunks: tokens of one, so much a pair, and whether it is computed once more for its gradient
+    chunks: tuple[tuple[int, int, bool], ...] = ()
+    # of each token: products without a gradient, and those that are computed once more for theirs
+    once: int = 0
+    again: int = 0
 
     def plus(self, other: "Flops", times: int = 1) -> "Flops":
         """Added to these, so many times; what is near is listed, so many times."""
@@ -65,7 +73,7 @@ class Flops(NamedTuple):
 
     def forward(self, sizes: Sizes) -> int:
         return (
-            self.token * sizes.read
+            (self.token + self.once) * sizes.read
             + self.target * sizes.targets
             + self.pair * sizes.pairs
             + self.source_token * sizes.source_tokens
@@ -75,10 +83,19 @@ class Flops(NamedTuple):
             + over_windows(self.source_near, sizes.source_lengths)
             + over_memories(self.memories, sizes.lengths)
             + over_orders(self.orders, sizes)
+            + over_chunks(self.chunks, sizes.lengths)
         )
 
+    def backward(self, sizes: Sizes) -> int:
+        again = over_chunks((part for part in self.chunks if part[2]), sizes.lengths)
+        return 2 * self.forward(sizes) + (self.again - 2 * self.once) * sizes.read + again
+
     def training(self, sizes: Sizes, extra_forwards: int = 0) -> int:
-        return (3 + extra_forwards) * self.forward(sizes)
+        return (1 + extra_forwards) * self.forward(sizes) + self.backward(sizes)
+
+    def computed_anew(self) -> "Flops":
+        """The same in layers that keep nothing for the backward pass."""
+        return self._replace(again=self.token, chunks=tuple((size, cost, True) for size, cost, _ in self.chunks))
 
     def over_source(self, stretch: float = 1.0) -> "Flops":
         """The same, run over the source. stretch: so many times as many tokens are read as it has."""
@@ -122,6 +139,14 @@ def over_orders(orders: Iterable[tuple[int, int, int, int, int, bool]], sizes: S
     return found
 
 
+def over_chunks(chunks: Iterable[tuple[int, int, bool]], lengths: Iterable[int]) -> int:
+    """A token is compared with its chunk and the one before it, whether they are full or not."""
+    each: Counter[int] = Counter()
+    for size, cost, _ in chunks:
+        each[size] += cost
+    return sum(cost * sum(2 * min(size, length) * length for length in lengths) for size, cost in each.items())
+
+
 def _attention(mixer: SelfAttention) -> Flops:
     each = 4 * mixer.num_heads * mixer.head_dim  # QKᵀ and weights · V
     return Flops(pair=each) if mixer.window is None else Flops(near=((mixer.window, each),))
@@ -149,6 +174,12 @@ def with_second_stream(module: nn.Module, part: Flops) -> Flops:
     return part.plus(Flops(target=part.token))
 
 
+def _hashed(mixer: LshAttention) -> Flops:
+    """Each token of each round is compared with two chunks, and with every direction of its hash."""
+    each = mixer.num_heads * mixer.head_dim * mixer.rounds
+    return Flops(chunks=((mixer.chunk, 4 * each, False),), once=2 * each * mixer.directions)
+
+
 def _recurrent(cell: TorchCell) -> Flops:
     kernel = cell.kernel
     return Flops(token=2 * sum(weight.numel() for name, weight in kernel.named_parameters() if "weight" in name))
@@ -164,6 +195,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     SelfAttention: ("attention", _attention),
     RelativeAttention: ("attention", _relative),
     TwoStreamAttention: ("attention", _orders),
+    LshAttention: ("attention", _hashed),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     MultiStepAttention: ("cross attention", lambda m: Flops(cross=4 * m.embedding_dim)),
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
@@ -191,6 +223,8 @@ def count(learner: nn.Module) -> dict[str, Flops]:
     repeated = {
         part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
     }
+    stacks = (stack for stack in learner.modules() if isinstance(stack, ReversibleStack) and stack.recompute)
+    anew = {module for stack in stacks for module in stack.layers.modules()}
     for module in learner.modules():
         if module in once:
             continue
@@ -199,6 +233,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
             continue
         name, measure = PARTS[kind]
         part, before = measure(module), found.get(name, Flops())
+        part = part.computed_anew() if module in anew else part
         part = part.over_source(stretch) if module in over_source else part
         part = Flops(target=part.token) if module in over_targets else part
         part = Flops(token=part.target) if module in over_tokens else part
@@ -219,7 +254,7 @@ def of_training(learner: Learner) -> Callable[[Sizes], int]:
         return lambda sizes: costs[sizes.task](sizes)
     whole = total(learner)
     frozen = total(learner.backbone) if getattr(learner, "frozen", False) else Flops()  # type: ignore[arg-type]
-    return lambda sizes: whole.training(sizes, learner.extra_forwards) - 2 * frozen.forward(sizes)
+    return lambda sizes: whole.training(sizes, learner.extra_forwards) - frozen.backward(sizes)
 
 
 # dense bf16 operations a second, from the makers' data sheets

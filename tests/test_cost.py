@@ -84,6 +84,18 @@ def test_a_planted_memory_that_is_not_counted_is_noticed(monkeypatch):
     assert ratio("transformer-xl", monkeypatch, True) != pytest.approx(1, abs=0.01)
 
 
+def test_planted_layers_that_are_not_computed_anew_are_noticed(monkeypatch):
+    monkeypatch.setattr(Flops, "computed_anew", lambda part: part)
+    assert ratio("reformer", monkeypatch, True) != pytest.approx(1, abs=0.01)
+
+
+def test_planted_hashes_with_a_gradient_are_noticed(monkeypatch):
+    name, measure = cost.PARTS[cost.LshAttention]
+    parts = lambda m: measure(m)._replace(once=0, token=measure(m).once)  # noqa: E731
+    monkeypatch.setitem(cost.PARTS, cost.LshAttention, (name, parts))
+    assert ratio("reformer", monkeypatch, True, {"buckets": (16,)}) != pytest.approx(1, abs=0.01)
+
+
 @pytest.mark.parametrize("window", [1, 2, 8, 31, 32, 33, 500])
 def test_windows_within_one_percent_of_torch(window, monkeypatch):
     assert ratio("gpt2", monkeypatch, False, {"window": window, "head_dim": 64}) == pytest.approx(1, abs=0.01)

@@ -30,3 +30,16 @@ class SinusoidPositions(nn.Module):
 
     def forward(self, batch: Ragged) -> Tensor:
         return self.values[batch.positions]
+
+
+class AxialPositions(nn.Module):
+    """One vector for each row and one for each column of a grid over which places are laid, row by row: a text of rows · columns
+    tokens has rows + columns vectors. Kitaev et al., 2020 (arXiv 2001.04451)."""
+
+    def __init__(self, shape: tuple[int, int], dims: tuple[int, int]):
+        super().__init__()
+        self.rows, self.columns = (nn.Embedding(size, dim) for size, dim in zip(shape, dims, strict=True))
+
+    def forward(self, batch: Ragged) -> Tensor:
+        width = self.columns.num_embeddings
+        return torch.cat((self.rows(batch.positions // width), self.columns(batch.positions % width)), -1)

@@ -22,7 +22,7 @@ app = typer.Typer(
 # `seqloom --help` lists the commands in this order, which is the order of a person's work
 GROUPS = {
     "Start": ("quickstart", "new", "models", "recipes"),
-    "Data": ("prepare", "check"),
+    "Data": ("prepare", "check", "synthetic"),
     "Train": ("pretrain", "train", "finetune", "track"),
     "Use": ("evaluate", "generate", "score", "fill", "embed", "neighbours"),
     "Tasks": ("predict", "translate", "metric", "baseline"),

@@ -40,6 +40,14 @@ seqloom check train.jsonl --valid valid.jsonl --test test.jsonl --json
 seqloom check train.conll --task tag --valid dev.conll --test test.conll
 """
 
+_SYNTHETIC_EXAMPLES = """Examples:
+
+seqloom synthetic copy --out copy.txt --count 20000
+
+seqloom synthetic copy --out long.txt --length 511 --symbols 127 --seed 1
+"""
+_MOST_SYMBOLS = 100_000_000
+
 _TASKS = ("lm", "translate", "classify", "regress", "pair", "choose", "tag", "span")
 _MAX_LABELS = 20  # printed
 
@@ -373,3 +381,25 @@ def _print_splits(manifest: "Manifest", out: Path) -> None:
     print(f"bits per byte: {manifest.bits_per_byte}")
     tokens = sum(split.tokens for split in manifest.splits.values())
     print(f"{out}: {human(tokens)} tokens, vocabulary {manifest.vocab_size:,}, fingerprint {manifest.fingerprint[:12]}")
+
+
+@app.command(epilog=_SYNTHETIC_EXAMPLES)
+def synthetic(
+    kind: Annotated[str, typer.Argument(help="Kind of text: copy (0 w 0 w, a random word twice).")],
+    out: Annotated[Path, typer.Option(help="Text file to write, one text per line.", show_default=False)],
+    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of texts.")] = 10_000,
+    length: Annotated[int, typer.Option(min=1, max=1_000_000, help="Symbols of a word.")] = 31,
+    symbols: Annotated[int, typer.Option(min=1, max=1_000_000, help="Number of different symbols.")] = 31,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the words.")] = 0,
+) -> None:
+    """Write text made by a rule, to test whether a model can follow it."""
+    from seqloom.config import unknown_name
+    from seqloom.text.synthetic import write_copy_texts
+
+    if kind != "copy":
+        raise UsageError(unknown_name("KIND", kind, kind, ["copy"]))
+    if count * (length + 1) > _MOST_SYMBOLS:
+        raise UsageError(
+            f"--count {count} texts of --length {length}: more than {_MOST_SYMBOLS:,} symbols: make fewer or shorter ones"
+        )
+    print(f"{human(write_copy_texts(out, count, length, symbols, seed))} texts of {2 * (length + 1)} symbols in {out}")

@@ -222,8 +222,8 @@ def evaluate(
         typer.Option(
             help="Evaluate a language model on a test suite. blimp: is the grammatical sentence of two more likely? agreement: "
             "is the form of a word that agrees in number more likely? lambada: is the last word of a passage predicted "
-            "(left-to-right models only)? analogies: is Athens to Greece as Oslo to Norway? similarity: are words alike that "
-            "people call so?",
+            "(left-to-right models only)? copy: is the second half of 0w0w predicted (left-to-right models only)? analogies: is "
+            "Athens to Greece as Oslo to Norway? similarity: are words alike that people call so?",
             rich_help_panel=SUITES,
         ),
     ] = None,

@@ -239,7 +239,7 @@ class PlanConfig(Config):
         None, description="Search for settings, the same for every row; none unless it is given."
     )
     suites: dict[str, str] = Field(
-        {}, description="Suites and their files: blimp, agreement, lambada, analogies, similarity."
+        {}, description="Suites and their files: blimp, agreement, lambada, copy, analogies, similarity."
     )
     pairs: int = Field(0, ge=0, description="Number of minimal pairs of each kind to make from held-out text.")
     tasks: tuple[TaskConfig, ...] = Field((), description="Tasks that every row is transferred to.")

@@ -29,6 +29,7 @@ class ContinuationScore(NamedTuple):
     log_prob: float  # a natural logarithm, the sum over its tokens
     greedy: bool  # each of its tokens is the most likely one in its place
     unknown: bool  # one of them is the unknown token: the text itself has no score
+    right: float = 0.0  # the share of its tokens that are the most likely ones in their place
 
 
 def count_after_context(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.ndarray:
@@ -51,7 +52,7 @@ def score_continuations(
     batch_tokens: int = 16384,
     spell: Callable[[np.ndarray], np.ndarray | None] = lambda flat: None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(N,) the log-probability of the last counts[i] tokens of each text together, and whether all of them are greedy choices.
+    """(N,) the log-probability of the last counts[i] tokens of each text together, and the share of them that are greedy choices.
 
     spell: the characters (T, C) of all texts end to end, for a model that reads them."""
     texts = Texts(ids, end_id)
@@ -78,7 +79,7 @@ def score_continuations(
             np.add.at(log_probs, owner, torch.cat(sums).cpu().numpy())
             np.add.at(missed, owner, ~torch.cat(best).cpu().numpy())
             bar.advance(float(some.lengths.sum()))
-    return log_probs, (missed == 0) & (counts > 0)
+    return log_probs, (counts - missed) / np.maximum(counts, 1)
 
 
 def windows(offsets: np.ndarray, counts: np.ndarray, max_len: int | None) -> tuple[Pieces, np.ndarray, np.ndarray]:

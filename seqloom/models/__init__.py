@@ -25,6 +25,7 @@ MODELS = {
     "gpt2": "gpt2:Gpt2",
     "gpt3": "gpt3:Gpt3",
     "transformer-xl": "transformer_xl:TransformerXl",
+    "reformer": "reformer:Reformer",
     "xlnet": "xlnet:Xlnet",
     "bert": "bert:Bert",
     "roberta": "roberta:Roberta",

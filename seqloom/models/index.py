@@ -44,6 +44,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
         "large": 519965145,
         "enwik8": 41055232,
     },
+    "reformer": {"tiny": 929052, "small": 19216128, "enwik8": 139418624},
     "xlnet": {"tiny": 916592, "small": 14688128, "base": 116750336, "large": 360300800},
     "bert": {
         "tiny": 920914,
@@ -220,6 +221,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
     "transformer-xl": {
         "paper": "Dai et al., Transformer-XL: attentive language models beyond a fixed-length context",
         "year": 2019,
+        "kind": "transformer",
+        "causal": True,
+        "objectives": ["next-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "reformer": {
+        "paper": "Kitaev et al., Reformer: the efficient Transformer",
+        "year": 2020,
         "kind": "transformer",
         "causal": True,
         "objectives": ["next-token"],

@@ -101,6 +101,8 @@ class NextToken(LeftToRight):
 
     def __init__(self, backbone: Backbone, config: Config):
         super().__init__()
+        if backbone.no_next_word:
+            raise UsageError(backbone.no_next_word)
         self.backbone = backbone
         self.softmax = output_layer(backbone, config)
         # recurrent states start small: through small weights, too, next to nothing would reach what is below

@@ -138,7 +138,7 @@ class TextScorer(LoadedRun):
         ids, unknown_words = self.tokenizer.encode_batch_with_unknown(texts)
         counts = count_after_context(self.tokenizer.encode_batch(contexts), ids)
         unknown = [word for words in unknown_words for word in words]
-        log_probs, greedy = score_continuations(
+        log_probs, right = score_continuations(
             as_left_to_right(self.learner),
             ids,
             counts,
@@ -148,8 +148,8 @@ class TextScorer(LoadedRun):
             spell=lambda flat: self.spell(flat, unknown),
         )
         return [
-            ContinuationScore(log_prob, is_greedy, self.tokenizer.unk_id in row[len(row) - count :].tolist())
-            for row, count, log_prob, is_greedy in zip(ids, counts, log_probs.tolist(), greedy.tolist(), strict=True)
+            ContinuationScore(log_prob, share == 1, self.tokenizer.unk_id in row[len(row) - count :].tolist(), share)
+            for row, count, log_prob, share in zip(ids, counts, log_probs.tolist(), right.tolist(), strict=True)
         ]
 
     def weigh_words(
@@ -205,7 +205,7 @@ class TextScorer(LoadedRun):
         """The metrics of a suite on its published files, and the definition of scores.
 
         Args:
-            suite: "blimp", "agreement", "lambada", "analogies" or "similarity".
+            suite: "blimp", "agreement", "lambada", "copy", "analogies" or "similarity".
             data: the published file or folder.
             pll: as in `score`.
             batch_tokens: computed at once; changes no figure.

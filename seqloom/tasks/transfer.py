@@ -154,7 +154,7 @@ class Transfer(Task):
         self.width, self.dropout = width, nn.Dropout(config.dropout)
         self.softmax = None
         if config.lm:
-            if not backbone.causal:
+            if not backbone.causal or backbone.no_next_word:
                 raise UsageError(
                     "'task.lm': only a model that reads from left to right can predict the next token beside"
                 )

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from seqloom.batch import Learner, Loss, State
 from seqloom.blocks.experts import Experts
+from seqloom.blocks.lsh import LshAttention
 from seqloom.blocks.recurrent import RecurrentLayer
 from seqloom.errors import UsageError
 from seqloom.training.precision import LossScale, autocast
@@ -24,15 +25,16 @@ Differentiate = Callable[[Any, State | None], Loss]
 
 def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
     """On a GPU, unless the work is done in recurrent layers: no compiler sees into their kernels, and it would unroll
-    their loops."""
+    their loops. Nor where the backward pass computes layers anew."""
     return device.type == "cuda" and not any(
-        isinstance(module, RecurrentLayer | Experts) for module in learner.modules()
+        isinstance(module, RecurrentLayer | Experts | LshAttention) for module in learner.modules()
     )
 
 
 def worth_recording(learner: Learner, device: torch.device) -> bool:
-    """On a GPU, where nothing in a step asks the host. How many tokens an expert has is asked where no kernel takes them all."""
-    asks = any(isinstance(module, Experts) for module in learner.modules())
+    """On a GPU, where nothing in a step asks the host. How many tokens an expert has is asked where no kernel takes them all;
+    rotations of a step are drawn on the host."""
+    asks = any(isinstance(module, Experts | LshAttention) for module in learner.modules())
     return device.type == "cuda" and learner.static and not asks
 
 

@@ -29,7 +29,7 @@ def goes_on(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["ngram", "nnlm", "jordan", "lstm", "gru", "awd-lstm", "gpt", "gpt2", "gpt2-window", "bytenet"]
+    "name", ["ngram", "nnlm", "jordan", "lstm", "gru", "awd-lstm", "gpt", "gpt2", "gpt2-window", "bytenet", "reformer"]
 )
 def test_joined_sequences_go_on_as_alone(name):
     goes_on(name)

@@ -9,6 +9,7 @@ from seqloom.blocks import convolution, grid, kernels, recurrent, softmax
 from seqloom.blocks import record_gates as gated
 from seqloom.blocks.cells import ElmanCell, TorchCell
 from seqloom.blocks.convolution import Convolution
+from seqloom.blocks.lsh import LshAttention
 from seqloom.models import jordan, nnlm
 from seqloom.models.ngram import Ngram
 from seqloom.objectives.next_token import NextToken
@@ -169,6 +170,34 @@ def test_convolutions_over_what_is_not_theirs(name, bug, monkeypatch):
     }
     for check in checks[bug]:
         noticed(check, p.build(name), 0)
+
+
+@pytest.mark.parametrize("bug", ["borders", "state", "ahead", "rank"])
+def test_buckets_over_what_is_not_theirs(bug, monkeypatch):
+    """Buckets over all sequences, forgotten ones, chunks by the sort of a whole text, one token fewer of a bucket."""
+    look, over_kept = LshAttention.look, LshAttention.over_kept
+
+    def wrong(self, x, batch, *rest):
+        if bug == "ahead":
+            self.order = "published"
+        if bug == "borders":
+            t = batch.ids.shape[0]
+            batch = batch._replace(offsets=torch.tensor([0, t]), owner=torch.zeros_like(batch.owner), max_len=t)
+        if bug == "rank":
+            self.chunk -= 1
+        try:
+            return look(self, x, batch, *rest)
+        finally:
+            self.chunk += bug == "rank"
+
+    def forgetful(self, q, kv, buckets, *rest):
+        return over_kept(self, q, kv, buckets * 0 if bug == "state" else buckets, *rest)
+
+    monkeypatch.setattr(LshAttention, "look", wrong)
+    monkeypatch.setattr(LshAttention, "over_kept", forgetful)
+    checks = {"borders": (p.packing, p.batch_order), "state": (p.steps, p.chunks), "ahead": (p.causality,)}
+    for check in checks.get(bug, (p.steps, p.chunks)):
+        noticed(check, p.build("reformer"), 0)
 
 
 @pytest.mark.parametrize("bug", ["borders", "state", "ahead"])

@@ -16,6 +16,7 @@ from seqloom.config import unknown_name
 from seqloom.errors import UsageError
 from seqloom.evaluate.suites.agreement import read_agreement, score_agreement
 from seqloom.evaluate.suites.analogies import read_analogies, score_analogies
+from seqloom.evaluate.suites.copy import read_copy, score_copy
 from seqloom.evaluate.suites.lambada import read_lambada, score_lambada
 from seqloom.evaluate.suites.minimal import read_minimal, score_minimal_pairs
 from seqloom.evaluate.suites.similarity import read_similarity, score_similarity
@@ -36,6 +37,7 @@ SUITES = {
     "blimp": Suite("sentences", read_minimal, score_minimal_pairs, lambda pairs: [pair.group for pair in pairs]),
     "agreement": Suite("words", read_agreement, lambda read, ask: score_agreement(read[0], read[1], ask)),
     "lambada": Suite("continuations", read_lambada, score_lambada),
+    "copy": Suite("continuations", read_copy, score_copy),
     "analogies": Suite("vectors", read_analogies, score_analogies, lambda read: [each.section for each in read]),
     "similarity": Suite("vectors", read_similarity, score_similarity, lambda read: [each.group for each in read]),
 }
