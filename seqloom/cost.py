@@ -34,6 +34,7 @@ from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.experts import Experts
 from seqloom.blocks.multi_step import MultiStepAttention
 from seqloom.blocks.relative import RelativeAttention
+from seqloom.blocks.skewed import SkewedAttention
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
 from seqloom.blocks.two_streams import TwoStreamAttention
@@ -163,6 +164,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
     SelfAttention: ("attention", _attention),
     RelativeAttention: ("attention", _relative),
+    SkewedAttention: ("attention", lambda m: Flops(pair=6 * m.num_heads * m.head_dim)),  # and Q · E_rᵀ
     TwoStreamAttention: ("attention", _orders),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     MultiStepAttention: ("cross attention", lambda m: Flops(cross=4 * m.embedding_dim)),
