@@ -55,7 +55,7 @@ from seqloom.tokens.whitespace_and_case import WhitespaceAndCase
 from seqloom.vocabulary import MOST_SENTINELS
 
 MAX_TRANSPOSE, MAX_STRETCH = 12, 0.5
-NO_BYTES = "no: music is not a text of characters: the loss, in nats per event, is the figure to compare"
+NO_BYTES = "no: songs have no bytes, characters or words that a rate could be of: compare nats per event"
 SAMPLE = 32_000_000  # bytes of text, spread over the whole corpus, that a tokenizer is learnt from
 SHARD_TOKENS = 1 << 24
 BATCH = 1 << 21  # characters encoded at once
