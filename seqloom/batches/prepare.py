@@ -87,7 +87,9 @@ class PrepareOptions:
     backward: bool = False  # reverse documents, for right-to-left language models (ELMo, ULMFiT)
     encoding: str | None = None  # of text files that are not UTF-8
     transpose: int = 0  # songs: add copies of the training songs, moved by up to so many semitones
-    stretch: float = 0.0  # songs: add copies of the training songs, slower and faster by this fraction and by half of it
+    stretch: float = (
+        0.0  # songs: add copies of the training songs, slower and faster by this fraction and by half of it
+    )
     shard_tokens: int = SHARD_TOKENS
 
     def check(self) -> None:
@@ -409,7 +411,11 @@ class _Preparation:
     def _finish(self, survey: Survey, tokenizer: Tokenizer, splits: dict[Any, SplitEntry]) -> Manifest:
         reason = "yes"
         if WhitespaceAndCase.needed(tokenizer) and not WhitespaceAndCase.possible(tokenizer):
-            reason = NO_BYTES if is_music(tokenizer.kind) else "no: this tokenizer does not give back every byte, and the cost of what it loses is not known"
+            reason = (
+                NO_BYTES
+                if is_music(tokenizer.kind)
+                else "no: this tokenizer does not give back every byte, and the cost of what it loses is not known"
+            )
         manifest = Manifest(
             **FORMAT.stamp(),
             dtype="uint16" if storage_type(tokenizer.vocab_size).itemsize == 2 else "uint32",

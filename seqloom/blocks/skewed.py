@@ -4,9 +4,9 @@ What a query at place i gives to the key at place j ≤ i is
 
     q_i · (k_j + r_{i − j})        over √E, r_d learned for each head; distances from max_distance on share the last vector
 
-All q_i · r_d are one product, (L, D), with distances in a row from the largest to 0; the skew (`relative.shift`) moves each row so
-that its entries stand under their keys. Nothing of size L × L × E is made. Where it moves entries of other rows in, above the
-diagonal, stands garbage: the mask is applied after the skew.
+All q_i · r_d are one product, (L, D), with distances in a row from the largest to 0; the skew (`relative.shift`) moves each
+row so that its entries stand under their keys. Nothing of size L × L × E is made. Where it moves entries of other rows in, above
+the diagonal, stands garbage: the mask is applied after the skew.
 """
 
 from typing import Any
@@ -24,9 +24,7 @@ from seqloom.blocks.relative import shift
 class SkewedAttention(SelfAttention):
     """Causal. max_distance: of how many distances, 0 among them, there is a vector of its own."""
 
-    def __init__(
-        self, dim: int, num_heads: int, max_distance: int, dropout: float = 0.0, head_dim: int | None = None
-    ):
+    def __init__(self, dim: int, num_heads: int, max_distance: int, dropout: float = 0.0, head_dim: int | None = None):
         super().__init__(dim, num_heads, causal=True, dropout=dropout, head_dim=head_dim)
         self.distance = nn.Parameter(torch.empty(num_heads, max_distance, self.head_dim))
 

@@ -83,7 +83,8 @@ def prepare(
     texts: _Texts,
     out: Annotated[Path, typer.Option(help="Folder to write.", show_default=False)],
     tokenizer: Annotated[
-        str, typer.Option(help="Tokenizer to learn: bpe, wordpiece, unigram, word, char or byte; for songs events or grid.")
+        str,
+        typer.Option(help="Tokenizer to learn: bpe, wordpiece, unigram, word, char or byte; for songs events or grid."),
     ] = "bpe",
     vocab_size: Annotated[
         int | None,
@@ -135,7 +136,9 @@ def prepare(
     leak_share: _LeakShare = 0.3,
     transpose: Annotated[
         int,
-        typer.Option(metavar="N", help="Songs: add copies of the training songs, moved by up to N semitones up and down."),
+        typer.Option(
+            metavar="N", help="Songs: add copies of the training songs, moved by up to N semitones up and down."
+        ),
     ] = 0,
     stretch: Annotated[
         float,

@@ -36,7 +36,9 @@ def generate(
     ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.mid", help="Runs trained on songs: write the song, with its prompt, as a MIDI file."),
+        typer.Option(
+            metavar="FILE.mid", help="Runs trained on songs: write the song, with its prompt, as a MIDI file."
+        ),
     ] = None,
     temperature: Annotated[
         float, typer.Option(help="Sampling temperature; 0 always takes the most likely token.")

@@ -3,10 +3,10 @@
 What repeats in music repeats at a distance, not at a place: a motif, a bar, a phrase. So every head of every layer has a vector
 for each distance, which queries are compared with as they are with keys.
 
-Departures from the paper: no absolute positions beside the relative ones, so that texts longer than those of training can be read;
-no relative pitch and time (the paper's second table for chorales); the paper's local attention is not here; AdamW. `published` has
-the length and width of the paper's account of memory (2,048 tokens, width 512), with the depth, heads and feed-forward width of
-the Transformer's base model; the sizes of the authors' own runs were chosen by search.
+Departures from the paper: no absolute positions beside the relative ones, so that songs longer than those of training can be
+read; no relative pitch and time, which the paper tries on chorales; no local attention in blocks; AdamW. `published` has the
+length and width of the paper's account of memory (2,048 tokens, width 512) with the depth, heads and feed-forward width of the
+Transformer's base model: the sizes of the authors' own runs are not reproduced.
 """
 
 from typing import Any

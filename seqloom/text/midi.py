@@ -114,7 +114,7 @@ def read_midi(data: bytes, where: str = "this song") -> list[Note]:
 class _TicksPerUnit(NamedTuple):
     """How many ticks a quarter has (musical time) or a second (SMPTE time, where tempos have no meaning)."""
 
-    count: int
+    number: int
     seconds: bool
 
     @classmethod
@@ -131,7 +131,7 @@ class _TicksPerUnit(NamedTuple):
 
 def _read_track(whole: _Bytes) -> Iterator[_Message]:
     """Reads the next track; chunks of other kinds are skipped, as the standard asks."""
-    while (kind := whole.take(4)) != b"MTrk":
+    while whole.take(4) != b"MTrk":
         whole.take(int.from_bytes(whole.take(4)))
     size = int.from_bytes(whole.take(4))
     begin = whole.place
@@ -169,11 +169,15 @@ def _read_track(whole: _Bytes) -> Iterator[_Message]:
 
 def _timed(messages: list[_Message], ticks: _TicksPerUnit, where: str) -> Iterator[tuple[float, _Message]]:
     """Every message with its time in seconds, by the tempo map."""
-    micros, tick, tempo = 0, 0, 1_000_000 if ticks.seconds else _STANDARD_TEMPO  # micros: times `count`, so that all is exact
+    micros, tick, tempo = (
+        0,
+        0,
+        1_000_000 if ticks.seconds else _STANDARD_TEMPO,
+    )  # micros: times `number`, so that all is exact
     for message in messages:
         micros += (message.tick - tick) * tempo
         tick = message.tick
-        time = micros / ticks.count / 1e6
+        time = micros / ticks.number / 1e6
         if time > MAX_HOURS * 3600:
             raise DataError(
                 f"{where}: tick {tick:,} is {time / 3600:,.0f} hours after the beginning; songs have at most {MAX_HOURS}: "

@@ -94,7 +94,7 @@ def notes_of_events(text: str) -> list[Note]:
             notes.append(Note(start / STEPS_A_SECOND, end / STEPS_A_SECOND, pitch, loud))
 
     for word in text.split():
-        kind, value = _meaning("events", word)
+        kind, value = meaning("events", word)
         if kind == "shift":
             now += value
         elif kind == "vel":
@@ -109,11 +109,14 @@ def notes_of_events(text: str) -> list[Note]:
     return sorted(notes)
 
 
-def _meaning(kind: str, word: str) -> tuple[str, int]:
+def meaning(kind: str, word: str) -> tuple[str, int]:
+    """What a word is called without its number, and the number; −1 of a rest."""
     found = _MEANINGS[kind].get(word)
     if found is None:
         words = VOCABULARIES[kind]
-        raise DataError(f"{word[:50]!r} is not a word of music in {kind}: these are {words[0]}, {words[1]} … {words[-1]}")
+        raise DataError(
+            f"{word[:50]!r} is not a word of music in {kind}: these are {words[0]}, {words[1]} … {words[-1]}"
+        )
     return found
 
 
@@ -135,7 +138,7 @@ def grid_of(frames: Iterable[Frame], where: str = "this song") -> str:
 
 def frames_of_grid(text: str) -> list[list[int]]:
     """What the words say; a frame that is not complete, at the end of what a model wrote, is left out."""
-    pitches = [_meaning("grid", word)[1] for word in text.split()]  # −1 of a rest
+    pitches = [meaning("grid", word)[1] for word in text.split()]  # −1 of a rest
     return [pitches[i : i + VOICES] for i in range(0, len(pitches) - VOICES + 1, VOICES)]
 
 
@@ -201,7 +204,7 @@ def transposed(kind: str, text: str, semitones: int) -> str | None:
     """The text with every pitch moved; None where one leaves MIDI's range."""
     words = []
     for word in text.split():
-        name, value = _meaning(kind, word)
+        name, value = meaning(kind, word)
         if name in ("on", "off", "p"):
             if not 0 <= value + semitones < PITCHES:
                 return None

@@ -64,7 +64,9 @@ class SongReader:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{self.path}: neither a MIDI file nor JSON ({error}): check the name") from None
         if not isinstance(splits, dict) or not splits or not set(splits) <= set(SPLITS):
-            raise DataError(f'{self.path}: not a JSON object with the splits "train", "valid" and "test": check the file')
+            raise DataError(
+                f'{self.path}: not a JSON object with the splits "train", "valid" and "test": check the file'
+            )
         for name in SPLITS:
             songs = splits.get(name, [])
             if not isinstance(songs, list):

@@ -269,7 +269,9 @@ class Tokenizer:
             word = next((word for part in parts for word, _ in part if self._is_unknown(word)), str(error))
             if is_music(self.kind):
                 first, last = self.token(0), self.token(len(VOCABULARIES[self.kind]) - 1)
-                raise DataError(f"{word[:50]!r} is not a word of music: the words of {self.kind} are {first} … {last}") from error
+                raise DataError(
+                    f"{word[:50]!r} is not a word of music: the words of {self.kind} are {first} … {last}"
+                ) from error
             raise DataError(
                 f"the text has {word[:50]!r}, which is not in the vocabulary, and this tokenizer has no token for unknown "
                 f"words: use a tokenizer that has '{UNKNOWN}', or learn one from this text"

@@ -101,7 +101,7 @@ class WhitespaceAndCase:
 
     @staticmethod
     def possible(tokenizer: Tokenizer) -> bool:
-        return not is_music(tokenizer.kind) and tokenizer.cuts_at_blanks or tokenizer.kind in ("char", "byte")
+        return (not is_music(tokenizer.kind) and tokenizer.cuts_at_blanks) or tokenizer.kind in ("char", "byte")
 
     def as_json(self) -> dict[str, Any]:
         return {"gaps": self.gaps.as_json(), "forms": self.forms.as_json(), "spelled": self.spelled.words}

@@ -100,7 +100,7 @@ PARSERS = {
     "tagged, conll": Parser("text", "a.conll", damaged, TAGGED, (2, 3, 75)),
     "tagged, jsonl": Parser("text", "tagged.jsonl", jsonl, TAGGED, (2, 3, 75)),
     "songs, midi": Parser("text", "a.mid", damaged, [*SONGS, "events"], (3,)),
-    "songs, midi.gz": Parser("text", "a.mid.gz", packed(lambda data: gzip.compress(data, 1), gzip.decompress), [*SONGS, "events"], (3,)),
+    "songs, midi.gz": Parser("text", "a.mid.gz", packed(gzip.compress, gzip.decompress), [*SONGS, "events"], (3,)),
     "songs, json": Parser("text", "songs.json", mutated_json, [*SONGS, "grid"], (3,)),
     "songs, json as events": Parser("text", "songs.json", mutated_json, [*SONGS, "events", "--transpose", "2"], (3,)),
     "suite, blimp": Parser("text", "blimp.jsonl", jsonl, BLIMP, (3,)),

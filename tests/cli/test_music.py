@@ -71,8 +71,16 @@ def test_from_songs_to_a_song(kind, recipe, songs, tmp_path, capsys):
 
 def test_the_splits_and_the_settings_are_recorded(songs):
     plain, more = Store.open(prepared(songs, "grid")), Store.open(prepared(songs, "grid", "--transpose", "2"))
-    assert {name: entry.documents for name, entry in plain.manifest.splits.items()} == {"train": 6, "valid": 1, "test": 2}
-    assert {name: entry.documents for name, entry in more.manifest.splits.items()} == {"train": 30, "valid": 1, "test": 2}
+    assert {name: entry.documents for name, entry in plain.manifest.splits.items()} == {
+        "train": 6,
+        "valid": 1,
+        "test": 2,
+    }
+    assert {name: entry.documents for name, entry in more.manifest.splits.items()} == {
+        "train": 30,
+        "valid": 1,
+        "test": 2,
+    }
     assert more.manifest.options["transpose"] == 2 and "transpose" not in plain.manifest.options
     assert plain.manifest.bits_per_byte.startswith("no: songs")
     assert plain.tokenizer.kind == "grid" and plain.tokenizer.vocab_size == 131
@@ -126,7 +134,20 @@ def test_calls_that_cannot_work(call, code, said, songs, tmp_path, capsys, monke
 
 def test_a_run_on_text_neither_reads_nor_writes_songs(songs, tmp_path, capsys):
     (tmp_path / "a.txt").write_text("some words of text\n" * 30)
-    assert run(["prepare", str(tmp_path / "a.txt"), "--out", str(tmp_path / "data"), "--tokenizer", "char", "--keep-duplicates"]) == 0
+    assert (
+        run(
+            [
+                "prepare",
+                str(tmp_path / "a.txt"),
+                "--out",
+                str(tmp_path / "data"),
+                "--tokenizer",
+                "char",
+                "--keep-duplicates",
+            ]
+        )
+        == 0
+    )
     pretrain("lstm-tiny", tmp_path / "data", tmp_path / "run", settings=SMALL + ROWS["lstm-tiny"], device="cpu")
     for options in (["--prompt", str(songs / "0.mid")], ["--out", str(tmp_path / "new.mid")]):
         capsys.readouterr()

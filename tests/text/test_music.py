@@ -106,5 +106,9 @@ def test_augmentation():
     assert transposed("events", copies[1], 3) == text
     first, last = notes_of_events(text)[-1], notes_of_events(copies[7])[-1]
     assert last.start == pytest.approx(0.95 * first.start, abs=0.02)
-    assert list(variants("grid", "p1 rest p60 p126", 2, 0.0)) == ["p1 rest p60 p126", "p0 rest p59 p125", "p2 rest p61 p127"]
+    assert list(variants("grid", "p1 rest p60 p126", 2, 0.0)) == [
+        "p1 rest p60 p126",
+        "p0 rest p59 p125",
+        "p2 rest p61 p127",
+    ]
     assert list(variants("grid", "p1", 0, 0.0)) == ["p1"]
