@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["word", "char", "byte", "bpe", "wordpiece", "unigram", "events", "grid"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+TEXT_KINDS = tuple(kind for kind in KINDS if not is_music(kind))
 
 END = "<|endoftext|>"
 MASK = "<mask>"
