@@ -155,3 +155,14 @@ def test_a_run_on_text_neither_reads_nor_writes_songs(songs, tmp_path, capsys):
         assert "was trained on text (char)" in capsys.readouterr().err
     assert run(["generate", str(tmp_path / "run"), "--out", "new.txt"]) == 2
     assert run(["generate", str(tmp_path / "run"), "--out", str(tmp_path / "x.mid"), "--n", "2"]) == 2
+
+
+@pytest.mark.parametrize(("text", "code"), [('prepared = "DATA"', 3), ('files = ["a.txt"]\ntokenizer = "events"', 2)])
+def test_plans_hold_no_songs(text, code, songs, tmp_path, capsys):
+    """Said before anything is trained."""
+    (tmp_path / "a.txt").write_text("some words\n")
+    rows = '[budget]\ntokens = 4096\n[[rows]]\nrecipe = "lstm-tiny"\n'
+    source = text.replace("DATA", str(prepared(songs, "grid")))
+    (tmp_path / "plan.toml").write_text(f'name = "songs"\n[text]\n{source}\n{rows}')
+    assert run(["compare", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out")]) == code
+    assert "songs have no bytes" in capsys.readouterr().err
