@@ -37,6 +37,7 @@ from seqloom.blocks.lsh import LshAttention
 from seqloom.blocks.multi_step import MultiStepAttention
 from seqloom.blocks.relative import RelativeAttention
 from seqloom.blocks.reversible import ReversibleStack
+from seqloom.blocks.skewed import SkewedAttention
 from seqloom.blocks.softmax import Softmax
 from seqloom.blocks.stack import Stack
 from seqloom.blocks.two_streams import TwoStreamAttention
@@ -194,6 +195,7 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     nn.Linear: ("linear", lambda m: Flops(token=2 * m.in_features * m.out_features)),
     SelfAttention: ("attention", _attention),
     RelativeAttention: ("attention", _relative),
+    SkewedAttention: ("attention", lambda m: Flops(pair=6 * m.num_heads * m.head_dim)),  # and Q · E_rᵀ
     TwoStreamAttention: ("attention", _orders),
     LshAttention: ("attention", _hashed),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),

@@ -29,6 +29,7 @@ GUIDES = {
     "inside": "own-text encoders inspect probe",
     "translate": "translate",
     "bodies": "bodies",
+    "music": "music",
     "tables": "tables",
     "words": "word-vectors",
     "compare": "compare ladder-and-search pack-and-verify significance",

@@ -44,6 +44,7 @@ from seqloom.files import (
 )
 from seqloom.migrations import PREPARED as FORMAT
 from seqloom.progress import Progress, say
+from seqloom.text.music import is_music, variants
 from seqloom.text.survey import SPLITS, Corpus, Plan, Request, Survey, survey
 from seqloom.text.words import SCRIPTS
 from seqloom.tokens.chunks import pieces
@@ -53,6 +54,8 @@ from seqloom.tokens.unknown import ByteNgram
 from seqloom.tokens.whitespace_and_case import WhitespaceAndCase
 from seqloom.vocabulary import MOST_SENTINELS
 
+MAX_TRANSPOSE, MAX_STRETCH = 12, 0.5
+NO_BYTES = "no: songs have no bytes, characters or words that a rate could be of: compare nats per event"
 SAMPLE = 32_000_000  # bytes of text, spread over the whole corpus, that a tokenizer is learnt from
 SHARD_TOKENS = 1 << 24
 BATCH = 1 << 21  # characters encoded at once
@@ -83,6 +86,10 @@ class PrepareOptions:
     keep_spelling: bool = False  # store unknown words, all of which are one token, for models that read characters
     backward: bool = False  # reverse documents, for right-to-left language models (ELMo, ULMFiT)
     encoding: str | None = None  # of text files that are not UTF-8
+    transpose: int = 0  # songs: add copies of the training songs, moved by up to so many semitones
+    stretch: float = (
+        0.0  # songs: add copies of the training songs, slower and faster by this fraction and by half of it
+    )
     shard_tokens: int = SHARD_TOKENS
 
     def check(self) -> None:
@@ -105,15 +112,28 @@ class PrepareOptions:
         if self.keep_spelling and self.backward:
             raise UsageError("--keep-spelling and --backward cannot be combined: leave one of them out")
 
-    def request(self, texts: list[Path]) -> Request:
+    def check_music(self, kind: str) -> None:
+        """kind: of the tokenizer that is used."""
+        if not 0 <= self.transpose <= MAX_TRANSPOSE:
+            raise UsageError(f"--transpose {self.transpose}: choose 0 to {MAX_TRANSPOSE} semitones")
+        if not 0 <= self.stretch <= MAX_STRETCH:
+            raise UsageError(f"--stretch {self.stretch}: choose a fraction of 0 to {MAX_STRETCH}")
+        if not is_music(kind) and (self.transpose or self.stretch):
+            raise UsageError(f"--transpose and --stretch are for songs, not for --tokenizer {kind}: leave them out")
+        if kind == "grid" and self.stretch:
+            raise UsageError("--stretch: a grid of 16th notes has no tempo to change: leave it out")
+
+    def request(self, texts: list[Path], kind: str) -> Request:
+        """kind: of the tokenizer that is used."""
         return Request(
             tuple(Path(path) for path in texts), self.valid, self.test, self.documents, self.split_field, self.split_by,
-            self.keep_duplicates, self.keep_leaks, self.leak_share, self.encoding,
+            self.keep_duplicates, self.keep_leaks, self.leak_share, self.encoding, kind if is_music(kind) else None,
         )  # fmt: skip
 
     def record(self, given: Tokenizer | None) -> dict[str, Any]:
         """As the manifest has them. given: the tokenizer that was not learnt."""
-        known = {"sentinels": self.sentinels} if self.sentinels else {}  # older folders have no such key
+        later = {"sentinels": self.sentinels, "transpose": self.transpose, "stretch": self.stretch}
+        known = {name: value for name, value in later.items() if value}  # older folders have no such keys
         return known | {
             "tokenizer": given.kind if given else self.tokenizer,
             "from_tokenizer": given.hash if given else None,
@@ -121,7 +141,7 @@ class PrepareOptions:
             "min_count": self.min_count,
             "lowercase": self.lowercase,
             "words": self.words,
-            "word_rule": SCRIPTS,
+            "word_rule": "musical events" if is_music(given.kind if given else self.tokenizer) else SCRIPTS,
             "valid": _file_name(self.valid),
             "test": _file_name(self.test),
             "documents": self.documents,
@@ -158,6 +178,8 @@ class PrepareKeywords(TypedDict, total=False):
     keep_spelling: bool
     backward: bool
     encoding: str | None
+    transpose: int
+    stretch: float
     shard_tokens: int
 
 
@@ -177,10 +199,11 @@ def prepare(
     options.check()
     if workers is not None and not 1 <= workers <= 1024:
         raise UsageError(f"--workers {workers}: choose 1 to 1024")
-    request = options.request(texts)
     given = None if options.from_tokenizer is None else Tokenizer.load(options.from_tokenizer)
-    options.check_spelling(given.kind if given else options.tokenizer)
-    corpus, out = Corpus(request), Path(out)
+    kind = given.kind if given else options.tokenizer
+    options.check_spelling(kind)
+    options.check_music(kind)
+    corpus, out = Corpus(options.request(texts, kind)), Path(out)
     with sole_owner(out):
         return _Preparation(corpus, out, options.record(given), given, workers, overwrite).run()
 
@@ -340,8 +363,13 @@ class _Preparation:
 
     def _texts_by_split(self, plan: Plan, what: str) -> Iterator[tuple[int, str]]:
         place = 0
+        transpose, stretch = self.options.get("transpose", 0), self.options.get("stretch", 0.0)
         for number, (document, fixed) in enumerate(self.corpus.documents(what)):
-            yield from plan.route(number, document.text, place)
+            for split, text in plan.route(number, document.text, place):
+                if split == 0 and (transpose or stretch):
+                    yield from ((split, copy) for copy in variants(self.options["tokenizer"], text, transpose, stretch))
+                else:
+                    yield split, text
             if fixed is None:
                 place += len(document.text)
 
@@ -383,7 +411,11 @@ class _Preparation:
     def _finish(self, survey: Survey, tokenizer: Tokenizer, splits: dict[Any, SplitEntry]) -> Manifest:
         reason = "yes"
         if WhitespaceAndCase.needed(tokenizer) and not WhitespaceAndCase.possible(tokenizer):
-            reason = "no: this tokenizer does not give back every byte, and the cost of what it loses is not known"
+            reason = (
+                NO_BYTES
+                if is_music(tokenizer.kind)
+                else "no: this tokenizer does not give back every byte, and the cost of what it loses is not known"
+            )
         manifest = Manifest(
             **FORMAT.stamp(),
             dtype="uint16" if storage_type(tokenizer.vocab_size).itemsize == 2 else "uint32",

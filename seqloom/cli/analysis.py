@@ -33,6 +33,8 @@ seqloom inspect runs/translator --text pronouns.tsv --show preference --out pref
 
 seqloom inspect runs/translator --text sources.txt --show garbled --out garbled.html
 
+seqloom inspect runs/music --text song.mid --show roll --out roll.html
+
 seqloom inspect runs/rnn runs/lstm runs/gru --text corpus.txt --back 100 --out flow.html
 
 seqloom inspect --complexity --out complexity.html
@@ -51,14 +53,16 @@ SHOWN = {
     "context": "how many tokens before a word lower its loss",
     "preference": "which of two wordings a model prefers",
     "garbled": "what is written for repeated, shuffled and misspelt texts",
+    "roll": "a song as a piano roll, with what attention heads look at",
 }
 OF_ONE_RUN = [
     name for name in SHOWN if name not in ("senses", "flow", "context")
 ]  # methods of a loaded run have these names
 # what each option is for
 FOR = {
-    "layer": ("attention", "senses"), "word": ("senses",), "unit": ("cells",), "same": ("senses",), "head": ("attention",),
-    "token": ("attention", "saliency"),
+    "layer": ("attention", "senses", "roll"), "word": ("senses",), "unit": ("cells",), "same": ("senses",),
+    "head": ("attention", "roll"),
+    "token": ("attention", "saliency", "roll"),
     "target": ("attention", "saliency"), "line": ("attention", "saliency"), "label": ("saliency",),
     "back": ("flow",), "windows": ("flow", "context"), "context": ("context",), "step": ("context",),
     "documents": ("context",),
@@ -88,7 +92,7 @@ def inspect(
             help="attention (what heads look at), saliency (which tokens an answer hangs on), heads (which "
             "heads and layers are needed), cells (what units follow), experts (by tags of words), senses (occurrences of a "
             "word), flow (gradients through time), context (how far back a model looks), preference (which of two "
-            "wordings is likelier), garbled (what is written for garbled texts). "
+            "wordings is likelier), garbled (what is written for garbled texts), roll (a song, with attention). "
             "Default: attention where there is such, else flow.",
         ),
     ] = None,
@@ -324,6 +328,8 @@ def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, op
         found = run.heads(file=text)
     elif show == "preference":
         found = run.preference(existing(text))
+    elif show == "roll":
+        found = run.roll(text, **options)
     elif show == "experts":
         found = show_experts(run, text)
     elif show == "cells":

@@ -29,6 +29,8 @@ seqloom prepare books.txt --out data/words --tokenizer word --keep-spelling --va
 
 seqloom prepare old.txt --out data/old --encoding cp1252
 
+seqloom prepare *.mid --out data/piano --tokenizer events --valid 0.1 --transpose 3 --stretch 0.05
+
 seqloom prepare more.txt --out data/more --from-tokenizer data/books/tokenizer.json --test held-out.txt
 """
 _CHECK_EXAMPLES = """Examples:
@@ -53,7 +55,10 @@ _MAX_LABELS = 20  # printed
 
 _Texts = Annotated[
     list[Path],
-    typer.Argument(help="Text files: .txt, .jsonl or .parquet, each also .gz, .xz or .zst.", show_default=False),
+    typer.Argument(
+        help="Text files: .txt, .jsonl or .parquet, each also .gz, .xz or .zst; songs: .mid, or .json of frames.",
+        show_default=False,
+    ),
 ]
 _HeldOut = Annotated[
     str | None,
@@ -86,7 +91,8 @@ def prepare(
     texts: _Texts,
     out: Annotated[Path, typer.Option(help="Folder to write.", show_default=False)],
     tokenizer: Annotated[
-        str, typer.Option(help="Tokenizer to learn: bpe, wordpiece, unigram, word, char or byte.")
+        str,
+        typer.Option(help="Tokenizer to learn: bpe, wordpiece, unigram, word, char or byte; for songs events or grid."),
     ] = "bpe",
     vocab_size: Annotated[
         int | None,
@@ -136,6 +142,16 @@ def prepare(
     ] = False,
     encoding: _Encoding = None,
     leak_share: _LeakShare = 0.3,
+    transpose: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Songs: add copies of the training songs, moved by up to N semitones up and down."
+        ),
+    ] = 0,
+    stretch: Annotated[
+        float,
+        typer.Option(help="Songs: add copies of the training songs, slower and faster by this fraction, such as 0.05."),
+    ] = 0.0,
     workers: Annotated[int | None, typer.Option(help="Number of processes that encode. Default: one per core.")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete the prepared text that is in --out and start again.")
@@ -165,6 +181,8 @@ def prepare(
         backward=backward,
         encoding=encoding,
         leak_share=leak_share,
+        transpose=transpose,
+        stretch=stretch,
     )
     with _interruptible():
         manifest = run_prepare(texts, out, options, workers=workers, overwrite=overwrite)

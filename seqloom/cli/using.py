@@ -22,6 +22,8 @@ seqloom generate runs/lstm --temperature 0.8 --top-p 0.9 --n 3 --seed 7 --json
 
 seqloom generate runs/gpt --prompt "Once upon a time" --beam 5 --n 3 --no-repeat 3
 
+seqloom generate runs/music --prompt song.mid --out new.mid --max-new 1000
+
 seqloom generate runs/gpt --prompt "Once upon a time" --beam 2 --max-new 8 --tree tree.html
 """
 
@@ -29,7 +31,15 @@ seqloom generate runs/gpt --prompt "Once upon a time" --beam 2 --max-new 8 --tre
 @app.command(epilog=GENERATE_EXAMPLES)
 def generate(
     run: Annotated[Path, typer.Argument(help="Run folder.")],
-    prompt: Annotated[str, typer.Option(help="Text to continue. Default: the start of a document.")] = "",
+    prompt: Annotated[
+        str, typer.Option(help="Text to continue, or a song (.mid). Default: the start of a document.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.mid", help="Runs trained on songs: write the song, with its prompt, as a MIDI file."
+        ),
+    ] = None,
     temperature: Annotated[
         float, typer.Option(help="Sampling temperature; 0 always takes the most likely token.")
     ] = 1.0,
@@ -76,6 +86,8 @@ def generate(
         "no_repeat": no_repeat,
     }
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    if out is not None:
+        check_song(out, n, as_json)
     if beam is not None:
         if sampling != {"temperature": 1.0, "top_k": None, "top_p": None}:
             raise UsageError(
@@ -83,10 +95,13 @@ def generate(
             )
         options |= {"beam": beam, "length_penalty": 1.0 if length_penalty is None else length_penalty}
         loaded = load_language_model(run, device, plugin)
+        prompt = text_of_prompt(loaded, prompt, out)
         if tree is not None:
             loaded.beam_tree(prompt, n=n, **options).save(check_new(tree))
         found = loaded.search(prompt, n=n, **options)
-        if as_json:
+        if out is not None:
+            save_song(loaded, found[0].text, out)
+        elif as_json:
             print(json.dumps({"samples": [each._asdict() for each in found], **options}))
         else:
             print_texts([each.text for each in found])
@@ -97,11 +112,14 @@ def generate(
         raise UsageError("--length-penalty works with --beam only: add --beam K")
     options |= sampling
     loaded = load_language_model(run, device, plugin)
-    streaming = n == 1 and not as_json
+    prompt = text_of_prompt(loaded, prompt, out)
+    streaming = n == 1 and not as_json and out is None
     if streaming:
         write(prompt)
     samples = loaded.generate(prompt, n=n, seed=seed, on_text=write if streaming else None, **options)
-    if streaming:
+    if out is not None:
+        save_song(loaded, samples[0].text, out)
+    elif streaming:
         print()
     elif as_json:
         rows = [
@@ -111,6 +129,32 @@ def generate(
         print(json.dumps({"samples": rows, "seed": seed, **options}))
     else:
         print_texts([each.text for each in samples])
+
+
+def check_song(out: Path, n: int, as_json: bool) -> None:
+    """Raise UsageError where a song cannot be written; asked before the run is loaded."""
+    from seqloom.errors import UsageError
+    from seqloom.files import new_file
+
+    new_file(out, "--out", ".mid", ".midi")
+    if n != 1 or as_json:
+        raise UsageError("--out writes one song: leave out --n and --json")
+
+
+def text_of_prompt(loaded: Any, prompt: str, out: Path | None) -> str:
+    """The prompt as a text, which a song is made into. out: where a song is to be written, which the run must be able to."""
+    from seqloom.runs.music import check_reads_music, is_song, read_song
+
+    if out is not None:
+        check_reads_music(loaded, f"--out {out}")
+    return read_song(loaded, prompt) if is_song(prompt) else prompt
+
+
+def save_song(loaded: Any, text: str, out: Path) -> None:
+    from seqloom.runs.music import write_song
+
+    notes = write_song(loaded, text, out)
+    print(f"{out}: {len(notes):,} notes, {max((note.end for note in notes), default=0):.1f} s")
 
 
 def check_new(tree: Path) -> Path:

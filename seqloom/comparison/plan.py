@@ -59,11 +59,16 @@ from seqloom.recipes.library import find_recipe
 from seqloom.recipes.schema import BudgetConfig, Recipe
 from seqloom.runs.training import HOWS, check_task
 from seqloom.tasks import TASKS, task_class
+from seqloom.text.music import is_music
 from seqloom.text.survey import SPLITS
 from seqloom.tokens.learn import check_options
 
 ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
 MOST = {"tokens": 1e15, "words": 1e15, "epochs": 1e6, "minutes": 1e7, "flops": 1e30}  # a larger budget is a typo
+NO_SONGS = (
+    "rows are ranked by bits per byte, and songs have no bytes: use pretrain with several --seed, and compare the nats per event "
+    "of evaluate"
+)
 LADDER_UNITS = ("words", "tokens", "epochs", "flops")
 MOST_BUDGETS = 20
 MOST_SEEDS = 1000
@@ -378,6 +383,8 @@ def tokenizer_problems(plan: PlanConfig) -> list[str]:
     for kind, size in {tokens_of(plan, row) for row in plan.rows}:
         try:
             check_options(kind, size, None)
+            if is_music(kind):
+                raise UsageError(f"tokenizer {kind}: {NO_SONGS}")
         except SeqloomError as error:
             found.append(str(error))
     return found

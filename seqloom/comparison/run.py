@@ -41,7 +41,7 @@ from seqloom.comparison.folder import (
 )
 from seqloom.comparison.job import FAILED, remove_run
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import PlanConfig, TaskConfig, check_files, task_name, tokens_of
+from seqloom.comparison.plan import NO_SONGS, PlanConfig, TaskConfig, check_files, task_name, tokens_of
 from seqloom.comparison.plans import open_plan
 from seqloom.comparison.records import (
     NO_EARLIER_PLAN,
@@ -65,6 +65,7 @@ from seqloom.metrics.power import plan_power
 from seqloom.progress import Progress, clock, say
 from seqloom.runs.folder import git_commit
 from seqloom.text.built_in import write_built_in_text
+from seqloom.text.music import is_music
 from seqloom.text.survey import SPLITS, Request
 from seqloom.training.interrupt import Interruption
 from seqloom.training.precision import choose_device
@@ -317,7 +318,10 @@ def request_of(plan: PlanConfig, folder: Path) -> Request:
 
 
 def check_held_out(place: Path) -> None:
-    splits = Store.open(place).manifest.splits
+    manifest = Store.open(place).manifest
+    splits = manifest.splits
+    if is_music(str(manifest.options.get("tokenizer"))):
+        raise DataError(f"{place}: {NO_SONGS}")
     if "valid" not in splits and "test" not in splits:
         raise DataError(f"{place} has no held-out text to measure on: prepare it with --valid or --test")
 

@@ -24,6 +24,7 @@ MODELS = {
     "gpt": "gpt:Gpt",
     "gpt2": "gpt2:Gpt2",
     "gpt3": "gpt3:Gpt3",
+    "music-transformer": "music_transformer:MusicTransformer",
     "transformer-xl": "transformer_xl:TransformerXl",
     "reformer": "reformer:Reformer",
     "xlnet": "xlnet:Xlnet",

@@ -37,6 +37,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
         "13b": 12853386240,
         "175b": 174604259328,
     },
+    "music-transformer": {"tiny": 919760, "small": 5780992, "published": 26255360},
     "transformer-xl": {
         "tiny": 907280,
         "small": 14668800,
@@ -213,6 +214,14 @@ LINEAGE: dict[str, dict[str, Any]] = {
     "gpt3": {
         "paper": "Brown et al., Language models are few-shot learners",
         "year": 2020,
+        "kind": "transformer",
+        "causal": True,
+        "objectives": ["next-token"],
+        "tasks": ["classify", "regress", "pair", "choose", "tag", "span"],
+    },
+    "music-transformer": {
+        "paper": "Huang et al., Music Transformer: generating music with long-term structure",
+        "year": 2018,
         "kind": "transformer",
         "causal": True,
         "objectives": ["next-token"],

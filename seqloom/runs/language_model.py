@@ -26,6 +26,7 @@ from seqloom.objectives.next_token import as_left_to_right
 from seqloom.progress import say
 from seqloom.recipes.schema import build_recipe
 from seqloom.runs.corpus import held_out_text, language_of, languages_of
+from seqloom.runs.music import measured_on_songs
 from seqloom.runs.results import Report, Results, Table
 from seqloom.runs.scoring import TextScorer
 from seqloom.tokens.tokenizer import Tokenizer
@@ -293,5 +294,6 @@ def evaluation_report(
     """The result of an evaluation with what all of them report."""
     if store.manifest.bits_per_byte != "yes":
         result.setdefault("no_bits_per_byte", store.manifest.bits_per_byte)
+    result = measured_on_songs(str(store.manifest.options.get("tokenizer")), result)
     seconds = round(time.monotonic() - started, 3)
     return Report({"split": split, **result, "parameters": parameters, "seconds": seconds})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from seqloom.analyse.garbled import Garbled
     from seqloom.analyse.heads_page import Heads
     from seqloom.analyse.preference import Preference
+    from seqloom.analyse.roll import Roll
     from seqloom.analyse.saliency import Question
     from seqloom.analyse.saliency_page import SaliencyFinding
     from seqloom.analyse.units_page import Cells
@@ -80,6 +81,21 @@ class LookInside:
             for each in maps
         ]
         return Attention(self.folder.name, text, shown, head_statistics(self.reading, texts) if texts else None)
+
+    def roll(
+        self, song: str | Path, *, layer: int | None = None, head: int | None = None, token: str | None = None
+    ) -> "Roll":
+        """A song as a piano roll, with arcs to what the attention heads look at from one of its tokens.
+
+        Args:
+            song: a MIDI file, or a text of musical events.
+            layer: whose heads are drawn, from 1; chosen as in `attention` unless given.
+            head: the one that is drawn, from 1; all of the layer unless given.
+            token: where the arcs begin: a word of the song, or its number from 1; the last one unless given.
+        """
+        from seqloom.runs.music import show_roll
+
+        return show_roll(self, song, layer, head, token)
 
     def _attention_maps(self, text: str, target: str | None) -> "list[HeadMaps]":
         from seqloom.analyse.attention import pair_attention, read_alone

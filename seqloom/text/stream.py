@@ -32,6 +32,7 @@ _BINARY = {
     b"\x80\x04\x95": "a pickle",
     b"BZh": "a bzip2 archive",
     b"7z\xbc\xaf": "a 7z archive",
+    b"MThd": "a MIDI file (prepare songs with --tokenizer events)",
     codecs.BOM_UTF16_LE: "UTF-16 text (save it as UTF-8, or give --encoding utf-16 where there is that option)",
     codecs.BOM_UTF16_BE: "UTF-16 text (save it as UTF-8, or give --encoding utf-16 where there is that option)",
 }

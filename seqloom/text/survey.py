@@ -22,12 +22,14 @@ from seqloom.errors import DataError, UsageError
 from seqloom.progress import Progress
 from seqloom.text.leak import SHARE, LeakIndex, N, same_words
 from seqloom.text.read import UNREADABLE, Document, Problems, Reader
+from seqloom.text.songs import SongReader
 from seqloom.text.stream import check_encoding, guess_encoding
 from seqloom.text.words import count_words
 
 SPLITS = ("train", "valid", "test")
 DROPPED = 3  # in a plan: 0, 1, 2 are splits, this is "left out"
 MAX_UNREADABLE = 0.001  # the share of characters that may be left out because they are not UTF-8
+NO_LEAKS = "the same 13 events are in many songs; only copies of whole songs were looked for"
 FEW = 20  # with fewer documents a fraction of them is not a sample
 _NAMED = 5
 _ALIASES = {"train": 0, "training": 0, "valid": 1, "validation": 1, "dev": 1, "val": 1, "test": 2}
@@ -47,6 +49,7 @@ class Request:
     keep_leaks: bool = False
     leak_share: float = SHARE
     encoding: str | None = None  # of text files that are not in UTF-8
+    music: str | None = None  # the files are songs, to be read as a text of this kind: events or grid
 
     def check(self) -> None:
         if not self.train:
@@ -64,6 +67,18 @@ class Request:
             raise UsageError("--valid and --test together leave no training text: choose smaller fractions")
         if self.split_field is not None and any(self.fractions):
             raise UsageError("--split-field cannot be combined with a fraction: leave one of them out")
+        if self.music is not None:
+            self.check_music()
+
+    def check_music(self) -> None:
+        given = {
+            "--documents": self.documents != "auto",
+            "--split-field": self.split_field is not None,
+            "--split-by characters": self.split_by == "characters",
+            "--encoding": self.encoding is not None,
+        }
+        for option in (option for option, there in given.items() if there):
+            raise UsageError(f"{option} is for text, and --tokenizer {self.music} reads songs: leave it out")
 
     @property
     def fractions(self) -> tuple[float, float]:
@@ -120,8 +135,13 @@ class Corpus:
             names = ", ".join(str(path) for path in request.train[:3])
             raise DataError(f"{names}: the file is empty: give a file with text")
 
-    def _reader(self, path: Path, split_field: str | None) -> Reader:
+    def _reader(self, path: Path, split_field: str | None) -> Reader | SongReader:
         request = self.request
+        if request.music is not None:
+            reader = SongReader(path, request.music, self.problems)
+            if reader.has_splits and any(request.fractions):
+                raise UsageError(f"{path} has splits of its own: leave out --valid and --test")
+            return reader
         return Reader(path, request.documents, self.problems, split_field, request.encoding)
 
     def documents(self, what: str) -> Iterator[tuple[Document, int | None]]:
@@ -224,7 +244,7 @@ def _unreadable(problems: Problems, characters: int, documents: int) -> dict[str
 def _split_of(request: Request, document: Document, fixed: int | None, value: int) -> int:
     if fixed is not None:
         return fixed
-    if request.split_field is not None:
+    if request.split_field is not None or document.split is not None:
         flag = _ALIASES.get((document.split or "").lower())
         if flag is None:
             raise DataError(
@@ -276,7 +296,12 @@ def _borders(request: Request, flags: npt.NDArray[np.uint8], tally: _Tally, plac
         return None
     mine = flags[: places.free]
     short = [name for i, name in ((1, "valid"), (2, "test")) if request.fractions[i - 1] and not (mine == i).any()]
-    if request.split_by == "document":
+    if request.split_by == "document" or request.music is not None:
+        if short and request.music is not None:
+            raise DataError(
+                f"--{short[0]} {request.fractions[0 if short[0] == 'valid' else 1]}: none of the {mine.size} songs was chosen; "
+                "use a larger fraction, or name a song"
+            )
         if short:
             raise DataError(
                 f"--{short[0]} {request.fractions[0 if short[0] == 'valid' else 1]}: none of the {mine.size} documents "
@@ -357,6 +382,8 @@ def _leaks(
         reason = "the held-out part is cut from the same text" if borders else "there is no held-out text"
         return {"checked": False, "reason": reason}
     found, index = _repeated(corpus, tally, held, flags, places, 0), held.index
+    if corpus.request.music is not None:
+        return {"checked": False, "reason": f"{NO_LEAKS} ({found['count']} found, {found['dropped']} dropped)"}
     return {
         "checked": True,
         **found,
@@ -380,7 +407,7 @@ def _repeated(
     found = [f"{places[i]}: the same words as {places[first[int(normal[i])]]}" for i in same[: 2 * _NAMED].tolist()]
     known = set(same.tolist())
     held.index.close()
-    for batch, documents in _documents_of(corpus, flags, split):
+    for batch, documents in _documents_of(corpus, flags, split) if corpus.request.music is None else ():
         leaks = held.index.check_many([document.text for document in documents])
         for number, document, leak in zip(batch, documents, leaks, strict=True):
             if leak is None or number in known:

@@ -7,6 +7,8 @@
 | byte      | the 256 bytes                                                     | none    | exact               |
 | bpe       | byte-level byte-pair encoding (Sennrich 2016, Radford 2019)       | none    | exact               |
 | unigram   | unigram language model (Kudo 2018) over the same byte alphabet    | none    | exact               |
+| events    | 388 musical events, always the same (`text.music`)                | none    | events, one blank   |
+| grid      | 128 pitches and a rest, always the same                           | none    | pitches, one blank  |
 | wordpiece | BERT's word pieces, `[PAD] [UNK] [CLS] [SEP] [MASK]` at 0–4       | `[UNK]` | words, one blank    |
 
 Every kind ends with `<|endoftext|>`, the border of documents, and, but for wordpiece, with `<mask>`, so that masked and
@@ -29,6 +31,7 @@ import numpy as np
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import say
+from seqloom.text.music import VOCABULARIES, is_music
 from seqloom.tokens.chunks import WORD, chunks, has_long_word, pieces, with_words_cut
 from seqloom.tokens.tokenizer import EACH_CHARACTER, END, KINDS, MASK, UNKNOWN, Tokenizer, byte_alphabet, special_token
 
@@ -57,6 +60,10 @@ def learn(
     kind: str, texts: Iterable[str], *, vocab_size: int | None, min_count: int | None, lowercase: bool, words: str
 ) -> Tokenizer:
     check_options(kind, vocab_size, min_count, words)
+    if is_music(kind):
+        if lowercase:
+            raise UsageError(f"--lowercase is for text: leave it out with --tokenizer {kind}")
+        return _music(kind)
     if kind == "byte":
         vocabulary = {name: value for value, name in enumerate(byte_alphabet())}
         return _byte_level({"type": "BPE", "vocab": vocabulary, "merges": []}, lowercase, split=False)
@@ -76,6 +83,8 @@ def check_options(kind: str, vocab_size: int | None, min_count: int | None, word
         raise UsageError(f"words={words!r}: choose 'punctuation' or 'space'")
     if min_count is not None and not 1 <= min_count <= 10**9:
         raise UsageError(f"--min-count {min_count}: choose 1 or more")
+    if is_music(kind) and (vocab_size is not None or min_count is not None):
+        raise UsageError(f"the vocabulary of {kind} is always the same: leave out vocab_size and --min-count")
     if vocab_size is None:
         return
     least = {"bpe": 258, "unigram": 258, "wordpiece": 7, "byte": 258, "word": 4, "char": 4}[kind]
@@ -260,6 +269,17 @@ def _chunk_counts(texts: Iterable[str]) -> Iterator[tuple[str, int]]:
             yield from counts.items()
             counts.clear()
     yield from counts.items()
+
+
+def _music(kind: str) -> Tokenizer:
+    vocabulary = {word: number for number, word in enumerate(VOCABULARIES[kind])}
+    return _assemble(
+        {"type": "WordLevel", "vocab": vocabulary, "unk_token": UNKNOWN},
+        {"type": "WhitespaceSplit"},
+        None,
+        None,
+        _at_end(len(vocabulary), END, MASK),
+    )
 
 
 def tokenizer_of_words(words: Iterable[str]) -> Tokenizer:

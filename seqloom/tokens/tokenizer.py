@@ -1,4 +1,4 @@
-"""Text ⇄ ids, on the Rust library `tokenizers`: one tokenizer.json, six kinds, nothing executed on load.
+"""Text ⇄ ids, on the Rust library `tokenizers`: one tokenizer.json, eight kinds, nothing executed on load.
 
 The kind of a file and its special ids follow from the file itself, so a file from another project works, too.
 Text never produces a special token: the string "<|endoftext|>" in a document is encoded like any other string.
@@ -20,13 +20,15 @@ import numpy.typing as npt
 
 from seqloom.errors import DataError, ModelError, UsageError, is_panic
 from seqloom.files import explained, parse_json, write_bytes
+from seqloom.text.music import VOCABULARIES, is_music
 from seqloom.tokens.chunks import LONGEST, RUN, ChunkTable, Ids
 
 if TYPE_CHECKING:
     import tokenizers
 
-Kind = Literal["word", "char", "byte", "bpe", "wordpiece", "unigram"]
+Kind = Literal["word", "char", "byte", "bpe", "wordpiece", "unigram", "events", "grid"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+TEXT_KINDS = tuple(kind for kind in KINDS if not is_music(kind))
 
 END = "<|endoftext|>"
 MASK = "<mask>"
@@ -266,6 +268,11 @@ class Tokenizer:
                 raise
             parts = (self._rust.pre_tokenizer.pre_tokenize_str(self.lowered(text)) for text in texts)
             word = next((word for part in parts for word, _ in part if self._is_unknown(word)), str(error))
+            if is_music(self.kind):
+                first, last = self.token(0), self.token(len(VOCABULARIES[self.kind]) - 1)
+                raise DataError(
+                    f"{word[:50]!r} is not a word of music: the words of {self.kind} are {first} … {last}"
+                ) from error
             raise DataError(
                 f"the text has {word[:50]!r}, which is not in the vocabulary, and this tokenizer has no token for unknown "
                 f"words: use a tokenizer that has '{UNKNOWN}', or learn one from this text"
@@ -359,6 +366,9 @@ def _kind(data: dict[str, Any]) -> Kind:
     match model.get("type"):
         case "WordLevel":
             before = data.get("pre_tokenizer") or {}
+            for music, words in VOCABULARIES.items():
+                if model.get("vocab") == {word: number for number, word in enumerate(words)}:
+                    return "events" if music == "events" else "grid"
             each = before.get("type") == "Split" and before.get("pattern") == {"Regex": EACH_CHARACTER}
             return "char" if each else "word"
         case "WordPiece":

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from seqloom.text.music import is_music
 from seqloom.tokens.chunks import chunks, grow
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.tokens.unknown import ByteNgram
@@ -100,7 +101,7 @@ class WhitespaceAndCase:
 
     @staticmethod
     def possible(tokenizer: Tokenizer) -> bool:
-        return tokenizer.cuts_at_blanks or tokenizer.kind in ("char", "byte")
+        return (not is_music(tokenizer.kind) and tokenizer.cuts_at_blanks) or tokenizer.kind in ("char", "byte")
 
     def as_json(self) -> dict[str, Any]:
         return {"gaps": self.gaps.as_json(), "forms": self.forms.as_json(), "spelled": self.spelled.words}

@@ -24,6 +24,8 @@ from seqloom.evaluate.suites import agreement
 from seqloom.runs.folder import BOUND
 from seqloom.runs.training import pretrain
 from seqloom.text import pairs as text_pairs
+from seqloom.text.midi import write_midi
+from seqloom.text.music import notes_of_frames
 from seqloom.training.loop import Fit
 from tests.mutation import damaged, mutated_json, mutated_tensors
 from tests.training.material import pairs, sentences, write_text
@@ -84,6 +86,7 @@ BLIMP, AGREEMENT, LAMBADA = (
     ["evaluate", "run", "--suite", suite, "--suite-data", "FILE", "--device", "cpu"]
     for suite in ("blimp", "agreement", "lambada")
 )
+SONGS = ["prepare", "FILE", "--out", "OUT", "--workers", "1", "--tokenizer"]
 PARSERS = {
     "txt": Parser("text", "a.txt", damaged, CHECK, (3,)),
     "txt.gz": Parser("text", "a.txt.gz", packed(lambda data: gzip.compress(data, 1), gzip.decompress), CHECK, (3,)),
@@ -96,6 +99,10 @@ PARSERS = {
     "pairs, jsonl": Parser("text", "pairs.jsonl", jsonl, PAIRS, (3,)),
     "tagged, conll": Parser("text", "a.conll", damaged, TAGGED, (2, 3, 75)),
     "tagged, jsonl": Parser("text", "tagged.jsonl", jsonl, TAGGED, (2, 3, 75)),
+    "songs, midi": Parser("text", "a.mid", damaged, [*SONGS, "events"], (3,)),
+    "songs, midi.gz": Parser("text", "a.mid.gz", packed(gzip.compress, gzip.decompress), [*SONGS, "events"], (3,)),
+    "songs, json": Parser("text", "songs.json", mutated_json, [*SONGS, "grid"], (3,)),
+    "songs, json as events": Parser("text", "songs.json", mutated_json, [*SONGS, "events", "--transpose", "2"], (3,)),
     "suite, blimp": Parser("text", "blimp.jsonl", jsonl, BLIMP, (3,)),
     "suite, colorless": Parser("text", "colorless.tsv", damaged, AGREEMENT, (3,)),
     "suite, linzen": Parser("text", "linzen.tsv", damaged, AGREEMENT, (3,)),
@@ -136,6 +143,10 @@ def good(tmp_path_factory) -> Path:
         (text / f"a.txt.{name}").write_bytes(pack(plain))
     (text / "a.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
     pyarrow.parquet.write_table(pyarrow.table({"text": lines, "n": list(range(30))}), text / "a.parquet")
+    frames = [[72, 67, 60, 48]] * 4 + [[71, 67, -1, 43]] * 4
+    (text / "songs.json").write_text(json.dumps({"train": [frames, frames[:5]], "valid": [frames[1:]], "test": []}))
+    (text / "a.mid").write_bytes(write_midi(notes_of_frames(frames * 4)))
+    (text / "a.mid.gz").write_bytes(gzip.compress((text / "a.mid").read_bytes()))
     both = pairs(30)
     for side, name in enumerate(("a.en", "a.xx")):
         (text / name).write_text("".join(f"{pair[side]}\n" for pair in both))

@@ -53,6 +53,14 @@ SMALL: dict[str, dict[str, Any]] = {
         "chunk": 4,
         "dropout": 0.0,
     },
+    "music-transformer": {
+        "dim": 24,
+        "num_layers": 2,
+        "num_heads": 3,
+        "max_distance": 40,
+        "max_len": 96,
+        "dropout": 0.0,
+    },
     "transformer-xl": {"dim": 24, "num_layers": 2, "num_heads": 3, "mem_len": 9, "dropout": 0.0},
 }
 VARIANTS = {
@@ -86,6 +94,7 @@ VARIANTS = {
     "big-lstm-plain": ("big-lstm", {"proj_dim": 0, "dim": 24, "num_highways": 0}),
     "gpt2-deep": ("gpt2", {"num_layers": 4}),
     "transformer-xl-pre": ("transformer-xl", {"norm": "pre", "head_dim": 5, "eval_len": 11, "clamp_len": 7}),
+    "music-transformer-near": ("music-transformer", {"max_distance": 1, "head_dim": 5}),
     "gpt2-window": ("gpt2", {"window": 7, "head_dim": 5}),
     "gpt2-turns": ("gpt2", {"window": 7, "global_every": 2, "num_layers": 3}),
     "gpt2-experts": ("gpt2", {"experts": 5, "experts_k": 2}),

@@ -16,7 +16,7 @@ from seqloom.runs import beside
 from seqloom.runs.beside import BesideRuns
 from seqloom.text.labelled import Example
 from seqloom.text.tagged import Sentence, word_spans
-from seqloom.tokens.tokenizer import KINDS, Tokenizer
+from seqloom.tokens.tokenizer import TEXT_KINDS, Tokenizer
 from tests.contract.test_planted_pairs import noticed
 from tests.tasks.labelled import learner
 from tests.training.material import sentences
@@ -31,7 +31,8 @@ TEXTS = [
 CLOSE = 1e-5  # of numbers around 4 in fp32: batches of other sizes take other kernels, and CPUs have different ones
 SIZES = {"wordpiece": 90, "bpe": 280, "unigram": 290}
 TOKENIZERS = {
-    kind: Tokenizer.train(kind, [*sentences(200), *TEXTS], min_count=1, vocab_size=SIZES.get(kind)) for kind in KINDS
+    kind: Tokenizer.train(kind, [*sentences(200), *TEXTS], min_count=1, vocab_size=SIZES.get(kind))
+    for kind in TEXT_KINDS
 }
 WORDS = [np.array(word_spans(text)) for text in TEXTS]
 
@@ -134,7 +135,7 @@ def words_have_their_tokens(kind, read, backward, layers):
             np.testing.assert_allclose(feature, wanted, atol=CLOSE)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEXT_KINDS)
 @pytest.mark.parametrize(
     ("read", "backward", "layers"), [("first", False, "last"), ("last", True, "1"), ("mean", False, "sum")]
 )

@@ -31,13 +31,13 @@ from seqloom.tasks.tag import TagWords, as_written, pieces
 from seqloom.text import tagged
 from seqloom.text.labelled import BadRow
 from seqloom.text.tagged import Sentence, read_tagged, sentence_of, word_spans
-from seqloom.tokens.tokenizer import KINDS, Tokenizer
+from seqloom.tokens.tokenizer import TEXT_KINDS, Tokenizer
 from tests.cli.test_bad_input import fails
 from tests.training.material import sentences
 
 TOKENIZERS = {
     kind: Tokenizer.train(kind, sentences(200), min_count=1, vocab_size={"wordpiece": 60, "bpe": 280, "unigram": 280}.get(kind))
-    for kind in KINDS
+    for kind in TEXT_KINDS
 }  # fmt: skip
 ANY = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 TEXTS = st.text(ANY, min_size=1, max_size=12)
@@ -91,10 +91,10 @@ def every_word_has_its_tokens(kind, words, limit):
     assert bool(cut) == any(len(tokenizer.encode(text)) > limit - 2 for text in as_written(sentence))
 
 
-SMALL = {kind: learner_of(kind) for kind in KINDS}
+SMALL = {kind: learner_of(kind) for kind in TEXT_KINDS}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEXT_KINDS)
 @settings(max_examples=40)
 @given(words=st.lists(TEXTS, min_size=1, max_size=8), limit=st.sampled_from([5, 9, 40]))
 def test_every_word_has_its_tokens(kind, words, limit):

@@ -10,7 +10,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.tokens import learn as learning
 from seqloom.tokens.chunks import LONGEST, RUN, WORD, chunks, pieces, with_words_cut
-from seqloom.tokens.tokenizer import KINDS, Tokenizer
+from seqloom.tokens.tokenizer import TEXT_KINDS, Tokenizer
 from seqloom.tokens.unknown import LONGEST as PRICED
 from seqloom.tokens.unknown import ByteNgram
 from tests.training.material import sentences
@@ -98,7 +98,7 @@ def test_planted_whole_word_is_noticed(tmp_path, monkeypatch):
     assert handed.learnt > WORD
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEXT_KINDS)
 def test_ids_of_ordinary_text_are_those_of_the_library(kind):
     """Also without blanks, as Chinese is written, for as long as punctuation comes now and then."""
     lines = sentences(200)

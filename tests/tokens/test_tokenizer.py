@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.tokens import chunks as chunks_module
 from seqloom.tokens.chunks import chunks, pieces
-from seqloom.tokens.tokenizer import END, KINDS, UNKNOWN, Tokenizer, byte_alphabet
+from seqloom.tokens.tokenizer import END, TEXT_KINDS, UNKNOWN, Tokenizer, byte_alphabet
 
 WORDS = [
     "the",
@@ -94,7 +94,7 @@ AWKWARD += [
     "\U0001f468\u200d\U0001f469",
 ]
 TEXTS = st.lists(st.one_of(st.sampled_from(AWKWARD), st.text(max_size=6)), max_size=24).map("".join)
-CASES = [(kind, lowercase) for kind in KINDS for lowercase in (False, True)]
+CASES = [(kind, lowercase) for kind in TEXT_KINDS for lowercase in (False, True)]
 RELAXED = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 
 
@@ -147,7 +147,7 @@ def test_offsets_and_equal_to_plain_rust(kind: str, lowercase: bool, text: str) 
     offsets_fit(tokenizer(kind, lowercase), text)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEXT_KINDS)
 @given(text=TEXTS)
 @RELAXED
 def test_text_never_becomes_a_special_token(kind: str, text: str) -> None:
@@ -194,7 +194,7 @@ def test_planted_bug_a_lost_character_is_noticed(monkeypatch: pytest.MonkeyPatch
         round_trip(t, " a cat")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEXT_KINDS)
 def test_save_load_and_pickle_give_the_same_tokenizer(kind: str, tmp_path: Path) -> None:
     t = tokenizer(kind)
     t.save(tmp_path / "tokenizer.json")
@@ -204,7 +204,7 @@ def test_save_load_and_pickle_give_the_same_tokenizer(kind: str, tmp_path: Path)
         assert other.encode("the cat sat") == t.encode("the cat sat")
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "unigram"])
+@pytest.mark.parametrize("kind", [kind for kind in TEXT_KINDS if kind != "unigram"])
 def test_learning_twice_gives_the_same_hash(kind: str) -> None:
     size = {"bpe": 280, "wordpiece": 80}.get(kind)
     hashes = {Tokenizer.train(kind, some_text(3), vocab_size=size).hash for _ in range(4)}
@@ -351,7 +351,7 @@ def test_a_special_token_with_two_numbers_is_refused(tmp_path: Path) -> None:
         Tokenizer.load(tmp_path / "t.json")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEXT_KINDS)
 def test_sentinels_stand_behind_every_vocabulary(kind):
     """And no text makes one, not even their names."""
     text = "the cat saw <extra_id_0> and the dog saw the cat. " * 40
