@@ -12,7 +12,7 @@ One tokenizer, one pass over one text, the same number of parameters; then, for 
     heads/RUN.html     importance, ablation and pruning curves of runs with attention heads
     study.json         every figure
 
-What is finished is not done again: the same command goes on where it was stopped. On a GPU let models train side by side,
+What is finished is not done again: rerun the same command to resume. On a GPU let models train side by side,
 one process each, then the parts, then all of it, which finds everything done and writes study.json:
 
     study.py … --parts pretrain --models xlnet --rate 1.3e-3
