@@ -92,7 +92,7 @@ def test_tutorial(name, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "chain", [pytest.param(name, marks=pytest.mark.long) if name == "inside" else name for name in GUIDES]
+    "chain", [pytest.param(name, marks=pytest.mark.long) if name in ("inside", "models") else name for name in GUIDES]
 )
 def test_guides(chain, folder, capsys, monkeypatch):
     for name in GUIDES[chain].split():

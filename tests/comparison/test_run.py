@@ -544,6 +544,7 @@ def equal_after_kills(text: Path, tmp_path: Path, rows: list[dict], kills: int, 
     assert hard(tmp_path / "killed" / "out") == hard(tmp_path / "whole" / "out")
 
 
+@pytest.mark.long
 def test_killed_once_the_table_is_the_same(text, tmp_path):
     equal_after_kills(text, tmp_path, [LSTM], 1, seed=1)
 

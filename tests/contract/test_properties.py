@@ -100,6 +100,12 @@ def test_same_seed_same_bits(name):
     p.repeatable(name)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name in p.NEURAL])
+QUICK = ("lstm", "gpt2", "rnn", "nnlm", "music-transformer", "bytenet")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.long) for name in MODELS if name in p.NEURAL],
+)
 def test_overfits_sixteen_sequences(name):
     p.overfits(name)

@@ -176,6 +176,7 @@ def test_evaluation_by_length_covers_every_line(run, folder):
     assert sum(bucket["lines"] for bucket in result["by_length"]) == result["lines"] == 40
 
 
+@pytest.mark.long
 def test_bleu_while_learning_is_that_of_the_weights_of_the_moment(folder, monkeypatch):
     """Steps on a CPU hold packed copies of the weights: those of the first measurement must not serve the second."""
     made(folder, settings=["train.watch=bleu", "budget={steps=120}"], out="moment", test=())

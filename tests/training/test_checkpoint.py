@@ -103,6 +103,7 @@ def test_killed_while_the_same_step_is_saved_again(tmp_path):
     assert set(survivors(tmp_path, step=10)) == {10}
 
 
+@pytest.mark.long
 def test_planted_deletion_before_the_same_step_is_saved_again_is_noticed(tmp_path):
     def plant():
         rename = Path.rename
@@ -127,6 +128,7 @@ def test_half_a_deleted_checkpoint_is_no_damage(tmp_path, capsys, lost, monkeypa
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_planted_early_manifest_is_noticed(tmp_path):
     """What a careless save would do: the manifest before the tensors."""
 
