@@ -119,9 +119,44 @@ SLOW = (
 )  # files that take more than a few seconds: left out by `make test-fast`
 
 
+# what takes so long that `make test` leaves it to `make test-all`, where quicker tests of the same thing stay: how names begin
+LONG = (
+    "test_docs.py::test_guides[compare]",
+    "test_docs.py::test_page[coming-from/",
+    "test_windows.py::test_from_text_to_an_evaluated_run",
+    "test_python.py::test_public_names_stay_what_they_are[import",
+    "test_python.py::test_public_names_stay_what_they_are[before",
+    "test_release_folders.py::test_a_comparison_of_the_release_goes_on",
+    "cli/test_words.py::test_what_a_context_adds",
+    "comparison/test_archive.py::test_mutated_archives",
+    "comparison/test_archive.py::test_suites_tasks_and_prepared_text",
+    "comparison/test_run.py::test_taken_elsewhere_without_its_weights",
+    "contract/test_pairs.py::test_same_seed_same_bits[gnmt",
+    "contract/test_pairs.py::test_same_seed_same_bits[luong",
+    "contract/test_pairs.py::test_same_seed_same_bits[bahdanau",
+    "contract/test_pairs.py::test_same_seed_same_bits[convs2s",
+    "contract/test_pairs.py::test_same_seed_same_bits[bytenet",
+    "contract/test_traced.py::test_hidden_words",
+    "convert/test_elsewhere.py",
+    "metrics/test_scaling.py::test_the_truth_is_covered",
+    "models/test_bilstm_cnn.py::test_words_that_nobody_has_seen",
+    "objectives/test_denoising.py::test_every_encoder_decoder_can_be_trained_with_it",
+    "objectives/test_masked.py::test_it_learns_what_it_is_shown",
+    "objectives/test_scheduled.py::test_interruptions_change_no_bit",
+    "runs/test_calibration.py::test_a_planted_wrong_temperature_is_noticed",
+    "runs/test_translator.py::test_bleu_can_decide_which_weights_are_kept",
+    "tokens/test_long_words.py",
+    "training/test_find_rate.py::test_the_suggestion_is_repeatable_and_trains",
+    "training/test_precision.py::test_it_learns_in_fp16",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before those that are not asked for are left out
 def pytest_collection_modifyitems(items):
     """The longest come first: at the end the other process would wait for them."""
     items.sort(key=lambda item: "test_guides" not in item.nodeid)
     for item in items:
+        if item.nodeid.removeprefix("tests/").startswith(LONG):
+            item.add_marker(pytest.mark.long)
         if item.nodeid.partition("::")[0].endswith(SLOW):
             item.add_marker(pytest.mark.slow)

@@ -219,7 +219,7 @@ def test_blimp_of_bad_input(runs, tmp_path, capsys):
     refused(
         capsys,
         2,
-        "unknown suite 'glue' (known: agreement, analogies, blimp, lambada, similarity)",
+        "unknown suite 'glue' (known: agreement, analogies, blimp, copy, lambada, similarity)",
         "evaluate",
         bert,
         "--suite",
