@@ -30,12 +30,12 @@ LOOK_BACK = 8  # tokens of a prompt: enough to know how its last word is continu
 
 
 class TextStream:
-    def __init__(self, tokenizer: Tokenizer, prompt: str = ""):
-        """prompt: what the tokens continue. It is not given out, but decides whether a blank stands before the first of them."""
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = (), prompt: str = ""):
+        """before: the tokens that are continued, and prompt: their text. They are not given out, but decide whether a blank comes
+        before the first new token."""
         self.tokenizer = tokenizer
-        self.ids: list[int] = []
-        if not tokenizer.byte_exact:  # there blanks are tokens, or parts of them
-            self.ids = list(tokenizer.encode(prompt)[-LOOK_BACK:])
+        # where text is byte-exact, blanks are tokens, or parts of them
+        self.ids: list[int] = [] if tokenizer.byte_exact else list(before[-LOOK_BACK:])
         self.given = tokenizer.decode(self.ids)
         self.after_blank = prompt[-1:].isspace() and bool(self.ids)
 
@@ -63,7 +63,7 @@ class TextStream:
         return piece
 
 
-def continue_text(tokenizer: Tokenizer, prompt: str, tokens: Sequence[int]) -> str:
-    """A prompt and the text of the tokens that continue it."""
-    stream = TextStream(tokenizer, prompt)
+def continue_text(tokenizer: Tokenizer, before: Sequence[int], prompt: str, tokens: Sequence[int]) -> str:
+    """A prompt and the text of the tokens that continue it. before: the tokens of the prompt."""
+    stream = TextStream(tokenizer, before, prompt)
     return "".join([prompt, *map(stream.push, tokens), stream.close()])

@@ -204,7 +204,7 @@ class Run(TextScorer):
         config = build(SampleConfig, options, source="generate")
         tokenizer = self.tokenizer
         stepper, ids, banned = self.begin(prompt, n)
-        streams = [TextStream(tokenizer, prompt) for _ in range(n)]
+        streams = [TextStream(tokenizer, ids, prompt) for _ in range(n)]
         pieces: list[list[str]] = [[prompt] for _ in range(n)]
         made: list[list[SampledToken]] = [[] for _ in range(n)]
         for drawn in draw(stepper, [ids] * n, config, seed, tokenizer.end_id, banned):
@@ -236,7 +236,7 @@ class Run(TextScorer):
             room = stepper.limit + 1 - len(ids)
             say(f"warning: the model reads {stepper.limit} tokens, a beam ends there: at most {room} new ones")
         (found,) = beam_search(stepper, [ids], config, self.tokenizer.end_id, banned)
-        return [Continuation(continue_text(self.tokenizer, prompt, h.tokens), *h[:4]) for h in found]
+        return [Continuation(continue_text(self.tokenizer, ids, prompt, h.tokens), *h[:4]) for h in found]
 
     def beam_tree(self, prompt: str = "", *, n: int = 1, **options: Any) -> BeamTree:
         """How a beam search for continuations goes: every hypothesis that it keeps.

@@ -91,7 +91,8 @@ def write_until(run: Run, contexts: Sequence[str], until: Sequence[str], config:
     rows = [run.spell(ids, unknown) for ids, unknown in read]
     spelt = [row for row in rows if row is not None]
     stepper.characters = torch.from_numpy(np.concatenate(spelt)).to(run.device) if spelt else None
-    streams, texts = [TextStream(run.tokenizer, context) for context in contexts], [""] * len(contexts)
+    texts = [""] * len(contexts)
+    streams = [TextStream(run.tokenizer, ids, context) for context, (ids, _) in zip(contexts, read, strict=True)]
     going = set(range(len(contexts)))
     for i, token, _, last in sample(stepper, [ids for ids, _ in read], config, seed, run.tokenizer.end_id, banned):
         if i not in going:

@@ -214,7 +214,7 @@ class Engine(threading.Thread):
         if fresh:
             rows.admit([each.row for each in fresh])
             for each in fresh:
-                each.stream = TextStream(self.run_of.tokenizer, each.prompt)
+                each.stream = TextStream(self.run_of.tokenizer, each.row.text, each.prompt)
                 self.active[each.row] = each
             self.counts.total["requests"] += len(fresh)
             self.counts.total["prompt_tokens"] += sum(len(each.row.text) for each in fresh)

@@ -71,4 +71,4 @@ def test_planted_naive_stream_is_noticed():
 )
 def test_a_prompt_decides_whether_a_blank_follows(kind, prompt, more, expected):
     tokenizer = KINDS[kind]
-    assert continue_text(tokenizer, prompt, tokenizer.encode(more)) == expected
+    assert continue_text(tokenizer, tokenizer.encode(prompt), prompt, tokenizer.encode(more)) == expected
