@@ -173,11 +173,16 @@ def valid_loss(run: Path, data: Path, device: str) -> float:
     return float(json.loads((run / "metrics.json").read_text(encoding="utf-8")).get("valid_loss") or math.inf)
 
 
+def rates_given(given: list[str], name: str) -> tuple[float, ...]:
+    """Of `--rate` those for a model: of all, or of its own."""
+    return tuple(float(rate) for model, _, rate in (each.rpartition("=") for each in given) if model in ("", name))
+
+
 def pretrain_all(options: argparse.Namespace, data: Path, sizes: dict[str, Any], names: list[str]) -> dict[str, Path]:
     """The run of each model that is studied: of several rates the one with the lowest loss."""
     found = {}
     for name in names:
-        rates = (options.rate,) if options.rate else MODELS_STUDIED[name].rates or (None,)
+        rates = rates_given(options.rate, name) or MODELS_STUDIED[name].rates or (None,)
         folders = [options.out / "trials" / (f"{rate:g}" if rate else "rate") / name for rate in rates]
         for rate, folder in zip(rates, folders, strict=True):
             pretrain_one(name, rate, folder, data, sizes, options.device, options.seed)
@@ -267,7 +272,9 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="folder with data/")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--prepared", type=Path, help="prepared text instead")
-    parser.add_argument("--rate", type=float, help="train with this rate alone")
+    parser.add_argument(
+        "--rate", nargs="+", default=[], metavar="[MODEL=]RATE", help="train with these rates alone, all models or one"
+    )
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument("--models", nargs="+", default=list(MODELS_STUDIED), choices=list(MODELS_STUDIED))
     parser.add_argument("--parameters", type=float, help="of every model; 9 million unless given")
