@@ -56,7 +56,7 @@ class TableRows(Softmax):
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         words = self.ranks.rank.argsort()[self.begin : self.end]
-        rows = self.shared[words]
+        rows = self.shared.index_select(0, words)  # whose gradient, unlike that of [words], sorts nothing
         return rows if self.own is None else torch.cat((rows, self.own))
 
     @property

@@ -17,6 +17,7 @@ from seqloom.blocks.uncompiled import uncompiled
 
 # the scores of one chunk, in fp32: small enough for a CPU's caches, large enough for a GPU's matrix units
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 2 << 30}
+BLOCK = 64  # rows of the weight, for a GPU
 
 
 class Softmax(nn.Module):
@@ -107,7 +108,8 @@ class ChunkedLoss(torch.autograd.Function):
         smoothing: float,
         weights: Tensor | None = None,
     ) -> Tensor:
-        narrow = weight.to(hidden.dtype)  # the type of the matrix products; sums stay in the type of the weight
+        words = weight.shape[0]
+        narrow = for_products(weight, hidden)  # in their type; sums stay in the type of the weight
         total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
@@ -116,17 +118,17 @@ class ChunkedLoss(torch.autograd.Function):
         for start in range(0, hidden.shape[0], rows):
             part, wanted = hidden[start : start + rows], targets[start : start + rows]
             counts = None if weights is None else weights[start : start + rows]
-            found = differentiate(part @ narrow.T, bias, wanted, weight.dtype, smoothing, counts)
+            found = differentiate(part @ narrow.T, bias, wanted, weight.dtype, smoothing, counts, words)
             loss, d_scores, index, d_right = found
             d_scores.scatter_(1, index, d_right)
             total += loss
             if d_bias is not None:
-                d_bias += d_scores.sum(0, dtype=d_bias.dtype)
+                d_bias += d_scores[:, :words].sum(0, dtype=d_bias.dtype)
             torch.mm(d_scores, narrow, out=d_hidden[start : start + rows])
             if d_scores.dtype == d_weight.dtype:
-                d_weight.addmm_(d_scores.T, part)
+                d_weight.addmm_(d_scores[:, :words].T, part)
             else:
-                d_weight += d_scores.T @ part
+                d_weight += (d_scores.T @ part)[:words]
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         return total
 
@@ -142,6 +144,13 @@ class ChunkedLoss(torch.autograd.Function):
         )
 
 
+def for_products(weight: Tensor, hidden: Tensor) -> Tensor:
+    """The weight in the type of the hidden states. For a GPU's matrix units with rows of zeros up to a whole block: scores of
+    50,257 words begin at odd places in memory, and products of such rows take several times as long as of 50,304."""
+    more = -weight.shape[0] % BLOCK if hidden.is_cuda and hidden.element_size() == 2 and weight.shape[0] % 8 else 0
+    return F.pad(weight.to(hidden.dtype), (0, 0, 0, more)) if more else weight.to(hidden.dtype)
+
+
 def slope(
     scores: Tensor,
     bias: Tensor | None,
@@ -149,11 +158,17 @@ def slope(
     wide: torch.dtype,
     smoothing: float = 0.0,
     weights: Tensor | None = None,
+    words: int | None = None,
 ) -> tuple[Tensor, ...]:
     """The summed loss of some scores (which may be overwritten) and its derivative by them, in their own type; that by
-    the scores of the targets apart, with the places where they belong: one pass over the scores need not search for them."""
+    the scores of the targets apart, with the places where they belong: one pass over the scores need not search for them.
+    words: how many of the columns stand for words; what the derivative says of the others means nothing."""
     narrow = scores.dtype
+    words = words or scores.shape[1]
     scores = scores.to(wide)
+    if words < scores.shape[1]:
+        scores = scores.masked_fill(torch.arange(scores.shape[1], device=scores.device) >= words, float("-inf"))
+        bias = None if bias is None else F.pad(bias, (0, scores.shape[1] - words))
     if bias is not None:
         scores += bias
     kept = (targets != IGNORE).unsqueeze(1)
@@ -163,14 +178,14 @@ def slope(
     highest = scores.amax(1, keepdim=True)
     right = scores.gather(1, index) - highest
     scores = scores.sub_(highest)
-    wanted = right if smoothing == 0 else (1 - smoothing) * right + smoothing * scores.mean(1, keepdim=True)
+    wanted = right if smoothing == 0 else (1 - smoothing) * right + smoothing * scores[:, :words].mean(1, keepdim=True)
     d_scores = scores.exp_()
     mass = d_scores.sum(1, keepdim=True)
     loss = ((mass.log() - wanted) * kept).sum()
     d_scores *= kept / mass
     d_right = (right.exp() / mass - 1) * kept
     if smoothing:
-        spread = smoothing / scores.shape[1]
+        spread = smoothing / words
         d_scores -= spread * kept.to(wide)
         d_right += (smoothing - spread) * kept.to(wide)
     return loss, d_scores.to(narrow), index, d_right.to(narrow)

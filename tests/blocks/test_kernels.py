@@ -26,6 +26,14 @@ def test_padded_equals_reference(lengths, causal):
     assert torch.isfinite(weights).all()
 
 
+def test_zeros_behind_the_numbers_of_a_head_change_nothing(monkeypatch):
+    """As on a GPU, whose kernels take multiples of 8."""
+    (q, k, v), batch = inputs((31, 32, 33))
+    monkeypatch.setattr(kernels, "whole_blocks", lambda *parts: [torch.nn.functional.pad(x, (0, 7)) for x in parts])
+    expected, _ = kernels.reference(q, k, v, batch, causal=True)
+    torch.testing.assert_close(kernels.padded(q, k, v, batch, causal=True), expected, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 def test_reference_equals_the_formula(causal):
     """One token at a time, one head at a time, in plain Python."""

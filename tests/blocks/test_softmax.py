@@ -50,6 +50,25 @@ def test_planted_wrong_ignore_id_is_noticed(monkeypatch):
         chunked_is_plain()
 
 
+def with_spare_rows(weight, hidden):
+    """As on a GPU, where the weight has rows up to a whole block."""
+    return F.pad(weight.detach(), (0, 0, 0, 9))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_spare_rows_of_the_weight_change_nothing(monkeypatch, smoothing):
+    monkeypatch.setattr(softmax, "for_products", with_spare_rows)
+    chunked_is_plain(smoothing)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_planted_spare_rows_that_count_as_words_are_noticed(monkeypatch, smoothing):
+    monkeypatch.setattr(softmax, "for_products", with_spare_rows)
+    monkeypatch.setattr(softmax, "slope", lambda *given, true=softmax.slope: true(given[0], None, *given[2:6]))
+    with pytest.raises(AssertionError):
+        chunked_is_plain(smoothing)
+
+
 def test_gradcheck():
     tensors, targets = problem(rows=6)
     assert torch.autograd.gradcheck(lambda h, w, b: 3 * ChunkedLoss.apply(h, w, b, targets[:6], 4, 0.2), tensors)

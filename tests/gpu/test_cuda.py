@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from seqloom.batch import Excerpt, pack, to_device
 from seqloom.batches.plan import Streams
@@ -420,6 +421,26 @@ def test_adaptive_softmax_on_the_gpu_equals_the_one_on_the_cpu():
         found.append([x.detach().cpu() for x in (total, *others, *gradients)])
     for plain, fast in zip(*found, strict=True):
         torch.testing.assert_close(fast, plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("vocab", [1003, 1024])
+def test_bf16_loss_of_any_vocabulary_is_that_of_fp64(vocab):
+    """Odd vocabularies are computed with spare rows of the weight, which count for nothing."""
+    from seqloom.blocks.softmax import Softmax
+
+    torch.manual_seed(0)
+    layer = Softmax(64, vocab, bias=True).cuda()
+    layer.init_weights(0.1)
+    hidden = torch.randn(500, 64, device="cuda", requires_grad=True)
+    targets = torch.randint(vocab, (500,), device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        total = layer(hidden, targets, smoothing=0.1)
+    ours = torch.autograd.grad(total, (hidden, layer.weight, layer.bias))
+    wide = [x.detach().double().requires_grad_() for x in (hidden, layer.weight, layer.bias)]
+    expected = F.cross_entropy(F.linear(*wide), targets, reduction="sum", label_smoothing=0.1)
+    assert abs(total.item() / expected.item() - 1) < 1e-3
+    for a, b in zip(ours, torch.autograd.grad(expected, wide), strict=True):
+        assert (a - b).norm() < 0.01 * b.norm()
 
 
 @pytest.mark.parametrize(
