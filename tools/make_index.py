@@ -23,7 +23,10 @@ def counted() -> dict[str, dict[str, int]]:
         found[model] = {}
         for preset, values in cls.presets.items():
             vocabulary = values.get("vocab_size", 8192)
-            recipe = build_recipe(built_in(f"{model}-{preset}"), model)
+            sections = built_in(f"{model}-{preset}")
+            if "source_vocab_size" in values:
+                sections["model"]["source_vocab_size"] = values["source_vocab_size"]
+            recipe = build_recipe(sections, model)
             with shapes_only():  # counting 1.5 billion parameters takes no memory
                 # what stands above a model that learns from labels alone depends on how many there are
                 alone = recipe.task is not None and recipe.learns != "translate"

@@ -37,17 +37,36 @@ class Side(NamedTuple):
 class PairFrame(NamedTuple):
     """The special tokens around sources and targets."""
 
-    before: tuple[int, ...]  # what both begin with
-    end: int  # what both end with
-    start: int  # what a target is written from
+    before: tuple[int, ...]  # what a target begins with
+    end: int  # what it ends with
+    start: int  # what it is written from
+    source_before: tuple[int, ...]  # what a source begins with: the same tokens, by the numbers of its vocabulary
+    source_end: int
 
     @classmethod
     def of(
-        cls, model: EncoderDecoder | type[EncoderDecoder], tokenizer: Tokenizer, start_id: int | None = None
+        cls,
+        model: EncoderDecoder | type[EncoderDecoder],
+        tokenizer: Tokenizer,
+        start_id: int | None = None,
+        source_tokenizer: Tokenizer | None = None,
     ) -> "PairFrame":
-        """As the model has them. start_id: what its targets are written from, if it is another token."""
-        before, _, (*_, end) = model.surround(tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id)
-        return cls(before, end, end if start_id is None else start_id)
+        """As the model has them. start_id: what its targets are written from, if it is another token; source_tokenizer: of the
+        sources, if they have a vocabulary of their own."""
+        before, end = frame_of(model, tokenizer)
+        source = frame_of(model, source_tokenizer or tokenizer)
+        return cls(before, end, end if start_id is None else start_id, *source)
+
+
+def frame_of(model: EncoderDecoder | type[EncoderDecoder], tokenizer: Tokenizer) -> tuple[tuple[int, ...], int]:
+    """What a text begins and ends with."""
+    before, _, (*_, end) = model.surround(tokenizer.first_id, tokenizer.separator_id, tokenizer.end_id)
+    return before, end
+
+
+def plain_frame(end_id: int, source_end_id: int | None = None) -> PairFrame:
+    """The end of a document behind both, and before a target."""
+    return PairFrame((), end_id, end_id, (), end_id if source_end_id is None else source_end_id)
 
 
 class EncodedPairs:
@@ -60,18 +79,15 @@ class EncodedPairs:
         target: Side,
         words: int,
         size: int,
-        end_id: int,
-        start_id: int | None = None,
-        before: tuple[int, ...] = (),
+        frame: PairFrame,
     ):
-        self.source, self.target, self.end_id, self.before = source, target, end_id, before
-        self.start_id = end_id if start_id is None else start_id
+        self.source, self.target, self.frame = source, target, frame
         self.words, self.bytes = words, size  # of the targets
 
     @property
-    def added(self) -> int:
+    def added(self) -> tuple[int, int]:
         """The special tokens of a source, and of a target."""
-        return len(self.before) + 1
+        return len(self.frame.source_before) + 1, len(self.frame.before) + 1
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1
@@ -79,7 +95,7 @@ class EncodedPairs:
     @property
     def num_tokens(self) -> int:
         """That are predicted in an epoch: the targets, and the special tokens of each."""
-        return len(self.target.ids) + self.added * len(self)
+        return len(self.target.ids) + self.added[1] * len(self)
 
     @property
     def fingerprint(self) -> str:
@@ -90,30 +106,37 @@ class EncodedPairs:
 
 
 def encode_pairs(
-    pairs: Iterable[TextPair], tokenizer: Tokenizer, longest: int | None, name: str, frame: PairFrame | None = None
+    pairs: Iterable[TextPair],
+    tokenizer: Tokenizer,
+    longest: int | None,
+    name: str,
+    frame: PairFrame | None = None,
+    source_tokenizer: Tokenizer | None = None,
 ) -> EncodedPairs:
     """Tokenize pairs. Those with an empty side, or longer than `longest` tokens, are left out and reported. frame: the special
-    tokens around them, else the end of a document."""
-    frame = frame or PairFrame((), tokenizer.end_id, tokenizer.end_id)
-    dtype = storage_type(tokenizer.vocab_size)
+    tokens around them, else the end of a document; source_tokenizer: of the sources, if they have a vocabulary of their own."""
+    tokenizers = (source_tokenizer or tokenizer, tokenizer)
+    frame = frame or plain_frame(tokenizer.end_id, tokenizers[0].end_id)
+    around = max(len(frame.source_before), len(frame.before))
+    dtypes = [storage_type(each.vocab_size) for each in tokenizers]
     parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     words = size = 0
     left_out: dict[str, list[str]] = {}
     rows = iter(pairs)
     with Progress(f"encode {name}", total=None, unit="pairs") as bar:
         while some := list(islice(rows, AT_ONCE)):
-            encoded = [tokenizer.encode_batch([pair[i] for pair in some]) for i in (0, 1)]
+            encoded = [each.encode_batch([pair[i] for pair in some]) for i, each in enumerate(tokenizers)]
             for pair, source, target in zip(some, *encoded, strict=True):
                 why = ""
                 if not len(source) or not len(target):
                     why = "an empty side"
-                elif longest is not None and max(len(source), len(target)) + len(frame.before) >= longest:
+                elif longest is not None and max(len(source), len(target)) + around >= longest:
                     why = f"{longest} tokens or more"
                 if why:
                     left_out.setdefault(why, []).append(pair.place)
                     continue
-                parts[0].append(source.astype(dtype))
-                parts[1].append(target.astype(dtype))
+                parts[0].append(source.astype(dtypes[0]))
+                parts[1].append(target.astype(dtypes[1]))
                 words += len(pair.target.split())
                 size += len(pair.target.encode())
             bar.advance(len(some))
@@ -122,7 +145,7 @@ def encode_pairs(
     if not parts[0]:
         raise DataError(f"{name}: no pairs are left: check the files, or raise batches.length")
     sides = [Side(np.concatenate(part), np.concatenate(([0], np.cumsum([len(row) for row in part])))) for part in parts]
-    return EncodedPairs(sides[0], sides[1], words, size, frame.end, frame.start, frame.before)
+    return EncodedPairs(sides[0], sides[1], words, size, frame)
 
 
 def take_rows(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -175,16 +198,17 @@ class Fixed(NamedTuple):
 
 
 def pair_batch(pairs: EncodedPairs, index: np.ndarray, fixed: Fixed | None = None) -> Pair:
-    """Sources end with the end token; targets are read from it on and predicted up to it."""
+    """Sources end with their end token; targets are read from it on and predicted up to it."""
     source, source_lengths = take_rows(pairs.source, index)
     target, target_lengths = take_rows(pairs.target, index)
-    for token in reversed(pairs.before):
-        source = with_end(source, source_lengths, token, before=True)
-        target = with_end(target, target_lengths, token, before=True)
-        source_lengths, target_lengths = source_lengths + 1, target_lengths + 1
-    source = with_end(source, source_lengths, pairs.end_id, before=False)
-    read = with_end(target, target_lengths, pairs.start_id, before=True)
-    following = with_end(target, target_lengths, pairs.end_id, before=False)
+    frame = pairs.frame
+    for token in reversed(frame.source_before):
+        source, source_lengths = with_end(source, source_lengths, token, before=True), source_lengths + 1
+    for token in reversed(frame.before):
+        target, target_lengths = with_end(target, target_lengths, token, before=True), target_lengths + 1
+    source = with_end(source, source_lengths, frame.source_end, before=False)
+    read = with_end(target, target_lengths, frame.start, before=True)
+    following = with_end(target, target_lengths, frame.end, before=False)
     return lay_pair(source, source_lengths + 1, read, following, target_lengths + 1, fixed)
 
 
@@ -248,7 +272,9 @@ class PairBatches:
                 f"batches.budget {budget} is smaller than two sequences of batches.length {max_len}: raise it or shorten them"
             )
         self.pairs, self.budget, self.max_len, self.shapes = pairs, budget, max_len, shapes
-        self.sizes = [side.lengths + pairs.added for side in (pairs.source, pairs.target)]
+        self.sizes = [
+            side.lengths + added for side, added in zip((pairs.source, pairs.target), pairs.added, strict=True)
+        ]
 
     def plan(self, seed: int, epoch: int) -> Plan:
         rng = generator(seed, epoch)

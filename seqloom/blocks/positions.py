@@ -23,10 +23,12 @@ class SinusoidPositions(nn.Module):
 
     def __init__(self, max_len: int, dim: int):
         super().__init__()
-        rates = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-        angles = torch.arange(max_len, dtype=torch.float64)[:, None] * rates
-        values = torch.cat((angles.sin(), angles.cos()), dim=1)[:, :dim]
-        self.register_buffer("values", values.to(torch.get_default_dtype()), persistent=False)
+        with torch.device("cpu"):  # torch would load its compiler, for seconds, to do so for shapes alone
+            rates = 10000.0 ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+            angles = torch.arange(max_len, dtype=torch.float64)[:, None] * rates
+            values = torch.cat((angles.sin(), angles.cos()), dim=1)[:, :dim]
+        like = torch.empty(0)  # of the default type, where the model is built
+        self.register_buffer("values", values.to(like), persistent=False)
 
     def forward(self, batch: Ragged) -> Tensor:
         return self.values[batch.positions]

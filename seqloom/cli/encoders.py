@@ -118,7 +118,7 @@ def embed(
     loaded = in_language(load(run, device, plugin), language)
     written = write_vectors(
         lambda texts, names: loaded.encode(texts, layers, pool, names),
-        loaded.tokenizer,
+        loaded.source_tokenizer,
         numbered_batches(file),
         out,
         pool == "none",

@@ -56,6 +56,8 @@ seqloom train transformer-small --task translate --train train.en train.de --val
 
 seqloom train bahdanau-tiny --task translate --train pairs.tsv --valid dev.tsv --out runs/small --vocab-size 2000
 
+seqloom train seq2seq-small --task translate --train train.en train.de --out runs/two --vocab-size 8000 --source-vocab-size 16000
+
 seqloom train transformer-small --task translate --train train.en train.de --valid val.en val.de --out runs/en-de --resume
 
 seqloom train bilstm-cnn-small --task tag --train train.conll --valid dev.conll --out runs/ner --tokenizer word
@@ -100,12 +102,29 @@ def train(
         typer.Option("--test", metavar="FILE [FILE]", help="Test examples, scored once at the end."),
     ] = None,
     tokenizer: Annotated[
-        str, typer.Option(help="Tokenizer to learn, shared by both sides: bpe, wordpiece, unigram, word, char or byte.")
+        str,
+        typer.Option(
+            help="Tokenizer to learn, shared by both sides of pairs: bpe, wordpiece, unigram, word, char or byte."
+        ),
     ] = "bpe",
-    vocab_size: Annotated[int | None, typer.Option(help="Size of the vocabulary, shared by both sides.")] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="Size of the vocabulary, shared by both sides of pairs.")
+    ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Convert all text to lower case.")] = False,
     from_tokenizer: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Use this tokenizer.json instead of learning one.")
+    ] = None,
+    source_tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="Give the sources of pairs a vocabulary of their own, of this kind; --tokenizer is that of the targets then."
+        ),
+    ] = None,
+    source_vocab_size: Annotated[
+        int | None, typer.Option(help="Size of the sources' own vocabulary; --vocab-size is that of the targets then.")
+    ] = None,
+    from_source_tokenizer: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Use this tokenizer.json for the sources alone.")
     ] = None,
     vectors: Annotated[
         Path | None,
@@ -145,7 +164,7 @@ def train(
         "--text-column": text_column, "--label-column": label_column, "--pair-column": pair_column, "--id-column": id_column
     }  # fmt: skip
     check_one_or_several(tasks, one)
-    given = (*(train_files or ()), *(valid or ()), *(test or ()), from_tokenizer, vectors, tasks)
+    given = (*(train_files or ()), *(valid or ()), *(test or ()), from_tokenizer, from_source_tokenizer, vectors, tasks)
     files = () if seeds is not None else given
     require(named_runs(beside), files, task=task)  # with --seeds the task is asked first
     from seqloom.errors import UsageError
@@ -173,7 +192,8 @@ def train(
     )
     common: dict[str, Any] = {
         "tokenizer": tokenizer, "vocab_size": vocab_size, "lowercase": lowercase, "from_tokenizer": from_tokenizer,
-        "vectors": vectors, "settings": overrides,
+        "source_tokenizer": source_tokenizer, "source_vocab_size": source_vocab_size,
+        "from_source_tokenizer": from_source_tokenizer, "vectors": vectors, "settings": overrides,
     }  # fmt: skip
     if plan is not None:
         train = partial(train_tasks, recipe, plan, **common)
@@ -319,11 +339,11 @@ def translate(
 
 
 def alignment_record(model: Any, text: str, best: Any) -> dict[str, Any]:
-    tokenizer = model.tokenizer
+    tokenizer, reads = model.tokenizer, model.source_tokenizer
     return {
         "source": text,
         "target": best.text,
-        "source_tokens": [*(tokenizer.token(i) for i in tokenizer.encode(text)), "</s>"],
+        "source_tokens": [*(reads.token(i) for i in reads.encode(text)), "</s>"],
         "target_tokens": [tokenizer.token(i) for i in best.tokens],
         "alignment": [[round(float(value), 5) for value in row] for row in best.alignment],
         "log_prob": best.log_prob,

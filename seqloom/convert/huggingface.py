@@ -272,6 +272,11 @@ def export_folder(
         raise UsageError(
             f"{run} stands on other runs (--beside), whose features no exported folder can hold: export a run that does not"
         )
+    if loaded.source_tokenizer is not loaded.tokenizer:
+        raise UsageError(
+            f"{run} has two vocabularies, and what it would be exported as has one: train it without --source-tokenizer, "
+            f"--source-vocab-size and --from-source-tokenizer"
+        )
     check_out(out, overwrite, run, exported_folder(out))
     made = convert_run(run, loaded)
     with sole_owner(out):

@@ -15,7 +15,7 @@ from seqloom.training.share import ALONE, Share
 def cut_batches(pairs: EncodedPairs, budget: int) -> list[np.ndarray]:
     """The numbers of the pairs in batches, pairs of similar lengths together, as many as fit into the grid."""
     order = np.lexsort((pairs.source.lengths, pairs.target.lengths))
-    widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + pairs.added
+    widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + max(pairs.added)
     batches, done = [], 0
     while done < len(order):
         room = np.maximum.accumulate(widest[done:]) * np.arange(1, len(order) - done + 1)

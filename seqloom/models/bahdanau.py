@@ -23,7 +23,15 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import Bidirectional, scan
 from seqloom.blocks.stack import Stack
-from seqloom.models.fields import Dim, Dropout, ShareEmbeddings, VocabSize
+from seqloom.models.fields import (
+    Dim,
+    Dropout,
+    ShareEmbeddings,
+    SourceVocabSize,
+    VocabSize,
+    shares_table,
+    source_entries,
+)
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -82,6 +90,7 @@ class Bahdanau(RecurrentEncoderDecoder):
         cell: Literal["gru", "lstm"] = Field("gru", description="Recurrent cell of both sides.")
         dropout: Dropout = 0.0
         share_embeddings: ShareEmbeddings = True
+        source_vocab_size: SourceVocabSize = None
 
         @model_validator(mode="after")
         def halves(self) -> Self:
@@ -107,18 +116,20 @@ class Bahdanau(RecurrentEncoderDecoder):
     def __init__(self, config: Config):
         half, make = config.encoder_dim or config.dim // 2, CELLS[config.cell]
 
-        def embedding() -> TokenEmbedding:
-            return TokenEmbedding(config.vocab_size, config.embedding_dim, config.dropout)
+        def embedding(entries: int) -> TokenEmbedding:
+            return TokenEmbedding(entries, config.embedding_dim, config.dropout)
 
         both = Bidirectional(make(config.embedding_dim, half), make(config.embedding_dim, half))
         alignment = Alignment(config, config.dim, 2 * half)
         decoder = Decoder(
-            embedding(),
+            embedding(config.vocab_size),
             AlignedCell(make(config.embedding_dim, config.dim), alignment),
             half,
             config.readout_dim or config.embedding_dim,
             config.dropout,
         )
-        encoder = RecurrentEncoder(embedding(), Stack([both], top=nn.Dropout(config.dropout)), 2 * half)
-        super().__init__(encoder, decoder, config.share_embeddings, config.cell)
+        encoder = RecurrentEncoder(
+            embedding(source_entries(config)), Stack([both], top=nn.Dropout(config.dropout)), 2 * half
+        )
+        super().__init__(encoder, decoder, shares_table(config), config.cell)
         self.max_len = config.max_len

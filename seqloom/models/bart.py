@@ -52,9 +52,9 @@ class Bart(Transformer):
         return encoder_recipe(preset, cls.presets[preset], {"name": "denoising"})
 
     @staticmethod
-    def embed(config: Transformer.Config) -> TokenEmbedding:
+    def embed(config: Transformer.Config, entries: int) -> TokenEmbedding:
         places = Transformer.places(config)
-        return TokenEmbedding(config.vocab_size, config.dim, config.dropout, places, norm=nn.LayerNorm(config.dim))
+        return TokenEmbedding(entries, config.dim, config.dropout, places, norm=nn.LayerNorm(config.dim))
 
     @staticmethod
     def surround(first: int, separator: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

@@ -24,7 +24,7 @@ from seqloom.blocks.grid import FullGrid, lengths, to_grid
 from seqloom.blocks.layers import Mixed
 from seqloom.blocks.stack import Stack, StackedBackbone
 from seqloom.config import Config as BaseConfig
-from seqloom.models.fields import Dropout, ShareEmbeddings, VocabSize
+from seqloom.models.fields import Dropout, ShareEmbeddings, SourceVocabSize, VocabSize, shares_table, source_entries
 from seqloom.models.shared_recipes import WARMUP
 
 PAPER = "Kalchbrenner et al., Neural machine translation in linear time"
@@ -227,6 +227,7 @@ class BytenetMt(EncoderDecoder):
             1.2, ge=1, le=16, description="Places of a source that the decoder can read, per token of the source."
         )
         share_embeddings: ShareEmbeddings = True
+        source_vocab_size: SourceVocabSize = None
 
         @model_validator(mode="after")
         def stretch_is_exact(self) -> Self:
@@ -259,12 +260,12 @@ class BytenetMt(EncoderDecoder):
         super().__init__()
         self.dim, self.thousandths = config.dim, round(config.stretch * 1000)
 
-        def embed() -> TokenEmbedding:
-            return TokenEmbedding(config.vocab_size, config.dim, config.dropout)
+        def embed(entries: int) -> TokenEmbedding:
+            return TokenEmbedding(entries, config.dim, config.dropout)
 
-        self.encoder = Encoder(embed(), config.stack(causal=False), config.dim, self.thousandths)
-        self.decoder = Decoder(embed(), config.stack(causal=True), config.dim)
-        if config.share_embeddings:
+        self.encoder = Encoder(embed(source_entries(config)), config.stack(causal=False), config.dim, self.thousandths)
+        self.decoder = Decoder(embed(config.vocab_size), config.stack(causal=True), config.dim)
+        if shares_table(config):
             self.encoder.embedding.token = self.decoder.embedding.token
         self.init_weights()
 

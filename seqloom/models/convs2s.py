@@ -29,7 +29,7 @@ from seqloom.blocks.multi_step import (
 from seqloom.blocks.positions import LearnedPositions
 from seqloom.blocks.stack import Stack
 from seqloom.config import Config as BaseConfig
-from seqloom.models.fields import Dropout, ShareEmbeddings, VocabSize
+from seqloom.models.fields import Dropout, ShareEmbeddings, SourceVocabSize, VocabSize, shares_table, source_entries
 
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
 Width = Annotated[int, Field(ge=1, le=128)]
@@ -140,6 +140,7 @@ class ConvS2s(EncoderDecoder):
         max_len: int = Field(1024, gt=0, description="The most tokens of a source, and of a target.")
         dropout: Dropout = 0.1
         share_embeddings: ShareEmbeddings = True
+        source_vocab_size: SourceVocabSize = None
 
     presets = {  # noqa: RUF012
         "tiny": {
@@ -175,9 +176,9 @@ class ConvS2s(EncoderDecoder):
         super().__init__()
         self.dim, self.max_len, self.keep = config.dim, config.max_len, 1 - config.dropout
 
-        def embed() -> TokenEmbedding:
+        def embed(entries: int) -> TokenEmbedding:
             positions = LearnedPositions(config.max_len, config.dim)
-            return TokenEmbedding(config.vocab_size, config.dim, config.dropout, positions)
+            return TokenEmbedding(entries, config.dim, config.dropout, positions)
 
         def inputs(layers: Layers) -> list[tuple[int, int, int]]:
             """Of each layer how many units it reads and has, and its width."""
@@ -186,13 +187,13 @@ class ConvS2s(EncoderDecoder):
 
         encoder, decoder = inputs(config.encoder_layers), inputs(config.decoder_layers)
         self.encoder = Encoder(
-            embed(),
+            embed(source_entries(config)),
             [GatedConvolution(*sizes, False, config.dropout) for sizes in encoder],
             (encoder[0][0], encoder[-1][1]),
             config.dim,
         )
         self.decoder = Decoder(
-            embed(),
+            embed(config.vocab_size),
             [MultiStepLayer(*sizes, config.dim, config.dropout) for sizes in decoder],
             (decoder[0][0], decoder[-1][1]),
             config.dim,
@@ -200,7 +201,7 @@ class ConvS2s(EncoderDecoder):
         )
         self.encoder.looks = len(decoder)
         self.encoder.max_len = self.decoder.max_len = config.max_len
-        if config.share_embeddings:
+        if shares_table(config):
             self.encoder.embedding.token = self.decoder.embedding.token
         normalise_weights(self)
         self.init_weights()

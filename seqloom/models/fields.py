@@ -1,12 +1,20 @@
 """Fields that the configs of several models share, each with its range and what it means."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from seqloom.blocks.characters import Number, Width
 
 VocabSize = Annotated[int, Field(gt=0, description="Entries of the vocabulary. The tokenizer decides it in a run.")]
+SourceVocabSize = Annotated[
+    int | None,
+    Field(
+        gt=0,
+        description="Entries of the vocabulary of the sources, which have a table of their own then; one vocabulary serves both "
+        "sides unless it is given. The tokenizers decide it in a run.",
+    ),
+]
 Dim = Annotated[int, Field(gt=0, description="Width of the hidden states.")]
 NumLayers = Annotated[int, Field(gt=0, description="Number of layers.")]
 NumHeads = Annotated[int, Field(gt=0, description="Attention heads of each layer.")]
@@ -29,3 +37,13 @@ Filters = Annotated[
     ),
 ]
 NumHighways = Annotated[int, Field(ge=0, le=16, description="Number of highway layers over the characters' filters.")]
+
+
+def source_entries(config: Any) -> int:
+    """Rows of the table that sources are read with."""
+    return config.source_vocab_size or config.vocab_size
+
+
+def shares_table(config: Any) -> bool:
+    """Whether sources and targets have one table: two vocabularies have none to share."""
+    return config.share_embeddings and config.source_vocab_size is None

@@ -23,7 +23,15 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.layers import Mixed
 from seqloom.blocks.recurrent import Bidirectional, RecurrentLayer, scan
 from seqloom.blocks.stack import Stack
-from seqloom.models.fields import Dim, Dropout, ShareEmbeddings, VocabSize
+from seqloom.models.fields import (
+    Dim,
+    Dropout,
+    ShareEmbeddings,
+    SourceVocabSize,
+    VocabSize,
+    shares_table,
+    source_entries,
+)
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -67,6 +75,7 @@ class Gnmt(RecurrentEncoderDecoder):
         num_layers: int = Field(8, ge=2, description="Number of layers of the encoder, and of the decoder.")
         dropout: Dropout = 0.2
         share_embeddings: ShareEmbeddings = True
+        source_vocab_size: SourceVocabSize = None
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 64, "num_layers": 3, "dropout": 0.0},
@@ -81,8 +90,8 @@ class Gnmt(RecurrentEncoderDecoder):
     def __init__(self, config: Config):
         dim, dropout = config.dim, config.dropout
 
-        def embedding() -> TokenEmbedding:
-            return TokenEmbedding(config.vocab_size, dim, dropout=0.0)  # the layer above drops what it reads
+        def embedding(entries: int) -> TokenEmbedding:
+            return TokenEmbedding(entries, dim, dropout=0.0)  # the layer above drops what it reads
 
         def past(layer: nn.Module, i: int) -> nn.Module:
             return Upper(layer, dim) if i >= 2 else layer
@@ -95,8 +104,8 @@ class Gnmt(RecurrentEncoderDecoder):
         cell = AlignedCell(LstmCell(dim, dim), Alignment(config, dim, dim))
         upper = Stack(reminded, top=nn.Dropout(dropout))
         super().__init__(
-            RecurrentEncoder(embedding(), Stack(layers), dim),
-            Decoder(embedding(), cell, upper, dropout),
-            config.share_embeddings,
+            RecurrentEncoder(embedding(source_entries(config)), Stack(layers), dim),
+            Decoder(embedding(config.vocab_size), cell, upper, dropout),
+            shares_table(config),
         )
         self.max_len = config.max_len

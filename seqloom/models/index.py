@@ -74,7 +74,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
     "bilstm-cnn": {"tiny": 617728, "small": 1096960, "ma-hovy-2016": 1361920},
     "text-cnn": {"tiny": 542816, "small": 1202476, "kim-2014": 2817900},
     "bytenet": {"tiny": 778800, "small": 8501376, "enwik8": 56496128},
-    "seq2seq": {"tiny": 870912, "small": 12607488, "sutskever-2014": 544224000, "cho-2014": 14547200},
+    "seq2seq": {"tiny": 870912, "small": 12607488, "sutskever-2014": 384144000, "cho-2014": 14547200},
     "bahdanau": {"tiny": 846816, "small": 6176256, "bahdanau-2015": 80451000},
     "luong": {"tiny": 915712, "small": 8916992, "luong-2015": 221114000},
     "gnmt": {"tiny": 839232, "small": 8284416, "gnmt": 248160512},

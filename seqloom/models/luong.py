@@ -22,7 +22,16 @@ from seqloom.blocks.encoder import RecurrentEncoder, RecurrentEncoderDecoder
 from seqloom.blocks.grid import from_grid, to_grid
 from seqloom.blocks.recurrent import scan
 from seqloom.blocks.stack import Stack
-from seqloom.models.fields import Dim, Dropout, NumLayers, ShareEmbeddings, VocabSize
+from seqloom.models.fields import (
+    Dim,
+    Dropout,
+    NumLayers,
+    ShareEmbeddings,
+    SourceVocabSize,
+    VocabSize,
+    shares_table,
+    source_entries,
+)
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -105,6 +114,7 @@ class Luong(RecurrentEncoderDecoder):
         input_feeding: bool = Field(True, description="Feed the attentional state into the next step.")
         dropout: Dropout = 0.2
         share_embeddings: ShareEmbeddings = True
+        source_vocab_size: SourceVocabSize = None
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2, "dropout": 0.0},
@@ -119,8 +129,8 @@ class Luong(RecurrentEncoderDecoder):
     def __init__(self, config: Config):
         dim, dropout = config.dim, config.dropout
 
-        def embedding() -> TokenEmbedding:
-            return TokenEmbedding(config.vocab_size, dim, dropout=0.0)  # the layer above drops what it reads
+        def embedding(entries: int) -> TokenEmbedding:
+            return TokenEmbedding(entries, dim, dropout=0.0)  # the layer above drops what it reads
 
         def stack() -> Stack:
             layers = recurrent_stack(lambda width: LstmCell(width, dim), dim, config.num_layers, dropout, "none")
@@ -129,8 +139,8 @@ class Luong(RecurrentEncoderDecoder):
 
         cell = AttentionalCell(stack(), Alignment(config, dim, dim), dim, config.input_feeding)
         super().__init__(
-            RecurrentEncoder(embedding(), stack(), dim, reverse=True),
-            Decoder(embedding(), cell, dropout),
-            config.share_embeddings,
+            RecurrentEncoder(embedding(source_entries(config)), stack(), dim, reverse=True),
+            Decoder(embedding(config.vocab_size), cell, dropout),
+            shares_table(config),
         )
         self.max_len = config.max_len

@@ -24,7 +24,16 @@ from seqloom.blocks.feedforward import Maxout
 from seqloom.blocks.recurrent import RecurrentLayer, RecurrentStack
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
-from seqloom.models.fields import Dim, Dropout, NumLayers, ShareEmbeddings, VocabSize
+from seqloom.models.fields import (
+    Dim,
+    Dropout,
+    NumLayers,
+    ShareEmbeddings,
+    SourceVocabSize,
+    VocabSize,
+    shares_table,
+    source_entries,
+)
 from seqloom.models.shared_recipes import recurrent_pairs_recipe
 
 
@@ -103,11 +112,12 @@ class Seq2seq(RecurrentEncoderDecoder):
         )
         dropout: Dropout = 0.0
         share_embeddings: ShareEmbeddings = True
+        source_vocab_size: SourceVocabSize = None
 
     presets = {  # noqa: RUF012
         "tiny": {"dim": 80, "num_layers": 2},
         "small": {"dim": 512, "num_layers": 2, "dropout": 0.3},
-        "sutskever-2014": {"vocab_size": 160000, "share_embeddings": False},
+        "sutskever-2014": {"vocab_size": 80000, "source_vocab_size": 160000, "share_embeddings": False},
         "cho-2014": {
             "vocab_size": 15000,
             "embedding_dim": 100,
@@ -126,8 +136,8 @@ class Seq2seq(RecurrentEncoderDecoder):
     def __init__(self, config: Config):
         dim, width, reminded = config.dim, config.embedding_dim or config.dim, config.context == "every"
 
-        def embedding() -> TokenEmbedding:
-            return TokenEmbedding(config.vocab_size, width, dropout=0.0)  # the layer above drops what it reads
+        def embedding(entries: int) -> TokenEmbedding:
+            return TokenEmbedding(entries, width, dropout=0.0)  # the layer above drops what it reads
 
         def stack(reads: int, top: float | None) -> RecurrentStack:
             cells = [CELLS[config.cell](reads if i == 0 else dim, dim) for i in range(config.num_layers)]
@@ -135,9 +145,9 @@ class Seq2seq(RecurrentEncoderDecoder):
             return RecurrentStack(layers, None if top is None else nn.Dropout(top))
 
         decoder = (
-            ReminderDecoder(embedding(), stack(width + dim, None), dim, width, config.dropout)
+            ReminderDecoder(embedding(config.vocab_size), stack(width + dim, None), dim, width, config.dropout)
             if reminded
-            else Decoder(embedding(), stack(width, config.dropout), dim)
+            else Decoder(embedding(config.vocab_size), stack(width, config.dropout), dim)
         )
-        encoder = RecurrentEncoder(embedding(), stack(width, None), dim, config.reverse)
-        super().__init__(encoder, decoder, config.share_embeddings, config.cell)
+        encoder = RecurrentEncoder(embedding(source_entries(config)), stack(width, None), dim, config.reverse)
+        super().__init__(encoder, decoder, shares_table(config), config.cell)

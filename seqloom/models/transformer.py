@@ -34,7 +34,10 @@ from seqloom.models.fields import (
     NumHeads,
     NumLayers,
     ShareEmbeddings,
+    SourceVocabSize,
     VocabSize,
+    shares_table,
+    source_entries,
 )
 
 
@@ -98,6 +101,7 @@ class Transformer(EncoderDecoder):
             "relu", description="Activation function of the feed-forward layers."
         )
         share_embeddings: ShareEmbeddings = True
+        source_vocab_size: SourceVocabSize = None
         head_dim: int | None = HEAD_DIM
         window: int | None = WINDOW  # of both stacks; a decoder looks at the whole source
         global_every: int | None = GLOBAL_EVERY
@@ -177,18 +181,16 @@ class Transformer(EncoderDecoder):
             top = nn.LayerNorm(config.dim) if config.norm == "pre" else None
             return Stack([layer(decoder, i) for i in range(config.num_layers)], top)
 
-        self.encoder = Encoder(self.embed(config), stack(decoder=False), config.dim)
-        self.decoder = Decoder(self.embed(config), stack(decoder=True), config.dim)
+        self.encoder = Encoder(self.embed(config, source_entries(config)), stack(decoder=False), config.dim)
+        self.decoder = Decoder(self.embed(config, config.vocab_size), stack(decoder=True), config.dim)
         self.encoder.max_len = self.decoder.max_len = config.max_len
-        if config.share_embeddings:
+        if shares_table(config):
             self.encoder.embedding.token = self.decoder.embedding.token
         self.init_weights()
 
     @staticmethod
-    def embed(config: Config) -> TokenEmbedding:
-        return TokenEmbedding(
-            config.vocab_size, config.dim, config.dropout, Transformer.places(config), scale=config.dim**0.5
-        )
+    def embed(config: Config, entries: int) -> TokenEmbedding:
+        return TokenEmbedding(entries, config.dim, config.dropout, Transformer.places(config), scale=config.dim**0.5)
 
     @staticmethod
     def places(config: Config) -> nn.Module:

@@ -32,7 +32,7 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
     """A recipe by its name, `MODEL-PRESET`, as plain values. task: of a model that learns from labelled examples only."""
     model, preset = split_name(name)
     cls: Any = model_class(model)
-    sizes = {key: value for key, value in cls.presets[preset].items() if key != "vocab_size"}
+    sizes = {key: value for key, value in cls.presets[preset].items() if key not in ("vocab_size", "source_vocab_size")}
     section, values = {"name": model, **sizes}, cls.recipe(preset)
     if issubclass(cls, Backbone) and cls.learns_from == "labels":
         rate = values["train"]["optim"]["lr"]

@@ -162,6 +162,7 @@ def card_text(card: Card) -> str:
             *language_lines(data, card.result),
             f"Sources: {', '.join(source.name for source in data.sources)}.",
             f"Tokenizer: {data.options.get('tokenizer', '?')}, {data.vocab_size:,} entries.",
+            *([f"Tokenizer of the sources: {two}."] if (two := data.options.get("source_tokenizer")) else []),
             f"Rule for counting words: {data.options.get('word_rule', WHITESPACE)}.",
             f"Fingerprint of the data: `{data.fingerprint}`.",
             "",

@@ -34,6 +34,7 @@ class Corpus:
     """Prepared folders with one tokenizer, by the names of their languages and in that order; a single one has no name."""
 
     scored: tuple[str, ...] = ()  # there are no scores but the loss
+    source_tokenizer: Tokenizer | None = None  # it has no pairs
     beside: BesideRuns | None = None  # it has no examples that features of other runs could stand beside
 
     def __init__(

@@ -18,6 +18,7 @@ class Dataset(Protocol):
 
     recipe: Recipe  # with what follows from the data: classes, when to validate
     beside: BesideRuns | None  # other runs whose features its examples have
+    source_tokenizer: Tokenizer | None  # of the sources of pairs, if they have a vocabulary of their own
 
     @property
     def tokenizer(self) -> Tokenizer: ...

@@ -55,6 +55,7 @@ class ExampleFiles:
     examples_are: str
     splits: dict[str, Any]  # of Encoded
     beside: BesideRuns | None = None
+    source_tokenizer: Tokenizer | None = None
 
     def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
         if recipe.train.watch == "bleu" and "valid" not in files:
@@ -113,21 +114,26 @@ def counts(part: Encoded) -> dict[str, Any]:
 
 
 class PairFiles(ExampleFiles):
-    """Pairs of a source and a target."""
+    """Pairs of a source and a target. source_tokenizer: where sources have a vocabulary of their own; its size goes into the
+    recipe."""
 
     examples_are = "pairs"
 
-    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None = None):
+        if source_tokenizer is not None:
+            model_section = recipe.model | {"source_vocab_size": source_tokenizer.vocab_size}
+            recipe = recipe.model_copy(update={"model": model_section})
         super().__init__(recipe, files, tokenizer)
+        self.source_tokenizer = source_tokenizer
         assert recipe.task is not None
         limit = getattr(recipe.model_config_of(1), "max_len", None)
         lengths = {"train": recipe.batches.length}  # held-out pairs may be as long as the model can read
         model: Any = model_class(recipe.model["name"])
         frame = None
         if issubclass(model, EncoderDecoder):
-            frame = PairFrame.of(model, tokenizer, recipe.task.get("start_id"))
+            frame = PairFrame.of(model, tokenizer, recipe.task.get("start_id"), source_tokenizer)
         self.splits: dict[str, EncodedPairs] = {
-            name: encode_pairs(read_pairs(paths), tokenizer, lengths.get(name, limit), name, frame)
+            name: encode_pairs(read_pairs(paths), tokenizer, lengths.get(name, limit), name, frame, source_tokenizer)
             for name, paths in files.items()
         }
         for name in self.splits:
@@ -137,9 +143,17 @@ class PairFiles(ExampleFiles):
                 say(f"warning: {len(places):,} sources of {name} are in the training text, too (first: {first})")
 
     @staticmethod
-    def texts(files: list[Path], task: str) -> Iterator[str]:
+    def texts(files: list[Path], task: str, sides: slice = slice(0, 2)) -> Iterator[str]:
+        """sides: of each pair: the source, the target, or both."""
         for pair in read_pairs(files):
-            yield from pair[:2]
+            yield from (pair.source, pair.target)[sides]
+
+    def describe(self) -> dict[str, Any]:
+        found = super().describe()
+        if self.source_tokenizer is not None:
+            kind, entries = self.source_tokenizer.kind, self.source_tokenizer.vocab_size
+            found["options"]["source_tokenizer"] = f"{kind}, {entries:,} entries"
+        return found
 
     def batches(self, epochs: float, shapes: str) -> Batches:
         return self.recipe.batches.build_pairs(self.splits["train"], shapes)
@@ -148,7 +162,9 @@ class PairFiles(ExampleFiles):
         result = named_object(learner.pair_evaluator)(learner, self.splits["valid"], device, share=share)
         if self.recipe.train.watch == "bleu":
             config = {"recipe": self.recipe.model_dump()}
-            now = Translator(Path("the run in training"), config, learner, self.tokenizer, device)
+            now = Translator(
+                Path("the run in training"), config, learner, self.tokenizer, device, self.source_tokenizer
+            )
             result["bleu"] = self.score(now, "valid", share)["bleu"]
         return result
 

@@ -1,6 +1,7 @@
 """The run folder: started once, never overwritten silently, finished with its metrics.
 
 config.json  tokenizer.json  backbone.safetensors  head.safetensors  weights.json (their hashes)
+source-tokenizer.json, where the sources of a translator have a vocabulary of their own
 metrics.jsonl  metrics.json  card.md  checkpoints/
 """
 
@@ -35,7 +36,14 @@ from seqloom.weights import save_tensors
 
 RATE_PAGE = "find-lr.html"  # may be there before a run starts
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
+SOURCE_TOKENIZER = "source-tokenizer.json"
+SOURCE_KEY = "source_tokenizer"  # of config.json: its hash
 BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
+
+
+def bound(folder: Path) -> tuple[str, ...]:
+    """The files that are the model in this folder."""
+    return BOUND + ((SOURCE_TOKENIZER,) if (folder / SOURCE_TOKENIZER).is_file() else ())
 
 
 def describe(recipe: Recipe, vocab_size: int, tokenizer: str, data: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -72,7 +80,14 @@ def git_commit() -> str | None:
     return found.stdout.strip() or None
 
 
-def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, resume: bool, overwrite: bool) -> None:
+def begin_folder(
+    folder: Path,
+    config: dict[str, Any],
+    tokenizer: Tokenizer,
+    resume: bool,
+    overwrite: bool,
+    source_tokenizer: Tokenizer | None = None,
+) -> None:
     """Starts or resumes a run in a folder. Nothing is overwritten silently; what is resumed must be the same run."""
     path = folder / "config.json"
     if resume and path.exists():
@@ -87,6 +102,8 @@ def begin_folder(folder: Path, config: dict[str, Any], tokenizer: Tokenizer, res
         write_json(path, config)
     # after config.json, and again on resume: a run that was killed between the two has none
     tokenizer.save(folder / "tokenizer.json")
+    if source_tokenizer is not None:
+        source_tokenizer.save(folder / SOURCE_TOKENIZER)
 
 
 def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -98,6 +115,7 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
     before = before | {"recipe": fill_defaults(before["recipe"])}
     changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(now[kind]))]
+    changed += ["source tokenizer"] if before.get(SOURCE_KEY) != now.get(SOURCE_KEY) else []
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]
     changed += ["--from"] if first[0] != first[1] else []
@@ -147,7 +165,7 @@ def is_run(folder: Path) -> bool:
         return True
 
 
-MODEL_FILES = r"(config|weights|milestone|tokenizer)\.json|(backbone|head|unused)\.safetensors"
+MODEL_FILES = r"(config|weights|milestone|(source-)?tokenizer)\.json|(backbone|head|unused)\.safetensors"
 RUN_FILES = (
     rf"{MODEL_FILES}|metrics\.jsonl?|card\.md|calibration\.json|(report|find-lr)\.html|lock|milestones/\d+/({MODEL_FILES})"
     r"|checkpoints/(latest|step-\d+(\.old)?/((manifest|state)\.json|[a-z]+\.safetensors)(\.tmp)?)"
@@ -165,7 +183,8 @@ def export(state: StateDict, folder: Path) -> None:
     head = {name: t for name, t in state.items() if not name.startswith("backbone.")}
     written = {name: save_tensors(folder / name, part) for name, part in zip(WEIGHTS, (backbone, head), strict=True)}
     write_json(
-        folder / "weights.json", written | {name: sha256(folder / name) for name in BOUND if name not in WEIGHTS}
+        folder / "weights.json",
+        written | {name: sha256(folder / name) for name in bound(folder) if name not in WEIGHTS},
     )
 
 
@@ -173,7 +192,9 @@ def keep_milestone(weights: StateDict, folder: Path, mark: Milestone, state: Tra
     """Writes a folder that can be loaded like the run itself; milestone.json comes last."""
     place = folder / "milestones" / str(mark.words)
     place.mkdir(parents=True, exist_ok=True)
-    for name in ("config.json", "tokenizer.json"):
+    for name in bound(folder):
+        if name in WEIGHTS:
+            continue
         write_bytes(place / name, (folder / name).read_bytes())
     export(weights, place)
     write_json(
@@ -246,7 +267,9 @@ def check_weights(folder: Path) -> None:
         raise ModelError(f"{folder} has no weights yet: its training was interrupted; continue it with --resume")
     try:
         listed = read_json(folder / "weights.json")
-        damaged = [name for name in BOUND if not (folder / name).is_file() or sha256(folder / name) != listed[name]]
+        damaged = [
+            name for name in bound(folder) if not (folder / name).is_file() or sha256(folder / name) != listed[name]
+        ]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
     if damaged:

@@ -45,12 +45,12 @@ from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.training import (
     check_transfer,
     layout_of,
-    learn_tokenizer,
     open_start,
     recipe_after,
     train_run,
     with_report,
 )
+from seqloom.runs.vocabularies import check_two_vocabularies, learn_tokenizer
 from seqloom.tasks import BESIDE_OTHERS, TASKS, task_class
 from seqloom.tasks.several import OfTask
 from seqloom.tokens.learn import TokenizerOptions
@@ -294,7 +294,8 @@ def train_tasks(
             deterministic (the same bits every time on a GPU), country (whose electricity is counted as CO2), shared (a folder
             for the starts of runs that differ only in their budget), on_log (called with each line of metrics.jsonl as a dict);
             and of the tokenizer: tokenizer (bpe, wordpiece, unigram, word, char, byte), vocab_size, lowercase, from_tokenizer (a
-            tokenizer.json to use instead of learning one).
+            tokenizer.json to use instead of learning one); source_tokenizer, source_vocab_size and from_source_tokenizer are
+            of translators alone.
     """
     opened = OpenedPlan.read(plan)
     given: dict[str, Any] = dict(keywords)
@@ -304,6 +305,8 @@ def train_tasks(
     found = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, main.task)
     whole = opened.recipe(found, "scratch")
     opened.check_tokenizer(tokenizer)
+    if tokenizer.of_source() is not None:
+        check_two_vocabularies(found, main.task)
     files, layouts = opened.files(), opened.layouts()
     texts = (
         text
@@ -351,6 +354,6 @@ def finetune_tasks(
     options = replace(options, **keywords)
     recipe = opened.recipe(recipe_after(before, main.task, how, settings), how)
     files, layouts = opened.files(), opened.layouts()
-    dataset: Dataset = JointFiles(recipe, files, before.tokenizer, layouts)
+    dataset: Dataset = JointFiles(recipe, files, before.source_tokenizer, layouts)
     run = train_run(dataset, Path(out), options, transfer_from(before))
     return with_report(run, files[main.called], **layouts[main.called])

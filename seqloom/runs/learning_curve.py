@@ -87,7 +87,7 @@ def learning_curve(
             order = nested_order([stratum(example) for example in examples], seed)
             for kind, size in values:
                 recipe = recipes[kind] if fixed else long_enough(recipes[kind], size)
-                dataset = LabelledFiles(recipe, given, before.tokenizer, order[:size], **layout, **others)
+                dataset = LabelledFiles(recipe, given, before.source_tokenizer, order[:size], **layout, **others)
                 place = folder / "curve" / kind / str(size) / f"seed-{seed}"
                 transfer = transfer_from(before, weights=kind == "pretrained")
                 run: Any = train_run(dataset, place, replace(options, seed=seed), transfer)

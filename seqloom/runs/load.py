@@ -16,7 +16,7 @@ from seqloom.models import model_class
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.beside import BesideRuns, find_recorded, open_beside
-from seqloom.runs.folder import WEIGHTS, check_weights
+from seqloom.runs.folder import SOURCE_KEY, SOURCE_TOKENIZER, WEIGHTS, check_weights
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.predictor import Predictor
@@ -61,6 +61,7 @@ def load(
         raise ModelError(f"{folder / 'tokenizer.json'} is not the tokenizer that this model was trained with")
     if tokenizer.vocab_size != vocab_size:
         raise ModelError(f"{path}: vocab_size {vocab_size} does not fit the tokenizer's {tokenizer.vocab_size}")
+    source_tokenizer = load_source_tokenizer(folder, config, recipe)
     check_weights(folder)
     tensors: dict[str, Tensor] = {f"backbone.{name}": t for name, t in load_tensors(folder / WEIGHTS[0]).items()}
     tensors |= migrations.rename_tensors(load_tensors(folder / WEIGHTS[1]))
@@ -81,7 +82,7 @@ def load(
         raise ModelError(f"{folder}: its weights are damaged: {error}") from error
     learner = learner.to(where).eval()
     if recipe.learns == "translate":
-        return Translator(folder, config, learner, tokenizer, where)
+        return Translator(folder, config, learner, tokenizer, where, source_tokenizer)
     if isinstance(learner, Several):
         return several_tasks(folder, config, learner, tokenizer, where, task)
     if task is not None:
@@ -91,6 +92,18 @@ def load(
     if beside:
         raise UsageError(f"--beside: {folder} stands on no other runs: leave it out")
     return Run(folder, config, learner, tokenizer, where)
+
+
+def load_source_tokenizer(folder: Path, config: dict[str, Any], recipe: Recipe) -> Tokenizer | None:
+    """The tokenizer of the sources, where they have a vocabulary of their own."""
+    entries, digest = recipe.model.get("source_vocab_size"), config.get(SOURCE_KEY)
+    if entries is None and digest is None:
+        return None
+    path = folder / SOURCE_TOKENIZER
+    found = Tokenizer.load(path)
+    if found.hash != digest or found.vocab_size != entries:
+        raise ModelError(f"{path} is not the tokenizer of the sources that this model was trained with")
+    return found
 
 
 def several_tasks(

@@ -25,6 +25,11 @@ class LoadedRun(LanguageSupport, LookInside):
     device: torch.device
 
     @property
+    def source_tokenizer(self) -> Any:
+        """Of the texts that it reads: another one than `tokenizer` where a translator has two vocabularies."""
+        return self.tokenizer
+
+    @property
     def learns(self) -> str:
         """The objective or task that it was trained for."""
         recipe = self.config["recipe"]

@@ -9,7 +9,7 @@ import torch
 
 from seqloom.batch import IGNORE, Excerpt, Passage, pack
 from seqloom.batches.labelled import batch_of
-from seqloom.batches.pairs import PairFrame, encode_pairs, pair_batch
+from seqloom.batches.pairs import pair_batch
 from seqloom.batches.special_tokens import SpecialTokenTexts
 from seqloom.errors import DataError, UsageError
 from seqloom.text.labelled import BadRow
@@ -102,8 +102,7 @@ def labelled(run: Any, file: Path | None) -> list[Any]:
 def pairs(run: Any, file: Path | None) -> list[Any]:
     if file is None:
         raise UsageError(f"{run.folder} is a translator: --text names a file with pairs, .tsv or .jsonl")
-    frame = PairFrame.of(run.learner.backbone, run.tokenizer, run.learner.start_id)
     given = [pair for pair, _ in zip(read_pairs([file]), range(MOST), strict=False)]
-    encoded = encode_pairs(given, run.tokenizer, run.learner.backbone.max_len, "heads", frame)
+    encoded = run.encode_pairs(given, "heads")
     count = len(encoded.source.lengths)
     return [pair_batch(encoded, np.arange(i, min(i + BATCH, count))) for i in range(0, count, BATCH)]

@@ -46,3 +46,6 @@ class TrainKeywords(RunKeywords, total=False):
     vocab_size: int | None
     lowercase: bool
     from_tokenizer: str | Path | None
+    source_tokenizer: str | None
+    source_vocab_size: int | None
+    from_source_tokenizer: str | Path | None

@@ -79,15 +79,15 @@ def loss_parts(folder: Path) -> list[Section]:
 
 
 def translation_parts(run: Translator, files: Sequence[Path]) -> list[Section]:
-    parts = []
-    pairs = [pair for pair in read_pairs(files) if 0 < len(run.tokenizer.encode(pair.source)) <= LONGEST_SHOWN][:SHOWN]
+    parts, reads = [], run.source_tokenizer
+    pairs = [pair for pair in read_pairs(files) if 0 < len(reads.encode(pair.source)) <= LONGEST_SHOWN][:SHOWN]
     aligned = run.learner.backbone.aligned
     found = run.translate([pair.source for pair in pairs], align=aligned, show=False)
     for pair, (best, *_) in zip(pairs, found, strict=True):
         parts.append(f"<pre>{escaped(pair.source)}\n{escaped(best.text)}\n(reference) {escaped(pair.target)}</pre>")
         if best.alignment is not None:
             tokens = [run.tokenizer.decode([i]) for i in best.tokens]
-            places = [*(run.tokenizer.decode([i]) for i in run.tokenizer.encode(pair.source)), "end"]
+            places = [*(reads.decode([i]) for i in reads.encode(pair.source)), "end"]
             drawn = matrix(tokens, places, best.alignment.tolist(), "attention of each token", write=percent)
             caption = "Attention of each token (rows) to the source, in per cent; below 5 it is not written."
             parts.append(figure(drawn, f"attention-{len(parts)}", caption))

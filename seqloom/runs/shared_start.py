@@ -19,7 +19,7 @@ from seqloom.runs.folder import plain
 from seqloom.training import checkpoint as checkpoints
 from seqloom.training.state import Budget, train_state_of
 
-OWN = ("config.json", "tokenizer.json", "lock")  # of each run
+OWN = ("config.json", "tokenizer.json", "source-tokenizer.json", "lock")  # of each run
 
 
 def can_share(recipe: Recipe, learner: Learner) -> bool:
@@ -34,7 +34,7 @@ def identity(config: dict[str, Any]) -> str:
     """Of a run, by its config.json: equal where nothing but the budget differs."""
     known = {name: plain(config[name]) for name in ("recipe", "vocab_size", "tokenizer", "seed")}
     known["recipe"] = {name: value for name, value in known["recipe"].items() if name != "budget"}
-    start = plain({name: config[name] for name in ("from", "plugin") if name in config})
+    start = plain({name: config[name] for name in ("from", "plugin", "source_tokenizer") if name in config})
     return digest_of(known | start | {"text": config["data"]["fingerprint"]})[:16]
 
 

@@ -17,7 +17,7 @@ from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
 from seqloom.batches.plan import select_documents
 from seqloom.config import build, named_object, override, unknown_name
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import UsageError
 from seqloom.files import digest_of, sha256, sole_owner
 from seqloom.models import model_class
 from seqloom.objectives import objective_class
@@ -31,7 +31,16 @@ from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
 from seqloom.runs.first_weights import Start, continue_from, transfer_from, vectors_from
-from seqloom.runs.folder import begin_folder, describe, export, finish, keep_milestone, plain, training_costs
+from seqloom.runs.folder import (
+    SOURCE_KEY,
+    begin_folder,
+    describe,
+    export,
+    finish,
+    keep_milestone,
+    plain,
+    training_costs,
+)
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
 from seqloom.runs.load import Trained, load, read_recipe
@@ -40,11 +49,11 @@ from seqloom.runs.predictor import Predictor
 from seqloom.runs.shared_start import can_share, keep_start, take_start
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
+from seqloom.runs.vocabularies import check_two_vocabularies, check_view, learn_tokenizer, model_of_encoder
 from seqloom.tasks import task_class
 from seqloom.text.pairs import TextPair, read_pairs
 from seqloom.text.tables import PLAIN, Layout
-from seqloom.tokens.learn import TokenizerOptions, check_options
-from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.tokens.learn import TokenizerOptions
 from seqloom.training.count import Count, check_order
 from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
@@ -57,7 +66,6 @@ from seqloom.weights import shapes_only
 
 HOWS = ("finetune", "features", "gradual")
 SETTLED = 10.0  # seconds after which a file system that machines share shows all of them the same
-SAMPLE = 32_000_000  # characters of the training text that a tokenizer is trained on
 
 Files = str | Path | Sequence[str | Path]
 
@@ -119,7 +127,8 @@ def train(
 ) -> Trained:
     """Trains a task from scratch and returns the finished run.
 
-    One tokenizer serves all of the text, both sides of pairs included: given, or learnt from the training text.
+    One tokenizer serves all of the text, both sides of pairs included, unless the sources of a translator get one of their own:
+    given, or learnt from the training text.
 
     Args:
         recipe: a built-in name (`seqloom recipes` lists them), a TOML file, a function of the plugin, or a Recipe.
@@ -142,7 +151,8 @@ def train(
             holds the training up while it runs, what it raises stops nothing, and after a resume it gets the steps since the last
             checkpoint again);
             and of the tokenizer: tokenizer (bpe, wordpiece, unigram, word, char, byte), vocab_size, lowercase, from_tokenizer (a
-            tokenizer.json to use instead of learning one).
+            tokenizer.json to use instead of learning one); of that of a translator's sources, one of which gives them a
+            vocabulary of their own: source_tokenizer, source_vocab_size, from_source_tokenizer.
     """
     given: dict[str, Any] = dict(keywords)
     named = [field.name for field in fields(TokenizerOptions) if field.name in given]
@@ -152,8 +162,15 @@ def train(
     check_task(recipe, task)
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
     layout = layout_of(task, columns, encoding)
-    texts = reader.texts(files["train"], task, **layout)
-    others = beside_of(beside, recipe, Path(out), options, own)
+    others: dict[str, Any] = dict(beside_of(beside, recipe, Path(out), options, own))
+    apart = tokenizer.of_source()
+    if apart is None:
+        texts = reader.texts(files["train"], task, **layout)
+    else:
+        check_two_vocabularies(recipe, task)
+        sources = reader.texts(files["train"], task, slice(0, 1))
+        others["source_tokenizer"] = learn_tokenizer(sources, apart, cls.parted_by, "source-")
+        texts = reader.texts(files["train"], task, slice(1, 2))
     words = learn_tokenizer(texts, tokenizer, cls.parted_by)
     dataset = reader(recipe, files, words, **layout, **others)
     first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
@@ -218,8 +235,12 @@ def finetune(
     before = open_start(start, out, plugin, language)
     options, files = replace(options, **keywords), files_of(train=train, valid=valid, test=test)
     recipe, layout = recipe_after(before, task, how, settings), layout_of(task, columns, encoding)
-    others = beside_of(beside, recipe, Path(out), options, trained=before)
-    dataset = dataset_class(task_class(task), task)(recipe, files, before.tokenizer, **layout, **others)
+    others: dict[str, Any] = dict(beside_of(beside, recipe, Path(out), options, trained=before))
+    two = isinstance(before, Translator) and before.own_source_tokenizer is not None
+    pairs = task_class(task).reads == "pairs"
+    words = before.tokenizer if pairs else before.source_tokenizer  # labels are of texts that its encoder reads
+    others |= {"source_tokenizer": before.source_tokenizer} if two and pairs else {}
+    dataset = dataset_class(task_class(task), task)(recipe, files, words, **layout, **others)
     return with_report(train_run(dataset, Path(out), options, transfer_from(before)), files, **layout)
 
 
@@ -267,6 +288,12 @@ def train_run(
     with shapes_only():
         shape: Learner = recipe.learner(tokenizer.vocab_size, plugin)
     shape.check_vocabulary(dataset.vocabulary)
+    two = dataset.source_tokenizer
+    if two is None and recipe.model.get("source_vocab_size") is not None:
+        raise UsageError(
+            f"'model.source_vocab_size' = {recipe.model['source_vocab_size']}: the tokenizer of the sources decides it: leave it "
+            f"out, and give train --source-vocab-size"
+        )
     budget = recipe.budget.resolve(dataset)
     batches = dataset.batches(budget.tokens / dataset.num_tokens, repeated_shapes(shape, device))
     counted = None
@@ -285,10 +312,11 @@ def train_run(
             data = data | start.data | {"fingerprint": data["fingerprint"] + start.fingerprint}
         config = describe(recipe, tokenizer.vocab_size, tokenizer.hash, data, options.seed)
         config |= {"from": start.origin} if start is not None and start.origin else {}
+        config |= {SOURCE_KEY: two.hash} if two is not None else {}
         config |= {"plugin": record(plugin)} if plugin is not None else {}
         config |= {"beside": dataset.beside.record(folder)} if dataset.beside is not None else {}
         check_ranks(ranks, config)
-        ranks.on_first(lambda: begin_folder(folder, config, tokenizer, options.resume, options.overwrite))
+        ranks.on_first(lambda: begin_folder(folder, config, tokenizer, options.resume, options.overwrite, two))
         check_shared(ranks, folder)
         learner: Any = build_learner(dataset, options.seed, plugin)
         if start is not None:
@@ -499,7 +527,7 @@ def recipe_with(
         return with_settings(theirs.plain() | {"name": f"{theirs.name}-{task}"}, settings, source)
     values = {
         "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
-        "model": theirs.model_dump()["model"],
+        "model": model_of_encoder(theirs),
         **task_sections(task, theirs.model, how),
     }
     if theirs.objective is not None and issubclass(objective_class(theirs.learns), NextToken):
@@ -508,6 +536,7 @@ def recipe_with(
         values["batches"]["backward"] = True
     recipe = with_settings(values, settings, source)
     check_task(recipe, task)
+    check_view(theirs, recipe, source)
     return recipe
 
 
@@ -548,26 +577,6 @@ def evaluate_files(
     limit = run.learner.backbone.max_len
     measure = named_object(run.learner.pair_evaluator)
     return measure(run.learner, encode_pairs(read_all(files), run.tokenizer, limit, "test"), run.device)
-
-
-def learn_tokenizer(texts: Iterator[str], options: TokenizerOptions, parted_by: str = "punctuation") -> Tokenizer:
-    """The given tokenizer, or one that is learnt from the texts."""
-    kind, vocab_size, lowercase = options.tokenizer, options.vocab_size, options.lowercase
-    if options.from_tokenizer is not None:
-        if vocab_size is not None or lowercase:
-            raise UsageError("--from-tokenizer has its own vocabulary: leave out --vocab-size and --lowercase")
-        return Tokenizer.load(options.from_tokenizer)
-    check_options(kind, vocab_size, None)
-    sample, size = [], 0
-    for text in texts:
-        sample.append(text)
-        size += len(text)
-        if size > SAMPLE:
-            break
-    if not sample:
-        raise DataError("--train: no example to learn from: the files are empty")
-    say(f"learning a {kind} vocabulary from the training text")
-    return Tokenizer.train(kind, sample, vocab_size=vocab_size, lowercase=lowercase, words=parted_by)
 
 
 def read_all(files: Files) -> list[TextPair]:

@@ -11,7 +11,7 @@ import torch
 
 from seqloom.analyse.beam_tree import BeamTree
 from seqloom.batch import pack, to_device
-from seqloom.batches.pairs import PairFrame, encode_pairs, round_up
+from seqloom.batches.pairs import EncodedPairs, PairFrame, encode_pairs, round_up
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Hypothesis, Search
@@ -23,6 +23,7 @@ from seqloom.evaluate.translation import pair_loss, target_log_probs
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.objectives.denoising import Denoising
 from seqloom.progress import Progress
+from seqloom.runs.folder import SOURCE_TOKENIZER
 from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.results import Report, Results, Table
 from seqloom.tasks.translate import Translate
@@ -56,8 +57,11 @@ class Translator(LoadedRun):
         learner: Translate | Denoising,
         tokenizer: Tokenizer,
         device: torch.device,
+        source_tokenizer: Tokenizer | None = None,
     ):
+        """tokenizer: of the targets; source_tokenizer: of the sources, if they have a vocabulary of their own."""
         self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        self.own_source_tokenizer = source_tokenizer
         self.steppers: dict[bool, Stepper] = {}  # kept, as the last search is, for the next call
         self.last: tuple[Any, Search] | None = None
 
@@ -68,7 +72,16 @@ class Translator(LoadedRun):
 
     @property
     def frame(self) -> PairFrame:
-        return PairFrame.of(self.learner.backbone, self.tokenizer, self.learner.start_id)
+        return PairFrame.of(self.learner.backbone, self.tokenizer, self.learner.start_id, self.own_source_tokenizer)
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        return self.own_source_tokenizer or self.tokenizer
+
+    def encode_pairs(self, pairs: Sequence[TextPair], name: str) -> EncodedPairs:
+        """Pairs as its model reads them. pairs: of sources and targets; name: for messages."""
+        limit = self.learner.backbone.max_len
+        return encode_pairs(pairs, self.tokenizer, limit, name, self.frame, self.own_source_tokenizer)
 
     def stepper(self, align: bool) -> Stepper:
         """The stepper of its decoder. It may hold copies of the weights: after further training a new translator is needed.
@@ -140,7 +153,7 @@ class Translator(LoadedRun):
         models = [self, *others]
         needs_alignment = self.check_alignment(models, align, copy_unknown, config.coverage_penalty)
         search = self.search(models, config, needs_alignment, copy_unknown)
-        encoded = self.tokenizer.encode_batch(list(texts))
+        encoded = self.source_tokenizer.encode_batch(list(texts))
         begun = self.encode_prefixes(prefixes, len(texts))
         self.check_lengths(encoded, texts)
         found: list[list[Translation]] = [[] for _ in texts]
@@ -174,7 +187,7 @@ class Translator(LoadedRun):
         """
         both = enumerate(zip(sources, targets, strict=True), 1)
         rows = [TextPair(source, target, f"line {number}") for number, (source, target) in both]
-        pairs = encode_pairs(rows, self.tokenizer, self.learner.backbone.max_len, "targets", self.frame)
+        pairs = self.encode_pairs(rows, "targets")
         if len(pairs) < len(rows):
             raise DataError(f"of {len(rows):,} pairs {len(rows) - len(pairs):,} are empty or too long: shorten them")
         return target_log_probs(self.learner, pairs, self.device).tolist()
@@ -187,7 +200,7 @@ class Translator(LoadedRun):
             max_new: as in `translate`.
             options: those of BeamConfig: beam, length_penalty, n_best, …
         """
-        (ids,) = self.tokenizer.encode_batch([text])
+        (ids,) = self.source_tokenizer.encode_batch([text])
         if not len(ids):
             raise DataError("the text is empty: give at least one word")
         self.check_lengths([ids], [text])
@@ -200,11 +213,12 @@ class Translator(LoadedRun):
 
     def check_others(self, others: Sequence["Translator"]) -> None:
         """Raises UsageError where runs cannot be an ensemble with this one. others: those runs."""
+        two = f" --from-source-tokenizer {self.folder / SOURCE_TOKENIZER}" if self.own_source_tokenizer else ""
         for other in others:
-            if other.tokenizer.hash != self.tokenizer.hash:
+            if (other.tokenizer.hash, other.source_tokenizer.hash) != (self.tokenizer.hash, self.source_tokenizer.hash):
                 raise UsageError(
-                    f"{self.folder} and {other.folder} have different tokenizers: an ensemble needs one; train them with "
-                    f"--from-tokenizer {self.folder / 'tokenizer.json'}"
+                    f"{self.folder} and {other.folder} have different tokenizers: an ensemble needs the same; train them with "
+                    f"--from-tokenizer {self.folder / 'tokenizer.json'}{two}"
                 )
             if other.frame != self.frame:
                 raise UsageError(f"{self.folder} and {other.folder} have different special tokens around a text")
@@ -232,8 +246,8 @@ class Translator(LoadedRun):
         """Raises DataError where a source is longer than the model reads. encoded: the tokens of each; texts: for the message."""
         limit = self.learner.backbone.max_len
         for number, ids in enumerate(encoded, 1):
-            if limit is not None and len(ids) + len(self.frame.before) >= limit:
-                most = limit - len(self.frame.before) - 1
+            if limit is not None and len(ids) + len(self.frame.source_before) >= limit:
+                most = limit - len(self.frame.source_before) - 1
                 raise DataError(
                     f"line {number} has {len(ids):,} tokens and the model reads {most:,} at most: split it into "
                     f"sentences ({texts[number - 1][:40]!r}…)"
@@ -251,7 +265,7 @@ class Translator(LoadedRun):
     @torch.inference_mode()
     def contexts(self, models: list["Translator"], sources: list[np.ndarray]) -> Any:
         """What the encoders make of sources. models: one, or those of an ensemble; sources: the tokens of each."""
-        source = pack([[*self.frame.before, *ids.tolist(), self.frame.end] for ids in sources])
+        source = pack([[*self.frame.source_before, *ids.tolist(), self.frame.source_end] for ids in sources])
         source = to_device(source._replace(max_len=round_up(source.max_len)), self.device)
         found = [each.learner.backbone.encode(source) for each in models]
         return found[0] if len(found) == 1 else found
@@ -272,7 +286,7 @@ class Translator(LoadedRun):
     def copied(self, tokens: list[int], begun: int, source: np.ndarray, text: str, alignment: Any) -> str:
         """Replaces each unknown word by the source word that it attends to most (Luong et al., 2015, arXiv 1410.8206). tokens: of
         the translation; begun: how many are the prefix; source: its tokens; text: the source itself; alignment: of both."""
-        _, offsets = self.tokenizer.encode_with_offsets(text)
+        _, offsets = self.source_tokenizer.encode_with_offsets(text)
         parts, run = [], []
         for place, token in enumerate(tokens):
             if token != self.tokenizer.unk_id or place < begun:
@@ -293,8 +307,9 @@ class Translator(LoadedRun):
 
     @property
     def reading(self) -> Reading:
-        reads = Encoder(self.learner.backbone.view("encoder").eval(), self.frame.before, [self.frame.end], self.device)
-        return Reading(reads, self.tokenizer)
+        before, after = self.frame.source_before, [self.frame.source_end]
+        reads = Encoder(self.learner.backbone.view("encoder").eval(), before, after, self.device)
+        return Reading(reads, self.source_tokenizer)
 
     def _target_tokens(self, text: str) -> list[int]:
         return self.translate(text, show=False)[0][0].tokens
@@ -321,5 +336,4 @@ class Translator(LoadedRun):
 
     def loss(self, pairs: Sequence[TextPair]) -> dict[str, float]:
         """The loss of the true targets. pairs: as in `evaluate`."""
-        limit = self.learner.backbone.max_len
-        return pair_loss(self.learner, encode_pairs(pairs, self.tokenizer, limit, "test", self.frame), self.device)
+        return pair_loss(self.learner, self.encode_pairs(pairs, "test"), self.device)

@@ -90,6 +90,7 @@ def translation_record(run: Any, text: str, found: Any) -> dict[str, Any]:
     if found.alignment is None:
         return record
     entry = run.tokenizer.entry
-    source = [entry(token) for token in [*run.tokenizer.encode(text), run.tokenizer.end_id]]
+    reads = run.source_tokenizer
+    source = [reads.entry(token) for token in [*reads.encode(text), reads.end_id]]
     target = [entry(token) for token in found.tokens]
     return record | {"source_tokens": source, "tokens": target, "alignment": found.alignment.tolist()}

@@ -135,7 +135,7 @@ class Server:
         """Work in the engine's thread, together with other calls of the same key."""
         run, loop = self.runs[name], asyncio.get_running_loop()
         texts = [each if isinstance(each, str) else " ".join(map(str, each.values())) for each in items]
-        size = sum(len(ids) for ids in await asyncio.to_thread(run.tokenizer.encode_batch, texts))
+        size = sum(len(ids) for ids in await asyncio.to_thread(run.source_tokenizer.encode_batch, texts))
         if size > MOST_TOKENS:
             raise Refused(413, f"the texts have {size:,} tokens, more than {MOST_TOKENS:,}")
         future: asyncio.Future[list[Any] | Exception] = loop.create_future()
@@ -201,7 +201,7 @@ class Server:
         name = self.pick(model, embeds, "give vectors of texts")
         run = self.runs[name]
         found = await self.call(request, name, ("embed",), texts, run.encode)
-        return found, sum(len(ids) for ids in run.tokenizer.encode_batch(texts))
+        return found, sum(len(ids) for ids in run.source_tokenizer.encode_batch(texts))
 
     async def models(self, request: Request) -> Response:
         return answer({"object": "list", "data": list(self.records.values())})
@@ -297,7 +297,7 @@ class Server:
 
     async def tokenize(self, request: Request, ask: Tokenize) -> Response:
         name = self.pick(ask.model, lambda run: True, "")
-        run, tokenizer = self.runs[name], self.runs[name].tokenizer
+        run, tokenizer = self.runs[name], self.runs[name].source_tokenizer
         if ask.prompt == tokenizer.entry(
             tokenizer.end_id
         ):  # a harness asks for the number of the end token by its name

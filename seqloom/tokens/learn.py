@@ -54,6 +54,19 @@ class TokenizerOptions:
     vocab_size: int | None = None
     lowercase: bool = False
     from_tokenizer: str | Path | None = None
+    source_tokenizer: str | None = None  # these three: a vocabulary of their own for the sources of pairs
+    source_vocab_size: int | None = None
+    from_source_tokenizer: str | Path | None = None
+
+    def of_source(self) -> "TokenizerOptions | None":
+        """Those of the sources; None where one tokenizer serves both sides."""
+        if all(each is None for each in (self.source_tokenizer, self.source_vocab_size, self.from_source_tokenizer)):
+            return None
+        if self.source_tokenizer is not None and self.from_source_tokenizer is not None:
+            raise UsageError("--from-source-tokenizer is of its own kind: leave out --source-tokenizer")
+        lowercase = self.lowercase and self.from_source_tokenizer is None
+        kind = self.source_tokenizer or self.tokenizer
+        return TokenizerOptions(kind, self.source_vocab_size, lowercase, self.from_source_tokenizer)
 
 
 def learn(

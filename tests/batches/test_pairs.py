@@ -6,7 +6,7 @@ import torch
 
 from seqloom.batch import IGNORE
 from seqloom.batches import pairs as module
-from seqloom.batches.pairs import EncodedPairs, PairBatches, Side, encode_pairs, pair_batch
+from seqloom.batches.pairs import EncodedPairs, PairBatches, Side, encode_pairs, pair_batch, plain_frame
 from seqloom.errors import DataError, UsageError
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ def some_pairs(count=200, seed=0):
     rng = np.random.default_rng(seed)
     sources = [np.full(rng.integers(1, 30), i + 1) for i in range(count)]
     targets = [np.full(rng.integers(1, 30), i + 1001) for i in range(count)]
-    return EncodedPairs(side(sources), side(targets), 0, 0, END)
+    return EncodedPairs(side(sources), side(targets), 0, 0, plain_frame(END))
 
 
 def rows_of(batch, ids):

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from seqloom.models import model_class
+from seqloom.models.index import PARAMETERS
 from tests.contract.pairs import build, encoder_decoders, joined, texts
 
 SIZES = ((7, 1, 12, 2), (5, 9, 1, 3))
@@ -230,7 +231,8 @@ def test_presets(name):
 
 
 def test_published_sizes():
-    """384M in Sutskever et al., of which the two tables have 320M here: one vocabulary, the output layer counted apart."""
+    """384M in Sutskever et al.: 160,000 words of the source and 80,000 of the target, with an output layer of its own."""
+    assert PARAMETERS["seq2seq"]["sutskever-2014"] == pytest.approx(384e6, rel=0.001)
     cls = model_class("seq2seq")
     with torch.device("meta"):
         model = cls(cls.Config(**cls.presets["sutskever-2014"]))
