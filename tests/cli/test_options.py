@@ -1,8 +1,6 @@
 """Values of a recipe that have an option of their own, and mistyped names, which answer without torch."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from seqloom.comparison.plans import PLANS
 from seqloom.errors import UsageError
 from seqloom.recipes.library import batch_setting, find_recipe
 from tests.training.material import prepared
+from tests.without_torch import answers
 
 
 @pytest.fixture(scope="module")
@@ -170,20 +169,12 @@ MISTYPED = [
 ]
 
 
-def answer(arguments: list[str], folder: Path) -> tuple[int, bool, str]:
-    """The exit code of a command in a process of its own, whether it imported torch, and what it printed."""
-    script = f"import sys\nfrom seqloom.cli import run\ncode = run({arguments!r})\nprint(code, 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=folder)
-    code, heavy = done.stdout.split()[-2:]
-    return int(code), heavy == "True", done.stderr
-
-
-@pytest.mark.parametrize(("code", "arguments"), MISTYPED)
-def test_mistyped_names_answer_without_torch(code: int, arguments: list[str], tmp_path: Path) -> None:
+def test_mistyped_names_answer_without_torch(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    found, heavy, err = answer(arguments, tmp_path)
-    assert found == code and err.count("\n") == 1 and err.startswith("seqloom: error: "), err
-    assert not heavy
+    found = answers([arguments for _, arguments in MISTYPED], tmp_path)
+    for (expected, arguments), (code, heavy, err) in zip(MISTYPED, found, strict=True):
+        assert code == expected and err.count("\n") == 1 and err.startswith("seqloom: error: "), (arguments, err)
+        assert not heavy, arguments
 
 
 def test_names_of_plans_are_all_there() -> None:

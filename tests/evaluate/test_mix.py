@@ -27,7 +27,8 @@ def finds_the_best(seed: int, gap: float) -> None:
     first, second = losses(seed, gap=gap)
     weight = best_weight(first, second)
     grid = np.arange(1, 10_000) / 10_000
-    brute = [-np.log(w * np.exp(-first) + (1 - w) * np.exp(-second)).sum() for w in grid]
+    probs, others = np.exp(-first), np.exp(-second)
+    brute = [-np.log(w * probs + (1 - w) * others).sum() for w in grid]
     assert abs(weight - grid[int(np.argmin(brute))]) <= 1e-4
     assert mixture_loss(first, second, weight) <= min(brute) + 1e-9
 

@@ -15,6 +15,7 @@ from seqloom.errors import ModelError
 from seqloom.models.transformer import Transformer
 
 V, D, LAYERS, HEADS, L = 67, 32, 2, 4, 40
+LONG = pytest.mark.long  # small beams and both kinds of penalties stay
 PAD, END = V - 1, 0
 
 
@@ -152,9 +153,9 @@ def compare(models, theirs_options, **options):
     return mine
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("alpha", [pytest.param(0.0, marks=LONG), 0.6, pytest.param(1.0, marks=LONG), 2.0])
 @pytest.mark.parametrize(("stop", "early"), [("exact", "never"), ("first", True)])
-@pytest.mark.parametrize("beam", [2, 3, 5])
+@pytest.mark.parametrize("beam", [2, pytest.param(3, marks=LONG), 5])
 def test_beams_are_equal(models, beam, alpha, stop, early):
     theirs_options = {"num_beams": beam, "length_penalty": alpha, "early_stopping": early, "num_return_sequences": beam}
     mine = compare(
