@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +42,9 @@ class Curves:
         self.readers: dict[Path, LogReader] = {}
         self.points: dict[Path, list[Point]] = {}
         self.more: dict[Path, dict[str, list[Value]]] = {}
-        self.results: dict[Path, tuple[float, dict[str, Any]]] = {}  # of comparisons, when they were written
+        self.kept: dict[
+            Path, tuple[tuple[int, int], Any]
+        ] = {}  # of files: when they were written, their size, and what they say
         self.looking = threading.Lock()
 
     def look(self) -> list[dict[str, Any]]:
@@ -55,7 +58,22 @@ class Curves:
             points, problem = [], explain(error)[0]
         more = {each: thin(values) for each, values in self.more.get(folder, {}).items()}
         record = {"name": name, "state": state_of(folder), "problem": problem, "curve": thin(points), "more": more}
-        return record | {"memory_mb": peak_memory(folder)}
+        return record | {"memory_mb": self.peak_memory(folder)}
+
+    def unless_unchanged(self, path: Path, read: Callable[[Path], Any]) -> Any:
+        """What a file says, read again only where it was written anew."""
+        facts = path.stat()
+        written = facts.st_mtime_ns, facts.st_size
+        if self.kept.get(path, ((0, 0), None))[0] != written:
+            self.kept[path] = written, read(path)
+        return self.kept[path][1]
+
+    def peak_memory(self, folder: Path) -> float | None:
+        """Of a run that is finished, in MB."""
+        try:
+            return self.unless_unchanged(folder / "metrics.json", peak_memory)
+        except OSError:
+            return None
 
     def read(self, folder: Path) -> list[Point]:
         reader = self.readers.setdefault(folder, LogReader(folder / LOG))
@@ -81,17 +99,14 @@ class Curves:
         return [each for each in found if each is not None]
 
     def result(self, place: Path) -> dict[str, Any] | None:
-        """Read again only where it was written anew; one that is damaged, or far too large, is left out."""
+        """One that is damaged, or far too large, is left out."""
+        name = str(place.relative_to(self.folder)) if place != self.folder else place.name
         try:
-            facts = (place / RESULT).stat()
-            if facts.st_size > MOST_BYTES:
+            if (place / RESULT).stat().st_size > MOST_BYTES:
                 return None
-            if self.results.get(place, (0.0, {}))[0] != facts.st_mtime:
-                name = str(place.relative_to(self.folder)) if place != self.folder else place.name
-                self.results[place] = facts.st_mtime, summary_of(name, read_json(place / RESULT))
+            return self.unless_unchanged(place / RESULT, lambda path: summary_of(name, read_json(path)))
         except (OSError, SeqloomError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
-        return self.results[place][1]
 
 
 def summary_of(name: str, record: dict[str, Any]) -> dict[str, Any]:
@@ -116,10 +131,10 @@ def thin(values: list[Any]) -> list[Any]:
     return [*values[:-1:every], *values[-1:]]
 
 
-def peak_memory(folder: Path) -> float | None:
-    """Of a run that is finished, in MB."""
+def peak_memory(path: Path) -> float | None:
+    """Of a run that is finished, in MB. path: its metrics.json."""
     try:
-        found = read_json(folder / "metrics.json").get("peak_memory_mb")
+        found = read_json(path).get("peak_memory_mb")
     except (SeqloomError, ValueError, AttributeError, RecursionError):
         return None
     return found if isinstance(found, int | float) else None

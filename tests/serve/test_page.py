@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from seqloom.charts.palette import PAPER, TEXT_CONTRAST
 from seqloom.cli import run
+from seqloom.serve import runs as runs_of_page
 from seqloom.serve.app import Limits, Server
 from seqloom.serve.page import FILES
 from seqloom.serve.runs import POINTS, Curves
@@ -246,6 +247,31 @@ def test_more_than_losses_is_read_from_logs(tmp_path):
         "valid": [(1, 10, 2.5)],
     }
     assert found["more"] == more and found["memory_mb"] == 41.5
+
+
+def test_files_are_read_again_only_where_they_were_written_anew(tmp_path, monkeypatch):
+    read, calls = runs_of_page.read_json, []
+    monkeypatch.setattr(runs_of_page, "read_json", lambda path: calls.append(path.name) or read(path))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text('{"step": 1, "tokens": 10, "loss": 3.0}\n')
+    curves = Curves(tmp_path)
+
+    def memory():
+        return [each["memory_mb"] for each in curves.look()]
+
+    assert memory() == [None] and calls == []
+    (folder / "metrics.json").write_text('{"peak_memory_mb": 41.5}')
+    assert memory() == memory() == [41.5] and calls == ["metrics.json"]
+    facts = (folder / "metrics.json").stat()
+    (folder / "metrics.json").write_text('{"peak_memory_mb": 141.5}')
+    os.utime(folder / "metrics.json", ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert memory() == [141.5], "of another size"
+    (folder / "metrics.json").write_text('{"peak_memory_mb": 142.5}')
+    os.utime(folder / "metrics.json", ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
+    assert memory() == memory() == [142.5] and len(calls) == 3
+    (folder / "metrics.json").unlink()
+    assert memory() == [None]
 
 
 def compared(name="a plan"):
