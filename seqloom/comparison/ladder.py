@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,16 @@ from seqloom.files import (
     write_json,
 )
 from seqloom.metrics.intervals import Interval, student
-from seqloom.metrics.scaling import PARAMETERS, Crossing, PowerLaw, Stretch, crossing, fit_ladders, who_is_ahead
+from seqloom.metrics.scaling import (
+    PARAMETERS,
+    Crossing,
+    PowerLaw,
+    Stretch,
+    best_before_worse,
+    crossing,
+    fit_ladders,
+    who_is_ahead,
+)
 from seqloom.progress import say
 from seqloom.recipes.schema import BudgetConfig
 from seqloom.runs.folder import RUN_FILES
@@ -59,7 +69,8 @@ OWN_FILES = r"(ladder|predictions)\.json|ladder\.csv|report\.html|ladder-[^/]+\.
 class LadderMetric(NamedTuple):
     """One metric at all budgets. values: by row and budget, one a seed; intervals: for other seeds on the same held-out text,
     which all budgets share; laws: of rows with enough budgets, fitted to the budgets that are not predicted. is_log: the law is
-    of the logarithm, as the loss is that of a perplexity."""
+    of the logarithm, as the loss is that of a perplexity. turned: rows that are best at this budget and significantly worse at a
+    larger one, which have no law."""
 
     name: str
     lower: bool
@@ -67,6 +78,7 @@ class LadderMetric(NamedTuple):
     intervals: Mapping[str, Mapping[float, Interval]]
     laws: Mapping[str, PowerLaw]
     is_log: bool
+    turned: Mapping[str, float] = MappingProxyType({})
 
     def law_at(self, row: str, budget: float) -> Interval:
         """The mean of all seeds at a budget, by the law."""
@@ -149,7 +161,7 @@ def metric_record(metric: LadderMetric) -> dict[str, Any]:
     values = {row: {f"{budget:g}": seeds for budget, seeds in each.items()} for row, each in metric.values.items()}
     return {
         "name": metric.name, "lower_is_better": metric.lower, "law_of_the_logarithm": metric.is_log, "values": values,
-        "laws": laws,
+        "laws": laws, "worse_after": dict(metric.turned),
     }  # fmt: skip
 
 
@@ -313,8 +325,11 @@ def ladder_metric(name: str, ladder: LadderConfig, found: Mapping[float, Compari
         for row, each in values.items()
     }
     enough = {row: each for row, each in losses.items() if len(each) >= PARAMETERS}
-    laws = fit_ladders(enough) if first.lower and enough else {}
-    return LadderMetric(name, first.lower, values, intervals, laws, is_log)
+    best = {row: best_before_worse(each) for row, each in enough.items()} if first.lower else {}
+    turned = {row: budget for row, budget in best.items() if budget is not None}
+    falling = {row: each for row, each in enough.items() if row not in turned}
+    laws = fit_ladders(falling) if first.lower and falling else {}
+    return LadderMetric(name, first.lower, values, intervals, laws, is_log, turned)
 
 
 def seed_means(metric: Metric, row: str) -> list[float]:
@@ -350,6 +365,14 @@ def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics:
     ]
     if doubtful:
         lines.append(f"a power law does not fit within the noise of the seeds: {', '.join(doubtful)}")
+    turned = [
+        f"{row} ({metric.name}) after {budget:,.6g}" for metric in metrics for row, budget in metric.turned.items()
+    ]
+    if turned:
+        lines.append(
+            f"worse with a larger budget, so that no law is fitted: {', '.join(turned)} {plan.ladder.unit}; such a row overfits, "
+            "or its settings do not suit a longer run"
+        )
     if plan.ladder.unit == "epochs":
         lines.append("the budgets are passes over the same text: repeated text is another thing than new text")
     if plan.parameters is not None:

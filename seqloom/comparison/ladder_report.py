@@ -112,6 +112,8 @@ def laws_section(found: Ladder) -> list[Section]:
         for row, law in metric.laws.items():
             fit = "–" if law.misfit == 1.0 else f"{law.misfit:.2g}"
             lines.append([metric.name, row, interval_text(law.exponent()), interval_text(law.offset()), fit])
+        for row, budget in metric.turned.items():
+            lines.append([metric.name, row, f"none: worse after {budget:,.6g} {found.unit}", "–", "–"])
     if not lines:
         return []
     head = ["metric", "row", "exponent", "offset", "p that the law holds"]
@@ -193,6 +195,7 @@ def as_text(found: Ladder) -> str:
         for row, by_budget in metric.intervals.items():
             cells = "  ".join(f"{budget:g}: {each.value:.4f}" for budget, each in by_budget.items())
             law = f"  exponent {interval_text(metric.laws[row].exponent(), 3)}" if row in metric.laws else ""
+            law = f"  worse after {metric.turned[row]:g}" if row in metric.turned else law
             lines.append(f"  {row:20} {cells}{law}")
     for each in found.predictions:
         measured = "not measured yet" if each.measured is None else f"measured {each.measured:.4f}"

@@ -20,7 +20,15 @@ from typing import NamedTuple
 import numpy as np
 
 from seqloom.metrics.differences import leaders
-from seqloom.metrics.intervals import LEVEL, Interval, Sample, VarianceComponent, all_equal
+from seqloom.metrics.intervals import (
+    LEVEL,
+    Interval,
+    Sample,
+    VarianceComponent,
+    all_equal,
+    around,
+    mean_component,
+)
 from seqloom.metrics.student_t import beta_share, student_quantile
 from seqloom.metrics.variances import pool
 
@@ -221,6 +229,19 @@ def fit_ladder(losses: Losses, pooled: VarianceComponent | None = None) -> Power
     means = np.array([values.mean() for values in seeds])
     within = sum(float(((values - values.mean()) ** 2).sum()) for values in seeds)
     return PowerLaw(np.array(budgets, np.float64), means, counts, within, int((counts - 1).sum()), pooled)
+
+
+def best_before_worse(losses: Losses, level: float = LEVEL) -> float | None:
+    """The budget with the lowest loss, if that at a larger one is significantly higher, as it is where a row overfits: no power
+    law rises. losses: with fewer than two seeds nothing is significant; level: of all larger budgets together (Bonferroni)."""
+    lowest = min(losses, key=lambda budget: float(np.mean(losses[budget])))
+    later = [budget for budget in losses if budget > lowest]
+    for budget in later:
+        both = [np.asarray(losses[each], np.float64) for each in (budget, lowest)]
+        rise = float(both[0].mean() - both[1].mean())
+        if around(rise, [mean_component(each) for each in both], 1 - (1 - level) / len(later)).low > 0:
+            return lowest
+    return None
 
 
 def fit_ladders(rows: Mapping[str, Losses]) -> dict[str, PowerLaw]:

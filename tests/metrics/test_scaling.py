@@ -10,6 +10,7 @@ from scipy import stats
 from seqloom.metrics import scaling
 from seqloom.metrics.scaling import (
     Stretch,
+    best_before_worse,
     crossing,
     difference_at,
     f_tail,
@@ -254,3 +255,17 @@ def test_stretches_need_two_budgets():
     fits = fit_ladders({str(i): draw_losses(np.random.default_rng(i), Law(0.3, 1), 3, 3, 0.01) for i in range(2)})
     with pytest.raises(ValueError, match="the smaller one first"):
         who_is_ahead(*fits.values(), low=2e6, high=1e6)
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [
+        ({1: [1.767, 1.765, 1.772], 3: [1.687, 1.686, 1.690], 10: [1.738, 1.734, 1.738]}, 3),  # an LSTM that overfits
+        ({1: [1.824, 1.825, 1.822], 3: [1.679, 1.680, 1.679], 10: [1.654, 1.652, 1.654]}, None),
+        ({1: [1.78, 1.79], 3: [1.681, 1.679], 10: [1.680, 1.685]}, None),  # within the noise
+        ({1: [1.8], 3: [1.6], 10: [1.7]}, None),  # one seed
+        ({1: [1.60, 1.61, 1.61], 3: [1.75, 1.76, 1.75], 10: [1.75, 1.76, 1.74]}, 1),
+    ],
+)
+def test_a_row_that_gets_worse_has_no_law(losses, best):
+    assert best_before_worse(losses) == best
