@@ -48,6 +48,24 @@ class Borders(Protocol):
     def is_full(self) -> bool: ...
 
 
+class Images(NamedTuple):
+    """N pictures, or published features of their regions: what the encoder of a captioner reads. The borders are of regions."""
+
+    values: Tensor  # (N, side, side, 3) uint8 pixels, or (S, D) features
+    owner: Tensor  # (S,)
+    offsets: Tensor  # (N+1,)
+    max_len: int
+    texts: Tensor | None = None  # (texts,) the picture of each text, where several texts are about one picture
+
+    @property
+    def num_sequences(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.owner.shape[0] == self.num_sequences * self.max_len
+
+
 class Ragged(NamedTuple):
     """N sequences laid end to end in one row of T tokens, with no padding between them."""
 
@@ -62,6 +80,7 @@ class Ragged(NamedTuple):
     max_position: int | None = None  # no position is larger, if the host knows: a cache need not be read behind it
     beside: Tensor | None = None  # (T, B) features from other models, which stand beside what some layer reads
     real: Tensor | None = None  # (T,) whether a token is text and no filler, where it is known: balance losses ask it
+    pictures: Images | None = None  # where texts are about pictures
 
     @property
     def num_sequences(self) -> int:
@@ -108,7 +127,7 @@ class Excerpt(NamedTuple):
 class Pair(NamedTuple):
     """N sources and their N targets, with the token that follows each token of the targets."""
 
-    source: Any  # Borders: a Ragged of tokens, or whatever else its encoder reads, image regions for one
+    source: Any  # Borders: a Ragged of tokens, or what else its encoder reads: Images
     target: Ragged
     targets: Tensor  # (T,) IGNORE where there is nothing to predict (filler)
 
@@ -182,9 +201,21 @@ class Labelled(NamedTuple):
         lengths = torch.bincount(self.batch.owner[self.real])
         targets = int(self.known.sum()) if self.labels.ndim == 1 else int((lengths > 0).sum())
         pairs = int((lengths * lengths).sum())
-        return Sizes(
+        found = Sizes(
             int(self.own.sum()), pairs, int(lengths.sum()), targets, lengths=tuple(lengths[lengths > 0].tolist())
         )
+        pictures = self.batch.pictures
+        if pictures is None:
+            return found
+        regions = pictures.offsets.diff().long()
+        of = torch.arange(len(regions), device=regions.device) if pictures.texts is None else pictures.texts
+        of = of[: len(lengths)]
+        sources = regions[of[lengths > 0].unique()]
+        cross = int((regions[of] * lengths).sum())
+        return found._replace(
+            source_tokens=int(sources.sum()), source_pairs=int(sources.square().sum()), cross=cross,
+            source_lengths=tuple(sources.tolist()),
+        )  # fmt: skip
 
 
 class Context(NamedTuple):
@@ -225,6 +256,9 @@ class Output(NamedTuple):
     cross: tuple[Tensor, ...] = ()
     query: Tensor | None = None  # (Q, D) a second stream of some places, which has not seen the tokens there
     penalty: Tensor | None = None  # () a sum learnt from beside the objective: of experts, attention, relaxation
+    log_choice: Tensor | None = (
+        None  # (T,) log-probability of what was drawn for a token, where hard attention draws places
+    )
 
 
 def without_state(output: Output) -> Output:
@@ -251,11 +285,14 @@ class Loss(NamedTuple):
 
 def with_penalty(loss: Loss, output: Output) -> Loss:
     """The loss with the penalty of the backbone's output, which is trained on but not reported."""
-    if output.penalty is None:
+    return add_penalty(loss, output.penalty)
+
+
+def add_penalty(loss: Loss, penalty: Tensor | None) -> Loss:
+    if penalty is None:
         return loss
-    before = loss.logs.get("penalty", 0.0)
-    logs = loss.logs | {"penalty": before + output.penalty.detach()}
-    return loss._replace(total=loss.total + output.penalty, logs=logs)
+    logs = loss.logs | {"penalty": loss.logs.get("penalty", 0.0) + penalty.detach()}
+    return loss._replace(total=loss.total + penalty, logs=logs)
 
 
 class Lineage(NamedTuple):
@@ -380,6 +417,7 @@ class EncoderDecoder(nn.Module):
     dim: int
     max_len: int | None = None  # of a source and of a target, if there is a limit
     aligned: bool = True  # its attention to the source is in Output.cross
+    sources: Literal["texts", "pictures"] = "texts"  # what it reads before it writes
     causal = True
     recurrent = carries = False  # nothing is carried from batch to batch
     learns_from: Literal["text", "labels"] = "labels"  # how its recipes train it; `denoising` can train every one

@@ -33,8 +33,10 @@ from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.characters import CharacterCnn
 from seqloom.blocks.convolution import Convolutions
 from seqloom.blocks.experts import Experts
+from seqloom.blocks.glimpse import HardCell
 from seqloom.blocks.lsh import LshAttention
 from seqloom.blocks.multi_step import MultiStepAttention
+from seqloom.blocks.pictures import Cnn
 from seqloom.blocks.relative import RelativeAttention
 from seqloom.blocks.reversible import ReversibleStack
 from seqloom.blocks.skewed import SkewedAttention
@@ -66,6 +68,7 @@ class Flops(NamedTuple):
     # of each token: products without a gradient, and those that are computed once more for theirs
     once: int = 0
     again: int = 0
+    sequence: int = 0  # of each sequence
 
     def plus(self, other: "Flops", times: int = 1) -> "Flops":
         """Added to these, so many times; what is near is listed, so many times."""
@@ -85,6 +88,7 @@ class Flops(NamedTuple):
             + over_memories(self.memories, sizes.lengths)
             + over_orders(self.orders, sizes)
             + over_chunks(self.chunks, sizes.lengths)
+            + self.sequence * len(sizes.lengths)
         )
 
     def backward(self, sizes: Sizes) -> int:
@@ -200,10 +204,12 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
     LshAttention: ("attention", _hashed),
     CrossAttention: ("cross attention", lambda m: Flops(cross=4 * m.num_heads * m.head_dim)),
     MultiStepAttention: ("cross attention", lambda m: Flops(cross=4 * m.embedding_dim)),
+    HardCell: ("cross attention", lambda m: Flops(cross=2 * m.alignment.hidden_dim)),  # the mean, and what was drawn
     Alignment: ("cross attention", lambda m: Flops(cross=2 * (m.score.multiplied + m.hidden_dim))),
     TorchCell: ("recurrence", _recurrent),
     Experts: ("experts", lambda m: Flops(token=2 * m.chosen * (m.up.weight[0].numel() + m.down.weight[0].numel()))),
     Convolutions: ("convolutions", lambda m: Flops(token=2 * sum(each.weight.numel() for each in m.filters))),
+    Cnn: ("convolutions", lambda m: Flops(token=m.per_region)),
     CharacterCnn: ("characters", _characters),  # the convolutions; what stands above them is linear
     # backward counts twice the forward: of a product with one gradient that is too much by a third
     BlockProduct: ("windows", lambda m: Flops(token=m.per_token * (1 + m.gradients) // 3)),
@@ -219,8 +225,9 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, place, ())]
         return {module for part in parts if part is not None for module in part.modules()}
 
-    over_source, once = named("over_source"), named("once")  # what is done once a sequence is as good as nothing
+    over_source, once, unused = named("over_source"), named("once"), named("unused")
     over_targets, over_tokens, second = named("over_targets"), named("over_tokens"), named("second_stream")
+    once_more = named("once_more")  # they read one thing more than the tokens of a sequence
     stretch = getattr(getattr(learner, "backbone", learner), "source_stretch", 1.0)
     repeated = {
         part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
@@ -228,7 +235,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
     stacks = (stack for stack in learner.modules() if isinstance(stack, ReversibleStack) and stack.recompute)
     anew = {module for stack in stacks for module in stack.layers.modules()}
     for module in learner.modules():
-        if module in once:
+        if module in unused:
             continue
         kind = next((kind for kind in type(module).__mro__ if kind in PARTS), None)
         if kind is None:
@@ -236,10 +243,12 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         name, measure = PARTS[kind]
         part, before = measure(module), found.get(name, Flops())
         part = part.computed_anew() if module in anew else part
-        part = part.over_source(stretch) if module in over_source else part
+        part = part.over_source(stretch) if module in over_source - once else part
+        part = Flops(sequence=part.token) if module in once else part
         part = Flops(target=part.token) if module in over_targets else part
         part = Flops(token=part.target) if module in over_tokens else part
         part = with_second_stream(module, part) if module in second else part
+        part = part._replace(sequence=part.token) if module in once_more else part
         found[name] = before.plus(part, repeated.get(module, 1))
     return found
 

@@ -30,6 +30,7 @@ GUIDES = {
     "translate": "translate",
     "bodies": "bodies",
     "music": "music",
+    "pictures": "pictures",
     "tables": "tables",
     "words": "word-vectors",
     "compare": "compare ladder-and-search pack-and-verify significance",

@@ -29,7 +29,7 @@ def counted() -> dict[str, dict[str, int]]:
             recipe = build_recipe(sections, model)
             with shapes_only():  # counting 1.5 billion parameters takes no memory
                 # what stands above a model that learns from labels alone depends on how many there are
-                alone = recipe.task is not None and recipe.learns != "translate"
+                alone = recipe.task is not None and recipe.learns not in ("translate", "caption")
                 built = cls(recipe.model_config_of(vocabulary)) if alone else recipe.learner(vocabulary)
             found[model][preset] = sum(parameter.numel() for parameter in built.parameters())
     return found

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from seqloom.batch import APART, IGNORE, Backbone, Labelled, Ragged, Words
+from seqloom.batch import APART, IGNORE, Backbone, Images, Labelled, Ragged, Words
+from seqloom.batches.pictures import Pictures, take_pictures
 from seqloom.batches.plan import generator
 from seqloom.tokens.spelling import PAD, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
@@ -92,6 +93,7 @@ class Row(NamedTuple):
     spots: np.ndarray | None = None  # (L, 2) where they are asked for: the characters that each token stands for
     source: np.ndarray | None = None  # (L,) and the text that they are of, by its number; −1: a special token
     features: Features | None = None
+    picture: tuple[Pictures, int] | None = None  # where it is, and its number
 
 
 def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
@@ -163,6 +165,8 @@ class Examples:
         for rows in self.rows:
             for row in rows:
                 found.update(row.ids.tobytes() + np.asarray(row.label, np.float64).tobytes())
+                if row.picture is not None:
+                    found.update(row.picture[0].one(row.picture[1]).tobytes())
             found.update(b"|")
         return found.hexdigest()
 
@@ -185,6 +189,7 @@ def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None, max_
         torch.from_numpy(ids), torch.from_numpy(np.arange(len(ids)) - offsets[owner]), torch.from_numpy(owner),
         torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments_of(rows, padding),
         chars=characters_of(rows, padding), beside=features_of(rows, padding),
+        pictures=pictures_of(rows, len(lengths), max_len is not None),
     )  # fmt: skip
     found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
     if rows[0].places is not None:
@@ -228,6 +233,22 @@ def features_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
         return None
     parts = [row.features.read() for row in rows if row.features is not None]
     return torch.from_numpy(np.concatenate([*parts, np.zeros((padding, parts[0].shape[1]), np.float32)]))
+
+
+def pictures_of(rows: Sequence[Row], sequences: int, fixed: bool) -> Images | None:
+    """The pictures of all sequences, each once. sequences: with those of padding; fixed: the same shapes should occur again."""
+    if rows[0].picture is None:
+        return None
+    known: dict[tuple[int, int], int] = {}
+    places = [row.picture for row in rows if row.picture is not None]
+    if places[0][0].size.features:  # they differ in size, and cost nothing to repeat
+        return take_pictures([*places, *places[:1] * (sequences - len(places))])
+    numbers = [known.setdefault((id(store), number), len(known)) for store, number in places]
+    first = dict(zip(numbers, places, strict=True))
+    chosen = [first[i] for i in range(len(known))]
+    chosen += chosen[:1] * (-len(chosen) % STEP_SEQUENCES if fixed else 0)
+    texts = np.array(numbers + [0] * (sequences - len(numbers)))
+    return take_pictures(chosen)._replace(texts=torch.from_numpy(texts))
 
 
 def pad_labels(labels: np.ndarray, more: int) -> np.ndarray:

@@ -98,6 +98,18 @@ class EncodedPairs:
         return len(self.target.ids) + self.added[1] * len(self)
 
     @property
+    def widths(self) -> np.ndarray:
+        """(N,) the tokens of the longer side, special ones included."""
+        return np.maximum(self.source.lengths, self.target.lengths) + max(self.added)
+
+    def by_length(self) -> np.ndarray:
+        """The numbers of the pairs, those of similar lengths together."""
+        return np.lexsort((self.source.lengths, self.target.lengths))
+
+    def batch(self, index: np.ndarray) -> Pair:
+        return pair_batch(self, index)
+
+    @property
     def fingerprint(self) -> str:
         found = hashlib.sha256()
         for array in (*self.source, *self.target):

@@ -71,11 +71,16 @@ class AlignedCell(nn.Module):
     def inputs(self, x: Tensor) -> Tensor:
         return self.cell.inputs(x)
 
+    def look(self, h: Tensor, *memory: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """What is seen (R, D), and the weights (R, S)."""
+        seen, weights = self.alignment(h, *memory)
+        return seen, (weights,)
+
     def step(self, x: Tensor, state: CellState, *memory: Tensor) -> tuple[CellState, tuple[Tensor, ...]]:
         h = state[0][:, : self.dim]
-        seen, weights = self.alignment(h, *memory)
+        seen, values = self.look(h, *memory)
         (h, *rest), _ = self.cell.step(x + self.feed(seen), (h, *state[1:]))  # type: ignore[operator]
-        return (torch.cat((h, seen), dim=1), *rest), (weights,)
+        return (torch.cat((h, seen), dim=1), *rest), values
 
     def start(self, n: int) -> CellState:
         h, *rest = self.cell.start(n)

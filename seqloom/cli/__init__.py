@@ -22,10 +22,10 @@ app = typer.Typer(
 # `seqloom --help` lists the commands in this order, which is the order of a person's work
 GROUPS = {
     "Start": ("quickstart", "new", "models", "recipes"),
-    "Data": ("prepare", "check", "synthetic"),
+    "Data": ("prepare", "check", "synthetic", "scenes"),
     "Train": ("pretrain", "train", "finetune", "track"),
     "Use": ("evaluate", "generate", "score", "fill", "embed", "neighbours"),
-    "Tasks": ("predict", "translate", "metric", "baseline"),
+    "Tasks": ("predict", "translate", "caption", "metric", "baseline"),
     "Serve": ("serve", "page"),
     "Compare": ("compare", "report", "verify", "significance"),
     "Look inside": ("inspect", "probe", "prune"),
@@ -93,6 +93,7 @@ def register() -> None:
         exchange,
         lineage,
         machine,
+        pictures,
         probing,
         reporting,
         serving,

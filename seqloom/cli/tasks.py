@@ -77,7 +77,7 @@ def train(
     task: Annotated[
         str | None,
         typer.Option(
-            help="Task to train: classify, regress, pair, choose, tag, span, translate, translation-lm or entity-lm."
+            help="Task to train: classify, regress, pair, choose, tag, span, translate, caption, translation-lm or entity-lm."
         ),
     ] = None,
     train_files: Annotated[
@@ -86,7 +86,7 @@ def train(
             "--train",
             metavar="FILE [FILE]",
             help="Training examples in the task's format; for pairs two aligned files, a .tsv, or a .jsonl with source and "
-            "target.",
+            "target; for captions a .jsonl or .tsv, or a folder with one.",
         ),
     ] = None,
     valid: Annotated[
@@ -133,6 +133,13 @@ def train(
             help="Initialise the embeddings with these vectors, in the text format of word2vec or GloVe.",
         ),
     ] = None,
+    vit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Initialise the encoder of captioner with this Vision Transformer, in the layout of transformers.",
+        ),
+    ] = None,
     tasks: Tasks = None,
     beside: Beside = None,
     text_column: TextColumn = None,
@@ -161,10 +168,14 @@ def train(
     check_recipe_name(recipe)
     one = {
         "--task": task, "--train": train_files, "--valid": valid, "--test": test, "--beside": beside, "--encoding": encoding,
-        "--text-column": text_column, "--label-column": label_column, "--pair-column": pair_column, "--id-column": id_column
+        "--text-column": text_column, "--label-column": label_column, "--pair-column": pair_column, "--id-column": id_column,
+        "--vit": vit,
     }  # fmt: skip
     check_one_or_several(tasks, one)
-    given = (*(train_files or ()), *(valid or ()), *(test or ()), from_tokenizer, from_source_tokenizer, vectors, tasks)
+    examples = (*(train_files or ()), *(valid or ()), *(test or ()))
+    if task == "caption":  # which may be folders
+        examples = tuple(each for each in examples if not each.is_dir())
+    given = (*examples, from_tokenizer, from_source_tokenizer, vectors, tasks)
     files = () if seeds is not None else given
     require(named_runs(beside), files, task=task)  # with --seeds the task is asked first
     from seqloom.errors import UsageError
@@ -201,7 +212,7 @@ def train(
         columns = name_columns(main, True, text_column, label_column, pair_column, id_column)
         train = partial(
             run_train, recipe, main, train_files or (), valid=valid or (), test=test or (), beside=named_runs(beside),
-            columns=columns, encoding=encoding, **common,
+            columns=columns, encoding=encoding, vit=vit, **common,
         )  # fmt: skip
     options = RunOptions(seed, resume, overwrite, device, deterministic, country)
     run = train_and_print(train, out, options, seeds)
@@ -233,7 +244,13 @@ def summary_line(folder: Path) -> str:
     from seqloom.runs.card import SCORES
 
     metrics = json.loads((folder / "metrics.json").read_text())
-    names = {"bleu": "BLEU", "retrieval_accuracy": "retrieval", "masked_perplexity": "masked perplexity"} | SCORES
+    names = {
+        "bleu": "BLEU",
+        "cider": "CIDEr-D",
+        "pointing": "pointing",
+        "retrieval_accuracy": "retrieval",
+        "masked_perplexity": "masked perplexity",
+    } | SCORES
     scores = [
         f", {split} {shown} {metrics[f'{split}_scores'][key]:.4g}"
         for split in ("valid", "test")

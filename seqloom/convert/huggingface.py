@@ -56,6 +56,7 @@ from seqloom.files import (
 from seqloom.plugins import Plugin
 from seqloom.recipes.library import task_sections
 from seqloom.recipes.schema import Recipe, build_recipe
+from seqloom.runs.captioner import Captioner
 from seqloom.runs.card import RunDescription, made_by
 from seqloom.runs.folder import BOUND, RUN, WEIGHTS, clear, describe
 from seqloom.runs.language_model import Run
@@ -113,7 +114,7 @@ def load(
     plugin: str | Path | Plugin | None = None,
     beside: Sequence[str | Path] = (),
     task: str | None = None,
-) -> Run | Translator | Predictor:
+) -> Run | Translator | Captioner | Predictor:
     """Loads a run. Nothing in its folder is executed; every file is checked before it is used.
 
     Args:

@@ -1,21 +1,22 @@
-"""The loss of a translator on held-out pairs."""
+"""The loss of a translator, or of a captioner, on held-out pairs."""
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
 
 from seqloom.batch import IGNORE, exact, to_device
-from seqloom.batches.pairs import EncodedPairs, pair_batch
+from seqloom.batches.pairs import EncodedPairs
+from seqloom.batches.pictures import EncodedCaptions
 from seqloom.progress import Progress
-from seqloom.tasks.translate import Translate
 from seqloom.training.share import ALONE, Share
 
 
-def cut_batches(pairs: EncodedPairs, budget: int) -> list[np.ndarray]:
+def cut_batches(pairs: EncodedPairs | EncodedCaptions, budget: int) -> list[np.ndarray]:
     """The numbers of the pairs in batches, pairs of similar lengths together, as many as fit into the grid."""
-    order = np.lexsort((pairs.source.lengths, pairs.target.lengths))
-    widest = np.maximum(pairs.source.lengths, pairs.target.lengths)[order] + max(pairs.added)
+    order = pairs.by_length()
+    widest = pairs.widths[order]
     batches, done = [], 0
     while done < len(order):
         room = np.maximum.accumulate(widest[done:]) * np.arange(1, len(order) - done + 1)
@@ -26,11 +27,13 @@ def cut_batches(pairs: EncodedPairs, budget: int) -> list[np.ndarray]:
 
 
 @torch.inference_mode()
-def target_log_probs(learner: Translate, pairs: EncodedPairs, device: torch.device, budget: int = 8192) -> np.ndarray:
+def target_log_probs(
+    learner: Any, pairs: EncodedPairs | EncodedCaptions, device: torch.device, budget: int = 8192
+) -> np.ndarray:
     """(pairs,) the log-probability of each target given its source, its end included."""
     found = np.zeros(len(pairs))
     for index in cut_batches(pairs, budget):
-        batch = to_device(pair_batch(pairs, index), device)
+        batch = to_device(pairs.batch(index), device)
         losses = exact(learner.losses(batch))
         sums = losses.new_zeros(len(index)).index_add_(0, batch.target.owner, losses)
         found[index] = -sums.cpu().numpy()
@@ -39,8 +42,8 @@ def target_log_probs(learner: Translate, pairs: EncodedPairs, device: torch.devi
 
 @torch.inference_mode()
 def pair_loss(
-    learner: Translate,
-    pairs: EncodedPairs,
+    learner: Any,
+    pairs: EncodedPairs | EncodedCaptions,
     device: torch.device,
     budget: int = 8192,
     share: Share = ALONE,
@@ -50,7 +53,7 @@ def pair_loss(
     total, count = 0.0, 0
 
     def add_up(number: int) -> tuple[float, int, int]:
-        batch = to_device(pair_batch(pairs, batches[number]), device)
+        batch = to_device(pairs.batch(batches[number]), device)
         losses = learner.losses(batch)
         return exact(losses).sum().item(), int((batch.targets != IGNORE).sum()), len(batches[number])
 

@@ -46,6 +46,9 @@ MODELS = {
     "convs2s": "convs2s:ConvS2s",
     "transformer": "transformer:Transformer",
     "bart": "bart:Bart",
+    "show-tell": "show_tell:ShowTell",
+    "show-attend-tell": "show_attend_tell:ShowAttendTell",
+    "captioner": "captioner:PatchCaptioner",
 }
 OWN = {"cell": "own_cell:OwnCell"}  # made of code that the user brings: no paper, no presets
 

@@ -88,6 +88,9 @@ PARAMETERS: dict[str, dict[str, int]] = {
     },
     "transformer": {"tiny": 757760, "small": 6050816, "base": 63082496, "big": 214245376},
     "bart": {"tiny": 774400, "small": 15767040, "base": 139417344, "large": 406287360},
+    "show-tell": {"tiny": 2021136, "small": 10172688, "vinyals-2015": 14975248},
+    "show-attend-tell": {"tiny": 1307521, "small": 8153857, "xu-2015": 21668657},
+    "captioner": {"tiny": 1986272, "small": 26783360, "vit-base": 219866457},
 }
 
 LINEAGE: dict[str, dict[str, Any]] = {
@@ -394,6 +397,30 @@ LINEAGE: dict[str, dict[str, Any]] = {
         "causal": True,
         "objectives": ["denoising"],
         "tasks": ["classify", "regress", "pair", "choose", "tag", "span", "translate"],
+    },
+    "show-tell": {
+        "paper": "Vinyals et al., Show and tell: a neural image caption generator",
+        "year": 2015,
+        "kind": "captioner",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "choose", "caption"],
+    },
+    "show-attend-tell": {
+        "paper": "Xu et al., Show, attend and tell: neural image caption generation with visual attention",
+        "year": 2015,
+        "kind": "captioner",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "choose", "caption"],
+    },
+    "captioner": {
+        "paper": "Dosovitskiy et al., An image is worth 16×16 words; Li et al., TrOCR",
+        "year": 2021,
+        "kind": "captioner",
+        "causal": True,
+        "objectives": [],
+        "tasks": ["classify", "choose", "caption"],
     },
 }
 

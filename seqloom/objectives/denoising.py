@@ -143,7 +143,7 @@ class Denoising(Objective):
     @classmethod
     def fits(cls, model: Any) -> bool:
         """Models that read a source and write a target."""
-        return issubclass(model, EncoderDecoder)
+        return issubclass(model, EncoderDecoder) and model.sources == "texts"
 
     def __init__(self, backbone: EncoderDecoder, config: Config):
         super().__init__()

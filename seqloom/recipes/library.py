@@ -43,7 +43,8 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
 
 def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
     """Turns a recipe for plain text into one for a task: the same model and training, other examples."""
-    if "task" in values:
+    about_pictures = getattr(model_class(values["model"]["name"]), "sources", "texts") == "pictures"
+    if "task" in values and not (about_pictures and task_class(task).reads == "labelled"):
         return values
     if task_class(task).reads == "labelled":
         model = values["model"]
@@ -76,9 +77,12 @@ def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
         "watch": "auto",
     }
     section: dict[str, Any] = {"name": task}
-    if getattr(cls, "usual_view", "encoder") != "encoder":
-        section["view"] = cls.usual_view
-    if how == "features":
+    pictures = getattr(cls, "sources", "texts") == "pictures"
+    if getattr(cls, "usual_view", "encoder") != "encoder" and not (pictures and task == "classify"):
+        section["view"] = cls.usual_view  # pictures are classified without a text
+    if how == "features" and pictures:
+        section |= {"frozen": True}
+    elif how == "features":
         # embeddings of another width than the layers cannot be mixed with them, and static vectors have no layers
         uneven = "embedding_dim" in cls.Config.model_fields and not attentive
         alone = uneven or cls.learns_from in STATIC
@@ -139,7 +143,7 @@ def find_recipe(
 
 def batch_setting(recipe: Recipe, sequences: int) -> tuple[str, int]:
     """The path and the value of the setting that puts so many sequences of full length into a batch."""
-    if recipe.batches.kind == "pairs":
+    if recipe.batches.kind in ("pairs", "pictures"):
         raise UsageError(
             f"--batch {sequences}: batches of {recipe.name} are counted in tokens, because pairs differ in length: "
             f"use --set batches.budget={sequences * recipe.batches.length}"

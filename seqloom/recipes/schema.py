@@ -11,6 +11,7 @@ from seqloom.batch import EncoderDecoder
 from seqloom.batches.cells import CellBatches
 from seqloom.batches.pairs import EncodedPairs, PairBatches
 from seqloom.batches.passages import Marks, Passages
+from seqloom.batches.pictures import CaptionBatches, EncodedCaptions
 from seqloom.batches.plan import Batches, Packed, Streams
 from seqloom.batches.sentences import keep_borders
 from seqloom.batches.store import Split
@@ -32,13 +33,14 @@ class BatchesConfig(Config):
     """packed: `budget` tokens a batch in sequences of at most `length`; streams: `streams` rows of `length` tokens; pairs:
     texts of about one length with what they are turned into, at most `budget` tokens on either side; passages: pieces of
     documents with their special tokens, alone or as two parts, as the objective wants them; labelled: `examples` texts a
-    batch, of at most `length` tokens each, special ones included; cells: `budget` cells of the table that says how often two
+    batch, of at most `length` tokens each, special ones included; pictures: captions of one length with their pictures, at most
+    `budget` tokens of captions; cells: `budget` cells of the table that says how often two
     words stand near each other."""
 
-    kind: Literal["packed", "streams", "pairs", "passages", "labelled", "cells"] = Field(
+    kind: Literal["packed", "streams", "pairs", "passages", "labelled", "cells", "pictures"] = Field(
         "packed",
         description="How batches are made: text packed to a number of tokens, parallel streams of text, pairs of texts, "
-        "passages with special tokens, labelled examples, or cells of a table of counts.",
+        "passages with special tokens, labelled examples, cells of a table of counts, or pictures with captions.",
     )
     budget: int = Field(8192, ge=1, description="The most tokens of a batch, on either side for pairs; or its cells.")
     streams: int = Field(32, ge=1, description="Number of parallel streams.")
@@ -93,6 +95,9 @@ class BatchesConfig(Config):
         self, split: Split, specials: Sequence[int], window: int, passes: int, epochs: float
     ) -> CellBatches:
         return CellBatches(split, specials, self.budget, window, passes, epochs)
+
+    def build_captions(self, captions: EncodedCaptions, shapes: str) -> CaptionBatches:
+        return CaptionBatches(captions, self.budget, self.length, shapes)
 
     def build_pairs(self, pairs: EncodedPairs, shapes: str) -> PairBatches:
         return PairBatches(pairs, self.budget, self.length, shapes)
@@ -372,7 +377,7 @@ def batch_problems(recipe: Recipe) -> list[str]:
         found.append("'batches.vary' = true is for batches.kind = \"streams\": leave it out")
     if batches.kind not in ("streams", "packed") and batches.reset:
         found.append("'batches.reset' = true is for batches.kind = \"streams\": leave it out")
-    if batches.kind in ("streams", "pairs", "cells") and batches.smoothing != 1:
+    if batches.kind in ("streams", "pairs", "pictures", "cells") and batches.smoothing != 1:
         found.append(f"'batches.smoothing' is not for batches.kind = \"{batches.kind}\": leave it out")
     return found
 
@@ -416,7 +421,7 @@ def misfits(recipe: Recipe) -> list[str]:
     else:
         right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
         if recipe.batches.kind != right and (
-            right or recipe.batches.kind in ("pairs", "passages", "labelled", "cells")
+            right or recipe.batches.kind in ("pairs", "passages", "labelled", "cells", "pictures")
         ):
             use = right or "packed"
             found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{use}"')

@@ -54,6 +54,9 @@ class SplitScores(Part):
     per_class: dict[str, Any] | None = None
     bleu: Number | None = None
     chrf: Number | None = None
+    cider: Number | None = None  # of captions
+    pointing: Number | None = None
+    pointing_chance: Number | None = None
     bleu_signature: str | None = None
     retrieval_accuracy: Number | None = None
     retrieval_accuracy_back: Number | None = None
@@ -234,7 +237,15 @@ def task_scores(scores: SplitScores, task: dict[str, Any] | None) -> str:
 
 def translation_rows(split: str, scores: SplitScores) -> list[tuple[str, str]]:
     rows = []
-    if scores.bleu is not None:
+    if scores.cider is not None:
+        shown = f"CIDEr-D {scores.cider:.3f}, exact match {scores.exact_match or 0:.1%}"
+        shown += "" if scores.bleu is None else f", BLEU {scores.bleu:.2f} ({scores.bleu_signature})"
+        if scores.pointing is not None:
+            shown += (
+                f"; attention points at what a word names {scores.pointing:.1%} (chance {scores.pointing_chance:.1%})"
+            )
+        rows.append((f"captions of {split}", shown))
+    elif scores.bleu is not None:
         shown = f"BLEU {scores.bleu:.2f}, chrF {scores.chrf:.2f} ({scores.bleu_signature})"
         rows.append((f"translation of {split}", shown))
     if scores.retrieval_accuracy is not None:

@@ -11,6 +11,7 @@ from seqloom.batch import EncoderDecoder, Learner
 from seqloom.batches.labelled import Examples, LabelledBatches
 from seqloom.batches.pairs import EncodedPairs, PairFrame, encode_pairs
 from seqloom.batches.passages import Marks
+from seqloom.batches.pictures import EncodedCaptions, attach_pictures, encode_captions
 from seqloom.batches.plan import Batches
 from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
 from seqloom.batches.vocabulary import PreparedVocabulary
@@ -23,9 +24,11 @@ from seqloom.progress import say
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.beside import BesideRuns
 from seqloom.runs.calibration import fit_calibration, load_calibration, write_calibration
-from seqloom.runs.predictor import LongTexts, held_out_frame
+from seqloom.runs.captioner import captioner_size
+from seqloom.runs.predictor import LongTexts, held_out_frame, picture_size
 from seqloom.runs.translator import Translator
 from seqloom.tasks import task_class
+from seqloom.text.images import read_captions
 from seqloom.text.pairs import read_pairs, repeated_sources
 from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import read_tagged
@@ -174,6 +177,46 @@ class PairFiles(ExampleFiles):
         return named_object(run.learner.pair_evaluator)(run.learner, self.splits[split], run.device, share=share)
 
 
+class CaptionFiles(ExampleFiles):
+    """Pictures with captions, each of which is a target."""
+
+    examples_are = "captions"
+
+    def __init__(self, recipe: Recipe, files: Splits, tokenizer: Tokenizer):
+        super().__init__(recipe, files, tokenizer)
+        assert recipe.task is not None
+        limit = getattr(recipe.model_config_of(1), "max_len", None)
+        model: Any = model_class(recipe.model["name"])
+        frame, size = PairFrame.of(model, tokenizer, recipe.task.get("start_id")), captioner_size(recipe)
+        self.rows = {name: read_captions(paths) for name, paths in files.items()}
+        self.splits: dict[str, EncodedCaptions] = {
+            name: encode_captions(
+                rows, tokenizer, recipe.batches.length if name == "train" else limit, name, frame, size
+            )
+            for name, rows in self.rows.items()
+        }
+        known = {row.image.resolve() for row in self.rows["train"]}
+        for name, rows in self.rows.items():
+            places = [row.place for row in rows if row.image.resolve() in known] if name != "train" else []
+            if places:
+                first = ", ".join(places[:3])
+                say(f"warning: {len(places):,} pictures of {name} are in the training files, too (first: {first})")
+
+    @staticmethod
+    def texts(files: list[Path], task: str) -> Iterator[str]:
+        for row in read_captions(files):
+            yield from row.captions
+
+    def batches(self, epochs: float, shapes: str) -> Batches:
+        return self.recipe.batches.build_captions(self.splits["train"], shapes)
+
+    def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
+        return named_object(learner.pair_evaluator)(learner, self.splits["valid"], device, share=share)
+
+    def score(self, run: Any, split: str, share: Share) -> dict[str, Any]:
+        return run.evaluate(self.rows[split], share=share)
+
+
 class TaggedFiles(ExampleFiles):
     """Tagged sentences, whose entities are masked."""
 
@@ -262,6 +305,7 @@ class LabelledFiles(ExampleFiles):
             learner.check(examples)
             frame = training if name == "train" else held_out
             rows, cut = learner.encode(examples, tokenizer, frame)
+            rows = attach_pictures(rows, examples, picture_size(recipe), name)
             if beside is not None:
                 rows = beside.attach(rows, [cls.texts_of(example) for example in examples], check=True)
             long = LongTexts()
@@ -273,9 +317,13 @@ class LabelledFiles(ExampleFiles):
         self.say_repeated(cls)
 
     def say_repeated(self, cls: Any) -> None:
-        known = {tuple(cls.texts_of(example)) for example in self.examples["train"]}
+        def key(example: Any) -> Any:
+            image = getattr(example, "image", None)
+            return tuple(cls.texts_of(example)), None if image is None else image.resolve()
+
+        known = {key(example) for example in self.examples["train"]}
         for name, examples in self.examples.items():
-            places = [each.place for each in examples if tuple(cls.texts_of(each)) in known] if name != "train" else []
+            places = [each.place for each in examples if key(each) in known] if name != "train" else []
             if places:
                 first = ", ".join(places[:3])
                 say(f"warning: {len(places):,} examples of {name} are in the training files, too (first: {first})")
@@ -284,7 +332,9 @@ class LabelledFiles(ExampleFiles):
     def texts(files: list[Path], task: str, layout: Layout = PLAIN) -> Iterator[str]:
         cls: Any = task_class(task)
         for example in cls.read(files, layout=layout):
-            yield from cls.texts_of(example)
+            texts = cls.texts_of(example)
+            # pictures without texts: their labels stand in, so that there is a vocabulary
+            yield from texts if any(texts) else [str(example.label)]
 
     def source(self) -> dict[str, Any]:
         """The columns are kept, so that `predict` finds them in other files."""
@@ -313,6 +363,7 @@ class LabelledFiles(ExampleFiles):
 
 DATASETS: dict[str, Any] = {
     "pairs": PairFiles,
+    "pictures": CaptionFiles,
     "tagged": TaggedFiles,
     "labelled": LabelledFiles,
 }  # by what a task reads

@@ -17,6 +17,7 @@ from seqloom.progress import say
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.language import set_default_language
 from seqloom.runs.load import Trained, load_language_model
+from seqloom.runs.vit import read_vit
 from seqloom.text.vectors import read_vectors
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.weights import check_fit, shapes_only, unique
@@ -92,6 +93,19 @@ def take_over(learner: Any, before: Trained) -> None:
                 f"{type(output).__name__}: leave it out"
             )
         ours.load_state_dict(output.state_dict())
+
+
+def vit_from(folder: Path) -> Start:
+    """The encoder of a captioner from a Vision Transformer. folder: as transformers saves it."""
+    tensors = read_vit(folder)
+
+    def fill(learner: Any) -> None:
+        getattr(learner.backbone, "model", learner.backbone).encoder.load_state_dict(tensors)
+
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(name.encode() + tensor.numpy().tobytes())
+    return Start(fill, {}, {"vit": {"folder": str(folder)}}, f"-{digest.hexdigest()[:16]}")
 
 
 def vectors_from(path: Path, tokenizer: Tokenizer, recipe: Recipe) -> Start:

@@ -16,6 +16,7 @@ from seqloom.models import model_class
 from seqloom.plugins import Plugin, check_recorded, open_plugin
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.beside import BesideRuns, find_recorded, open_beside
+from seqloom.runs.captioner import Captioner
 from seqloom.runs.folder import SOURCE_KEY, SOURCE_TOKENIZER, WEIGHTS, check_weights
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
@@ -27,7 +28,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.precision import choose_device
 from seqloom.weights import check_fit, fill, load_tensors, shapes_only
 
-Trained = Run | Translator | Predictor
+Trained = Run | Translator | Captioner | Predictor
 
 
 class FolderOfOthers(ModelError):
@@ -83,6 +84,8 @@ def load(
     learner = learner.to(where).eval()
     if recipe.learns == "translate":
         return Translator(folder, config, learner, tokenizer, where, source_tokenizer)
+    if recipe.learns == "caption":
+        return Captioner(folder, config, learner, tokenizer, where)
     if isinstance(learner, Several):
         return several_tasks(folder, config, learner, tokenizer, where, task)
     if task is not None:
@@ -194,6 +197,8 @@ def load_language_model(
     found = load(folder, device, plugin, memory=memory)
     if isinstance(found, Translator):
         raise UsageError(f"{folder} is a translator, no language model: use 'seqloom translate {folder}'")
+    if isinstance(found, Captioner):
+        raise UsageError(f"{folder} is a captioner, no language model: use 'seqloom caption {folder} IMAGE'")
     if isinstance(found, Predictor):
         raise UsageError(
             f"{folder} is trained for the task {found.task}, it is no language model: use 'seqloom predict'"
@@ -208,6 +213,14 @@ def load_translator(folder: str | Path, device: str = "auto") -> Translator:
         return Translator(found.folder, found.config, found.learner, found.tokenizer, found.device)
     if not isinstance(found, Translator):
         raise UsageError(f"{folder} is no translator: train one with 'seqloom train RECIPE --task translate'")
+    return found
+
+
+def load_captioner(folder: str | Path, device: str = "auto") -> Captioner:
+    """A run folder that must hold a captioner."""
+    found = load(folder, device)
+    if not isinstance(found, Captioner):
+        raise UsageError(f"{folder} is no captioner: train one with 'seqloom train RECIPE --task caption'")
     return found
 
 

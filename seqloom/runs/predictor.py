@@ -13,10 +13,12 @@ from seqloom.analyse.questions import about_label
 from seqloom.analyse.saliency import Question
 from seqloom.batch import to_device
 from seqloom.batches.labelled import Examples, Frame, batch_of
+from seqloom.batches.pictures import PictureSize, attach_pictures, blank
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
 from seqloom.files import new_file
+from seqloom.models import model_class
 from seqloom.progress import Progress, human, say
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.beside import BesideRuns
@@ -58,6 +60,7 @@ class Predictor(LoadedRun):
         self.task: str = config["recipe"]["tasks"][0]["name"]
         recipe, data = build_recipe(config["recipe"], str(folder)), config.get("data")
         self.frame = held_out_frame(learner, tokenizer, recipe)
+        self.picture_size = picture_size(recipe)
         if number == 0:
             load_calibration(folder, learner)
         self.languages = languages_of(recipe, data)
@@ -174,7 +177,15 @@ class Predictor(LoadedRun):
         anything = {
             field: ["a", "b"] if field == "choices" else "a" for field in self.learner.fields if field != "words"
         }
-        return list(flatten(self.predict_examples([self.learner.of_row(anything, "")])[0]))
+        example = self.learner.of_row(anything, "")
+        rows, _ = self.learner.encode([example], self.tokenizer, self.frame)
+        if self.picture_size is not None:
+            rows = [[row._replace(picture=(blank(self.picture_size), 0)) for row in each] for each in rows]
+        if self.beside is not None:
+            rows = self.beside.attach(rows, [self.learner.texts_of(example)])
+        return list(
+            flatten(predict_examples(self.learner, Examples(rows, 0, 0), [example], self.device, title="predict")[0][0])
+        )
 
     def predict_files(self, paths: Sequence[Path], others: Sequence["Predictor"] = ()) -> Iterator[dict[str, Any]]:
         """The prediction for each row of files, as `predict` gives them. paths: of the files; others: as in `predict`."""
@@ -232,6 +243,7 @@ class Predictor(LoadedRun):
         """Examples as token ids. examples: of the task; name: of them, for what is said of long texts; long: as in
         `predict_examples`."""
         rows, cut = self.learner.encode(examples, self.tokenizer, self.frame)
+        rows = attach_pictures(rows, examples, self.picture_size, name)
         if self.beside is not None:
             rows = self.beside.attach(rows, [self.learner.texts_of(example) for example in examples])
         counted = LongTexts() if long is None else long
@@ -336,6 +348,12 @@ def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> F
     longest = learner.backbone.max_len or max(recipe.batches.length, 4096)
     frame = Frame.of(learner.backbone, tokenizer, longest, recipe.batches.backward)
     return frame._replace(windows=learner.long_texts == "windows", spots=bool(learner.beside_at))
+
+
+def picture_size(recipe: Recipe) -> PictureSize | None:
+    """What the model of a recipe reads of a picture; None where it reads texts alone."""
+    cls: Any = model_class(recipe.model["name"])
+    return cls.picture_size(recipe.model_config_of(1)) if getattr(cls, "sources", "texts") == "pictures" else None
 
 
 class LongTexts:

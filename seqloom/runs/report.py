@@ -53,7 +53,23 @@ def score_parts(folder: Path) -> list[Section]:
         raise ModelError(f"{path} is damaged ({type(error).__name__}: {str(error)[:200]}): {remedy}") from error
 
 
+def caption_section(split: str, scores: Mapping[str, Any]) -> Section:
+    bleu = "–" if scores.get("bleu") is None else f"{scores['bleu']:.2f}"
+    rows = [[split, f"{scores['cider']:.3f}", bleu, f"{scores['exact_match']:.1%}", f"{scores['pictures']:,}"]]
+    parts = [table(["", "CIDEr-D", "BLEU", "exact match", "pictures"], rows, looks([split]))]
+    if "pointing" in scores:
+        parts.append(
+            note(
+                f"Attention: {scores['attention_share']:.1%} of it lies on what a word names; its largest weight does for "
+                f"{scores['pointing']:.1%} of {scores['named_words']:,} words (chance: {scores['pointing_chance']:.1%})."
+            )
+        )
+    return Section(f"Captions of {split}", "".join(parts))
+
+
 def split_section(split: str, scores: Mapping[str, Any]) -> Section:
+    if "cider" in scores:
+        return caption_section(split, scores)
     rows = [[f"{split}", f"{scores['bleu']:.2f}", f"{scores['chrf']:.2f}", f"{scores['lines']:,}"]]
     middle = [((part["shortest"] + part["longest"]) / 2, part["bleu"]) for part in scores["by_length"]]
     drawn = chart("words of the source", "BLEU", [Curve(split, middle)], better="higher")

@@ -27,10 +27,11 @@ from seqloom.progress import say
 from seqloom.recipes.library import find_recipe, pair_sections, task_sections
 from seqloom.recipes.schema import Recipe, build_recipe, task_settings
 from seqloom.runs.beside import BesideRuns, open_beside
+from seqloom.runs.captioner import Captioner
 from seqloom.runs.corpus import Corpus
 from seqloom.runs.dataset import Dataset, build_learner
 from seqloom.runs.examples import dataset_class
-from seqloom.runs.first_weights import Start, continue_from, transfer_from, vectors_from
+from seqloom.runs.first_weights import Start, continue_from, transfer_from, vectors_from, vit_from
 from seqloom.runs.folder import (
     SOURCE_KEY,
     begin_folder,
@@ -49,8 +50,10 @@ from seqloom.runs.predictor import Predictor
 from seqloom.runs.shared_start import can_share, keep_start, take_start
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
+from seqloom.runs.vit import vit_settings
 from seqloom.runs.vocabularies import check_two_vocabularies, check_view, learn_tokenizer, model_of_encoder
 from seqloom.tasks import task_class
+from seqloom.text.images import read_captions
 from seqloom.text.pairs import TextPair, read_pairs
 from seqloom.text.tables import PLAIN, Layout
 from seqloom.tokens.learn import TokenizerOptions
@@ -117,6 +120,7 @@ def train(
     valid: Files = (),
     test: Files = (),
     vectors: str | Path | None = None,
+    vit: str | Path | None = None,
     beside: Files = (),
     columns: Mapping[str, str] | None = None,
     encoding: str | None = None,
@@ -132,12 +136,14 @@ def train(
 
     Args:
         recipe: a built-in name (`seqloom recipes` lists them), a TOML file, a function of the plugin, or a Recipe.
-        task: classify, regress, pair, choose, tag, span, translate, translation-lm or entity-lm.
+        task: classify, regress, pair, choose, tag, span, translate, caption, translation-lm or entity-lm.
         train: the training examples: a file in the task's format, or for pairs two aligned files.
         out: the run folder to write.
         valid: examples by which the best weights are chosen; without them the last weights are kept.
         test: examples that are scored once at the end.
         vectors: a file of word vectors to begin with, in the text format of word2vec or GloVe.
+        vit: a folder with a Vision Transformer, as transformers saves it, whose sizes and weights a captioner's encoder begins
+            with.
         beside: folders of other runs, whose features enter beside those of this model; they stay as they are.
         columns: what the fields of the task are called in the files, as {"text": "review", "label": "sentiment"}.
         encoding: of files that are not UTF-8, as "cp1252".
@@ -158,6 +164,12 @@ def train(
     named = [field.name for field in fields(TokenizerOptions) if field.name in given]
     tokenizer = TokenizerOptions(**{name: given.pop(name) for name in named})
     options, own, cls = replace(options, **given), open_plugin(plugin), task_class(task)
+    if vit is not None and not isinstance(recipe, Recipe):
+        settings = [*vit_settings(Path(vit)), *(settings or [])]
+    if vit is not None and "captioner" not in str(recipe if isinstance(recipe, str) else recipe.model["name"]):
+        raise UsageError(
+            f"--vit {vit}: only the encoder of captioner is a Vision Transformer: use it, or leave --vit out"
+        )
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
     check_task(recipe, task)
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
@@ -174,6 +186,7 @@ def train(
     words = learn_tokenizer(texts, tokenizer, cls.parted_by)
     dataset = reader(recipe, files, words, **layout, **others)
     first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
+    first = first if vit is None else vit_from(Path(vit))
     return with_report(train_run(dataset, Path(out), options, first, own), files, **layout)
 
 
@@ -466,9 +479,9 @@ def check_transfer(task: str, how: str) -> None:
     if how not in HOWS:
         raise UsageError(unknown_name("--how", how, how, list(HOWS)))
     reads = task_class(task).reads
-    if reads == "pairs" and how != "finetune":
-        raise UsageError(f"--how {how}: a translator is fine-tuned as a whole: leave it out")
-    if reads not in ("labelled", "pairs"):
+    if reads in ("pairs", "pictures") and how != "finetune":
+        raise UsageError(f"--how {how}: what writes texts is fine-tuned as a whole: leave it out")
+    if reads not in ("labelled", "pairs", "pictures"):
         raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
 
 
@@ -479,7 +492,7 @@ def open_start(
     language: str | None,
 ) -> Trained:
     """Loads the run that another one starts from. language: of the texts of the new one."""
-    if isinstance(start, Run | Translator | Predictor):
+    if isinstance(start, Run | Translator | Captioner | Predictor):
         start = start.folder
     source = Path(start).resolve()
     if Path(out).resolve() in (source, *source.parents):
@@ -512,7 +525,7 @@ def recipe_with(
 ) -> Recipe:
     """The recipe of a task for the model of another recipe. source: for messages; backward: texts are read from their end."""
     values: dict[str, Any]
-    if task_class(task).reads == "pairs":
+    if task_class(task).reads in ("pairs", "pictures"):
         model: Any = model_class(theirs.model["name"])
         if theirs.objective is not None and task_class(task).fits(model) and issubclass(model, EncoderDecoder):
             bias = bool(theirs.objective.get("bias", False))
@@ -569,6 +582,9 @@ def evaluate_files(
         raise UsageError(
             f"{run.folder} reads pairs, whose files have no named columns, and are UTF-8: leave these options out"
         )
+    if isinstance(run, Captioner):
+        rows = read_captions(files_of(given=files)["given"])
+        return run.loss(rows) | run.evaluate(rows, beam=beam)
     if isinstance(run, Translator):
         pairs = read_all(files)
         return run.loss(pairs) | run.evaluate(pairs, tokenize, beam=beam)

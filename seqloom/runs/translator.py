@@ -1,10 +1,9 @@
 """A trained translator: lines in, lines out, in their order, by one beam search for every model."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,41 +13,33 @@ from seqloom.batch import pack, to_device
 from seqloom.batches.pairs import EncodedPairs, PairFrame, encode_pairs, round_up
 from seqloom.config import build
 from seqloom.decode.rules import BeamConfig
-from seqloom.decode.search import Hypothesis, Search
-from seqloom.decode.step import Ensemble, Stepper
+from seqloom.decode.search import Hypothesis
 from seqloom.decode.trace import TracedSearch
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import DataError
 from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.translation import pair_loss, target_log_probs
 from seqloom.metrics.translation import bleu_by_length, translation_scores
 from seqloom.objectives.denoising import Denoising
-from seqloom.progress import Progress
 from seqloom.runs.folder import SOURCE_TOKENIZER
-from seqloom.runs.loaded import LoadedRun
 from seqloom.runs.results import Report, Results, Table
+from seqloom.runs.writer import CELLS as CELLS
+from seqloom.runs.writer import Translation as Translation
+from seqloom.runs.writer import Writer
 from seqloom.tasks.translate import Translate
 from seqloom.text.pairs import TextPair
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.share import ALONE, Share
 
-CELLS = {"cpu": 4096, "cuda": 65536}  # hypotheses × source places in a batch
 # unless another limit is given, a translation has at most so many tokens for each of its source's, and so many more
 MOST_TOKENS = 2
 SPARE_TOKENS = 16
 LONGEST = 100_000
 
 
-class Translation(NamedTuple):
-    text: str
-    tokens: list[int]
-    log_prob: float  # of the tokens and the end
-    score: float  # by which hypotheses are ranked
-    finished: bool  # False: cut at the limit
-    alignment: np.ndarray | None  # (tokens, source places), the last place being the end
-
-
-class Translator(LoadedRun):
+class Translator(Writer):
     """A trained translator with its tokenizer, on a device."""
+
+    learner: Translate | Denoising
 
     def __init__(
         self,
@@ -60,15 +51,8 @@ class Translator(LoadedRun):
         source_tokenizer: Tokenizer | None = None,
     ):
         """tokenizer: of the targets; source_tokenizer: of the sources, if they have a vocabulary of their own."""
-        self.folder, self.config, self.learner, self.tokenizer, self.device = folder, config, learner, tokenizer, device
+        super().__init__(folder, config, learner, tokenizer, device)
         self.own_source_tokenizer = source_tokenizer
-        self.steppers: dict[bool, Stepper] = {}  # kept, as the last search is, for the next call
-        self.last: tuple[Any, Search] | None = None
-
-    @property
-    def start_id(self) -> int:
-        """What a target is written from."""
-        return self.frame.start
 
     @property
     def frame(self) -> PairFrame:
@@ -78,29 +62,15 @@ class Translator(LoadedRun):
     def source_tokenizer(self) -> Tokenizer:
         return self.own_source_tokenizer or self.tokenizer
 
+    @property
+    def tokenizers(self) -> dict[str, Tokenizer]:
+        own = self.own_source_tokenizer
+        return super().tokenizers | ({f"--from-source-tokenizer {self.folder / SOURCE_TOKENIZER}": own} if own else {})
+
     def encode_pairs(self, pairs: Sequence[TextPair], name: str) -> EncodedPairs:
         """Pairs as its model reads them. pairs: of sources and targets; name: for messages."""
         limit = self.learner.backbone.max_len
         return encode_pairs(pairs, self.tokenizer, limit, name, self.frame, self.own_source_tokenizer)
-
-    def stepper(self, align: bool) -> Stepper:
-        """The stepper of its decoder. It may hold copies of the weights: after further training a new translator is needed.
-        align: whether it gives the alignment, too."""
-        if align not in self.steppers:
-            self.steppers[align] = Stepper(self.learner.backbone.decoder, self.learner.softmax, align=align)
-        return self.steppers[align]
-
-    def search(self, models: list["Translator"], config: BeamConfig, align: bool, keep_unknown: bool) -> Search:
-        """The beam search of one model or an ensemble. models: all of them; config: of the search; align: with the alignment;
-        keep_unknown: hypotheses may contain the unknown word."""
-        key = ([id(model) for model in models], config, align, keep_unknown)
-        if self.last is None or self.last[0] != key:
-            steppers = [each.stepper(align) for each in models]
-            never = {*self.tokenizer.special_ids.values(), self.frame.start} - {self.frame.end}
-            never |= set() if keep_unknown or self.tokenizer.unk_id is None else {self.tokenizer.unk_id}
-            stepper: Any = steppers[0] if len(steppers) == 1 else Ensemble(steppers)
-            self.last = key, Search(stepper, config, self.frame.end, sorted(never))
-        return self.last[1]
 
     def __call__(
         self, texts: str | Iterable[str | dict[str, Any]] | Table, *, text: str = "text", **options: Any
@@ -156,25 +126,24 @@ class Translator(LoadedRun):
         encoded = self.source_tokenizer.encode_batch(list(texts))
         begun = self.encode_prefixes(prefixes, len(texts))
         self.check_lengths(encoded, texts)
-        found: list[list[Translation]] = [[] for _ in texts]
-        batches = list(self.batches(encoded, config.beam))
+        rooms = [MOST_TOKENS * len(ids) + SPARE_TOKENS if max_new is None else max_new for ids in encoded]
 
-        def translate_batch(number: int) -> list[list[Translation]]:
-            index = batches[number]
-            rooms = [MOST_TOKENS * len(encoded[i]) + SPARE_TOKENS if max_new is None else max_new for i in index]
-            prompts = [[self.frame.start, *self.frame.before, *begun[i]] for i in index]
-            hypotheses = search.run(prompts, self.contexts(models, [encoded[i] for i in index]), rooms)
-            return [
-                [self.finished(each, encoded[i], texts[i], begun[i], copy_unknown) for each in best]
-                for i, best in zip(index, hypotheses, strict=True)
-            ]
+        def finish(hypothesis: Hypothesis, i: int) -> Translation:
+            return self.finished(hypothesis, encoded[i], texts[i], begun[i], copy_unknown)
 
-        with Progress("translate", total=len(texts), unit="lines") if show else nullcontext() as bar:
-            for index, rows in zip(batches, share.each(len(batches), translate_batch), strict=True):
-                for i, best in zip(index, rows, strict=True):
-                    found[i] = [Translation(*each) for each in best]
-                if bar is not None:
-                    bar.advance(len(index))
+        found = self.write(
+            models,
+            search,
+            encoded,
+            [len(ids) for ids in encoded],
+            rooms,
+            begun,
+            finish,
+            "translate",
+            "lines",
+            show,
+            share,
+        )
         empty = Translation("", [], 0.0, 0.0, True, np.zeros((0, 1), np.float32) if align else None)
         return [each or [empty] for each in found]
 
@@ -211,31 +180,6 @@ class Translator(LoadedRun):
         (found,) = search.run([[self.frame.start, *self.frame.before]], self.contexts([self], [ids]), [room])
         return BeamTree(self.folder.name, text, config.beam, list(search.considered.values()), found, self.tokenizer)
 
-    def check_others(self, others: Sequence["Translator"]) -> None:
-        """Raises UsageError where runs cannot be an ensemble with this one. others: those runs."""
-        two = f" --from-source-tokenizer {self.folder / SOURCE_TOKENIZER}" if self.own_source_tokenizer else ""
-        for other in others:
-            if (other.tokenizer.hash, other.source_tokenizer.hash) != (self.tokenizer.hash, self.source_tokenizer.hash):
-                raise UsageError(
-                    f"{self.folder} and {other.folder} have different tokenizers: an ensemble needs the same; train them with "
-                    f"--from-tokenizer {self.folder / 'tokenizer.json'}{two}"
-                )
-            if other.frame != self.frame:
-                raise UsageError(f"{self.folder} and {other.folder} have different special tokens around a text")
-
-    def check_alignment(self, models: list["Translator"], align: bool, copy_unknown: bool, penalty: float) -> bool:
-        """Whether the options need an alignment; raises where a model or the tokenizer cannot serve them. models: all of them;
-        align, copy_unknown: as in `translate`; penalty: that of coverage."""
-        needs_alignment = align or copy_unknown or penalty > 0
-        if needs_alignment and not all(each.learner.backbone.aligned for each in models):
-            what = "--align" if align else "--copy-unknown" if copy_unknown else "--coverage-penalty"
-            raise UsageError(
-                f"{what}: {self.config['recipe']['model']['name']} has no attention to align by: leave it out"
-            )
-        if copy_unknown and self.tokenizer.unk_id is None:
-            raise UsageError("--copy-unknown: this tokenizer has no unknown words: leave it out")
-        return needs_alignment
-
     def encode_prefixes(self, prefixes: Sequence[str] | None, count: int) -> list[list[int]]:
         """The tokens that each translation begins with. prefixes: None: no tokens; count: of the texts."""
         if prefixes is None:
@@ -252,15 +196,6 @@ class Translator(LoadedRun):
                     f"line {number} has {len(ids):,} tokens and the model reads {most:,} at most: split it into "
                     f"sentences ({texts[number - 1][:40]!r}…)"
                 )
-
-    def batches(self, encoded: Sequence[np.ndarray], beam: int) -> Iterator[list[int]]:
-        """Batches of lines of similar length, the longest first: what does not fit into memory fails at once. encoded: the tokens
-        of each; beam: hypotheses of each."""
-        order = sorted((i for i, ids in enumerate(encoded) if len(ids)), key=lambda i: -len(encoded[i]))
-        while order:
-            many = max(CELLS.get(self.device.type, CELLS["cpu"]) // ((len(encoded[order[0]]) + 1) * beam), 1)
-            yield order[:many]
-            order = order[many:]
 
     @torch.inference_mode()
     def contexts(self, models: list["Translator"], sources: list[np.ndarray]) -> Any:

@@ -15,6 +15,7 @@ TASKS = {
     "tag": "tag:TagWords",
     "span": "span:PickSpan",
     "translate": "translate:Translate",
+    "caption": "caption:Caption",
     "translation-lm": "seqloom.objectives.translation_lm:TranslationLM",
     "entity-lm": "seqloom.objectives.entity_lm:EntityLM",
 }

@@ -31,6 +31,7 @@ class Classify(Transfer):
     main_metric = "accuracy"
     over_targets = ("summary", "head")  # they run once a text, not over every token
     files: ClassVar[str] = "classify"  # how its files are read
+    about_pictures = True
 
     class Config(Transfer.Config):
         labels: tuple[str, ...] = Field(

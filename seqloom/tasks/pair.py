@@ -7,4 +7,5 @@ class Pair(Classify):
     """Predicts the class of a pair of texts."""
 
     files = "pair"
+    about_pictures = False
     fields = ("text", "text2")

@@ -25,6 +25,7 @@ class Regress(Classify):
 
     main_metric = "pearson"
     files = "regress"
+    about_pictures = False
     fields = ("text", "text2")
 
     class Config(Classify.Config):

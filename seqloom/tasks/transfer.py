@@ -78,6 +78,7 @@ class Transfer(Task):
     fields: ClassVar[tuple[str, ...]] = ("text",)  # of a row that it predicts for
     long_texts: str = "cut"  # or "windows", in which held-out texts are read that are longer than the model reads
     predicts: bool = True  # it can be asked for predictions, and be a task alone
+    about_pictures: ClassVar[bool] = False  # its texts can be about pictures
     finds_spots: bool = True  # its rows can say which characters each token stands for
     over_tokens = ("softmax",)  # it predicts the next token at every token, also where a label is of a whole text
     backbone: Backbone
@@ -118,6 +119,8 @@ class Transfer(Task):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
+        if getattr(model, "sources", "texts") == "pictures" and not cls.about_pictures:
+            return False
         return model.learns_from != "counts"
 
     def __init__(self, backbone: Backbone, config: Config):

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, State, Task, Vocabulary, with_penalty
+from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, State, Task, Vocabulary, add_penalty
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
 from seqloom.errors import UsageError
@@ -44,7 +44,7 @@ class Translate(Task):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        return issubclass(model, EncoderDecoder)
+        return issubclass(model, EncoderDecoder) and model.sources == "texts"
 
     def __init__(self, backbone: EncoderDecoder, config: Config):
         super().__init__()
@@ -86,8 +86,17 @@ class Translate(Task):
             mixed = own_words(self.backbone.decoder, self.softmax, target, state, self.rate)
             target = target._replace(ids=mixed)
         output: Output = self.backbone.decoder(target, context=context)
-        total = self.softmax(output.hidden, example.targets, smoothing=self.smoothing if self.training else 0.0)
-        return with_penalty(Loss(total, (example.targets != IGNORE).sum()), output)
+        if output.log_choice is not None:
+            return self.loss_of_draws(output, example)
+        # read before the loss, where a compiler stops: torch 2.11 fails to put the example together after it
+        hidden, penalty, targets = output.hidden, output.penalty, example.targets
+        count = (targets != IGNORE).sum()
+        total = self.softmax(hidden, targets, smoothing=self.smoothing if self.training else 0.0)
+        return add_penalty(Loss(total, count), penalty)
+
+    def loss_of_draws(self, output: Output, example: Pair) -> Loss:
+        """The loss, with what is learnt from places that were drawn."""
+        raise NotImplementedError
 
     def losses(self, example: Pair) -> Tensor:
         """(T,) −log p of every target, in fp32 at least."""

@@ -5,6 +5,9 @@
     pair       {"text", "text2", "label"}    label: the name of a class
     choose     {"text", "choices", "label"}  label: the number of a choice, from 0, or its text
 
+Rows of classify and choose may have an "image", a path relative to their file, for models that read pictures; to classify a
+picture alone, "text" is left out.
+
 Every row may have an "id"; other fields are ignored. A `Layout` names the columns that hold these fields. In csv and tsv
 "choices" is a JSON list. A bad row is an error with its file and line; where labels are not needed (`predict`) it is returned
 as a BadRow, and reading continues.
@@ -26,6 +29,7 @@ from seqloom.text.pairs import lines, lines_with_errors
 from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Rows, Table, fields_of, is_table
 
 TASKS = ("classify", "regress", "pair", "choose")
+ABOUT_PICTURES = ("classify", "choose")  # tasks whose rows may have an "image"
 MAX_IDS = 4_000_000  # ids that are remembered while rows are read without being kept: at most 128 MB
 
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")  # a NUL and a lone surrogate: JSON can write both
@@ -40,6 +44,7 @@ class Example(NamedTuple):
     id: Id | None
     place: str  # file:line
     row: Mapping[str, Any] | None = None  # all columns of its row, where labels are not needed
+    image: Path | None = None  # the picture that it is about
 
 
 class BadRow(NamedTuple):
@@ -95,7 +100,7 @@ def iter_rows(
         for place, row in rows:
             kept = row if not need_labels and isinstance(row, dict) else None
             try:
-                example = _example(fields_of(row), task, place, need_labels, names)
+                example = _example(fields_of(row), task, place, need_labels, names, path.parent)
                 first = first or example
                 if task == "regress" and len(example.texts) != len(first.texts):
                     raise ValueError(
@@ -124,10 +129,13 @@ def check_unique(id: Id, place: str, seen: SeenIds) -> None:
 
 def _open(path: Path, task: str, need_labels: bool, layout: Layout) -> tuple[Names, Rows]:
     wanted, optional = _fields(task), ["id", *(["text2"] if task in ("classify", "regress") else [])]
+    optional += ["image"] if task in ABOUT_PICTURES else []
     if not is_table(path) and not need_labels and task in ("classify", "regress"):
         return {}, read_lines(path, layout)
     wanted += ["label"] if need_labels else []
     table = Table(path, layout, wanted)
+    if task == "classify" and table.header is not None and table.has("image") and not table.has("text"):
+        wanted = [name for name in wanted if name != "text"]  # of pictures alone
     names = table.columns_of(wanted, optional)
     return names, table.rows if table.header is None else _without_empty(
         table.rows, [names.get(name) for name in optional]
@@ -226,16 +234,36 @@ def _fields(task: str) -> list[str]:
     return ["text", *{"pair": ["text2"], "choose": ["choices"]}.get(task, [])]
 
 
-def _example(row: Mapping[str, Any], task: str, place: str, need_labels: bool, names: Names = NOTHING) -> Example:
+def _example(
+    row: Mapping[str, Any],
+    task: str,
+    place: str,
+    need_labels: bool,
+    names: Names = NOTHING,
+    folder: Path | None = None,
+) -> Example:
+    """folder: that a path of a picture is relative to, if not to the current one."""
     second, choices, label = (names.get(field, field) for field in ("text2", "choices", "label"))
     both = task == "pair" or (task == "regress" and row.get(second) is not None)
-    texts = tuple(text_of(row, name) for name in [names.get("text", "text"), *([second] if both else [])])
+    image = image_of(row, names.get("image", "image"), folder) if task in ABOUT_PICTURES else None
+    if task == "classify" and image is not None and row.get(names.get("text", "text")) is None:
+        texts: tuple[str, ...] = ("",)
+    else:
+        texts = tuple(text_of(row, name) for name in [names.get("text", "text"), *([second] if both else [])])
     if task == "classify" and names.get("text", "text").lower() == "text" and row.get(second) is not None:
         raise ValueError('"text2" in a row to classify: use the task pair for two texts')
     if task == "choose":
         texts += _choices(row.get(choices))
     found = _label(row.get(label), task, texts[1:], label) if need_labels else None
-    return Example(texts, found, id_of(row, names), place)
+    return Example(texts, found, id_of(row, names), place, image=image)
+
+
+def image_of(row: Mapping[str, Any], name: str, folder: Path | None) -> Path | None:
+    """The picture that a row names, if it does; what is no path is one of the fields that are ignored."""
+    value = row.get(name)
+    if not isinstance(value, str) or not value.strip() or NOT_TEXT.search(value):
+        return None
+    return Path(value) if folder is None else folder / value
 
 
 def id_of(row: Mapping[str, Any], names: Names = NOTHING) -> Id | None:

@@ -85,6 +85,10 @@ class Table:
                 self.place = first[0]
             self.names = self.header or []
 
+    def has(self, field: str) -> bool:
+        """Whether it has a column for a field."""
+        return self._column(field) is not None
+
     def columns_of(self, wanted: Sequence[str], optional: Sequence[str] = ()) -> dict[str, str]:
         """The column of each field. wanted: fields that there must be; optional: those that there may be."""
         found: dict[str, str] = {}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from seqloom.batch import Learner, Loss, State
+from seqloom.blocks.alignment import AlignedCell
 from seqloom.blocks.experts import Experts
 from seqloom.blocks.lsh import LshAttention
 from seqloom.blocks.recurrent import RecurrentLayer
@@ -27,7 +28,7 @@ def worth_compiling(learner: nn.Module, device: torch.device) -> bool:
     """On a GPU, unless the work is done in recurrent layers: no compiler sees into their kernels, and it would unroll
     their loops. Nor where the backward pass computes layers anew."""
     return device.type == "cuda" and not any(
-        isinstance(module, RecurrentLayer | Experts | LshAttention) for module in learner.modules()
+        isinstance(module, RecurrentLayer | AlignedCell | Experts | LshAttention) for module in learner.modules()
     )
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.batch import EncoderDecoder, Pair, State, pack, ragged, select
+from seqloom.batch import Context, EncoderDecoder, Images, Pair, Ragged, State, pack, ragged, select
 from seqloom.models import MODELS, model_class
 from tests.contract.properties import (
     LENGTHS,
@@ -38,6 +38,17 @@ SMALL: dict[str, dict[str, Any]] = {
         "dropout": 0.0,
     },
     "bart": {"dim": 24, "num_layers": 2, "num_heads": 3, "max_len": 96, "dropout": 0.0},
+    "show-tell": {"dim": 24, "embedding_dim": 20, "features": 10, "dropout": 0.0},
+    "show-attend-tell": {"dim": 24, "embedding_dim": 20, "features": 10, "dropout": 0.0},
+    "captioner": {
+        "dim": 24,
+        "encoder_layers": 2,
+        "num_layers": 2,
+        "num_heads": 3,
+        "features": 10,
+        "max_len": 96,
+        "dropout": 0.0,
+    },
 }
 CHO = {"num_layers": 1, "cell": "gru", "reverse": False, "context": "every", "embedding_dim": 20}
 VARIANTS = {
@@ -65,7 +76,38 @@ VARIANTS = {
     "bytenet-mt-plain": ("bytenet-mt", {"stretch": 1.0, "share_embeddings": False}),
     "convs2s-words": ("convs2s", {"decoder_layers": ((24, 3), (16, 1)), "share_embeddings": False}),
 }
+VARIANTS |= {
+    "show-tell-two": ("show-tell", {"num_layers": 2}),
+    "show-attend-tell-hard": ("show-attend-tell", {"attention": "hard", "mean_share": 0.5}),
+    "show-attend-tell-spread": ("show-attend-tell", {"doubly_stochastic": 1.0, "score": "general"}),
+    "captioner-head": ("captioner", {"head_dim": 5}),
+}
 EVERY = [*SMALL, *VARIANTS]
+
+
+class RegionsOfTexts(EncoderDecoder):
+    """A model of pictures in the frame of texts: each token of a source is a region with features of its own, with its place
+    beside them."""
+
+    over_source = ()  # the model itself says it
+
+    def __init__(self, model: EncoderDecoder, features: int):
+        super().__init__()
+        self.model, self.dim, self.max_len, self.aligned = model, model.dim, model.max_len, model.aligned
+        rng = torch.Generator().manual_seed(99)
+        self.register_buffer("features", torch.randn(VOCAB, features, generator=rng), persistent=False)
+        self.register_buffer("places", torch.randn(128, features, generator=rng) / 2, persistent=False)
+
+    @property
+    def decoder(self):
+        return self.model.decoder
+
+    def encode(self, source: Ragged) -> Context:
+        values = self.features[source.ids] + self.places[source.positions]
+        return self.model.encode(Images(values, source.owner, source.offsets, source.max_len))
+
+    def init_weights(self) -> None:
+        self.model.init_weights()
 
 
 def encoder_decoders() -> list[str]:
@@ -82,6 +124,8 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float64, **change
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
+    if cls.sources == "pictures":
+        model = RegionsOfTexts(model, model.encoder.features if base != "captioner" else SMALL[base]["features"])
     return model.to(dtype).eval()
 
 

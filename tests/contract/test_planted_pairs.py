@@ -10,7 +10,7 @@ from seqloom.models import bahdanau, bytenet, convs2s, gnmt, luong, seq2seq
 from seqloom.models.transformer import Transformer
 from tests.contract import pairs as p
 
-ALIGNED = ["bahdanau", "luong", "luong-parallel", "gnmt"]
+ALIGNED = ["bahdanau", "luong", "luong-parallel", "gnmt", "show-attend-tell"]
 RECURRENT = ["seq2seq", "seq2seq-cho", *ALIGNED]
 
 

@@ -1,0 +1,92 @@
+"""Weights of a Vision Transformer in transformers' layout (ViTModel, ViTForImageClassification), for `captioner`."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqloom.errors import ModelError
+from seqloom.files import read_json
+from seqloom.weights import load_tensors
+
+LAYER = re.compile(r"encoder\.layer\.(\d{1,4})\.(.+)")
+PARTS = {
+    "attention.output.dense": "mixer.out",
+    "intermediate.dense": "ffn.up",
+    "output.dense": "ffn.down",
+    "layernorm_before": "mixer_norm",
+    "layernorm_after": "ffn_norm",
+}
+QKV = tuple(f"attention.attention.{name}" for name in ("query", "key", "value"))
+UNREAD = ("pooler.", "classifier.", "embeddings.mask_token")
+# what is the same in every published model, and cannot be another in ours
+FIXED = {"model_type": "vit", "hidden_act": "gelu", "layer_norm_eps": 1e-12, "num_channels": 3, "qkv_bias": True}
+SIZES = {
+    "dim": "hidden_size", "encoder_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
+    "ffn_dim": "intermediate_size", "side": "image_size", "patch": "patch_size",
+}  # fmt: skip
+
+
+def vit_sizes(folder: Path) -> dict[str, Any]:
+    """The sizes of the model in a folder, as values of our Config."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise ModelError(f"{path} is missing: name a folder with a Vision Transformer as transformers saves it")
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} is no object: download the folder again")
+    for key, wanted in FIXED.items():
+        if config.get(key, wanted) != wanted or "model_type" not in config:
+            raise ModelError(f"{path}: {key!r} = {config.get(key)!r}: only {wanted!r} can be taken over")
+    found = {ours: config.get(theirs) for ours, theirs in SIZES.items()}
+    for ours, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 1 << 20:
+            raise ModelError(f"{path}: {SIZES[ours]!r} = {value!r} is no size: download the folder again")
+    return found | {"class_token": True}
+
+
+def vit_settings(folder: Path) -> list[str]:
+    """The same as settings of a recipe of `captioner`."""
+    return [f"model.{key}={str(value).lower()}" for key, value in vit_sizes(folder).items()]
+
+
+def read_vit(folder: Path) -> dict[str, Tensor]:
+    """Tensors of a PatchEncoder."""
+    sizes, tensors = vit_sizes(folder), load_tensors(folder / "model.safetensors")
+    theirs = {name.removeprefix("vit."): tensor.float() for name, tensor in tensors.items()}
+    found: dict[str, Tensor] = {}
+
+    def take(name: str, *shape: int) -> Tensor:
+        tensor = theirs.pop(name, None)
+        if tensor is None or tensor.shape != torch.Size(shape):
+            what = "is missing" if tensor is None else f"has the shape {tuple(tensor.shape)}"
+            raise ModelError(
+                f"{folder / 'model.safetensors'}: {name!r} {what}, wanted {shape}: download the folder again"
+            )
+        return tensor
+
+    dim, wide, patch = sizes["dim"], sizes["ffn_dim"], sizes["patch"]
+    places = (sizes["side"] // patch) ** 2 + 1
+    found["embedding.first"] = take("embeddings.cls_token", 1, 1, dim)[0]
+    found["embedding.places"] = take("embeddings.position_embeddings", 1, places, dim)[0]
+    project = "embeddings.patch_embeddings.projection"
+    found["embedding.project.weight"] = take(f"{project}.weight", dim, 3, patch, patch).flatten(1)
+    found["embedding.project.bias"] = take(f"{project}.bias", dim)
+    shapes = {"mixer.out": (dim, dim), "ffn.up": (wide, dim), "ffn.down": (dim, wide)}
+    for i in range(sizes["encoder_layers"]):
+        own, before = f"stack.layers.{i}", f"encoder.layer.{i}"
+        for end, shape in (("weight", (dim, dim)), ("bias", (dim,))):
+            found[f"{own}.mixer.qkv.{end}"] = torch.cat([take(f"{before}.{name}.{end}", *shape) for name in QKV])
+        for their, our in PARTS.items():
+            shape = shapes.get(our, (dim,))
+            found[f"{own}.{our}.weight"] = take(f"{before}.{their}.weight", *shape)
+            found[f"{own}.{our}.bias"] = take(f"{before}.{their}.bias", shape[0])
+    for end in ("weight", "bias"):
+        found[f"stack.top.{end}"] = take(f"layernorm.{end}", dim)
+    strange = [name for name in theirs if not name.startswith(UNREAD)]
+    if strange:
+        more = "of a layer that config.json does not count" if LAYER.match(strange[0]) else "that is not known"
+        raise ModelError(f"{folder / 'model.safetensors'}: a tensor {more}, {strange[0]!r}: download the folder again")
+    return found

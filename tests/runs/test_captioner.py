@@ -1,0 +1,181 @@
+"""From scenes to captions, answers and maps: training, exact resume, transfer, and what is refused, by the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from seqloom.cli import run as command
+from seqloom.errors import DataError, UsageError
+from seqloom.runs.captioner import Captioner
+from seqloom.runs.load import load, load_captioner
+from seqloom.runs.predictor import Predictor
+from seqloom.runs.training import finetune, train
+from seqloom.text.images import read_captions
+from seqloom.text.scenes import write_scenes
+from seqloom.weights import load_tensors
+
+QUICK = ["budget={steps=8}", "train.eval_every=4", "train.save_every=4", "batches.budget=256", "model.channels=[4,8,8]"]
+LABELLED = ["budget={steps=4}", "batches.examples=8", "model.channels=[4,8,8]"]
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scenes") / "out"
+    write_scenes(path, {"train": 24, "valid": 6, "test": 6, "composed": 4})
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(scenes, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "soft"
+    return train(
+        "show-attend-tell-tiny", "caption", scenes / "train.jsonl", out, valid=scenes / "valid.jsonl",
+        test=scenes / "test.jsonl", settings=QUICK, device="cpu",
+    )  # fmt: skip
+
+
+def test_a_run_is_scored_and_loaded(run, scenes):
+    metrics = json.loads((run.folder / "metrics.json").read_text())
+    assert {"cider", "bleu", "exact_match", "pointing", "pointing_chance"} <= set(metrics["test_scores"])
+    assert 0 < metrics["test_scores"]["pointing_chance"] < 0.2
+    assert "captions of test | CIDEr-D" in (run.folder / "card.md").read_text()
+    again = load(run.folder, "cpu")
+    images = [row.image for row in read_captions([scenes / "test.jsonl"])]
+    assert isinstance(again, Captioner)
+    assert [each["caption"] for each in again(images)] == [each["caption"] for each in run(images)]
+
+
+@pytest.mark.parametrize("attention", ["soft", "hard"])
+def test_stopped_and_resumed_it_ends_with_the_same_bits(attention, scenes, tmp_path, run):
+    settings = [*QUICK, f"model.attention={attention}"]
+
+    def made(out, steps, **options):
+        changed = [*settings, f"budget={{steps={steps}}}", "train.schedule={name='constant',warmup=0}"]
+        return train(
+            "show-attend-tell-tiny", "caption", scenes / "train.jsonl", tmp_path / out, valid=scenes / "valid.jsonl",
+            settings=changed, device="cpu", from_tokenizer=run.folder / "tokenizer.json", **options,
+        )  # fmt: skip
+
+    whole = made("whole", 8)
+    with pytest.raises(RuntimeError, match="the machine fails"):
+        interrupted(made, "parts")
+    again = made("parts", 8, resume=True)
+    ours, theirs = (load_tensors(each.folder / "backbone.safetensors") for each in (whole, again))
+    assert all(bool((ours[name] == theirs[name]).all()) for name in ours)
+
+
+def interrupted(made, out):
+    """Breaks off behind the first checkpoint."""
+    from seqloom.tasks.caption import Caption
+
+    right, calls = Caption.forward, []
+
+    def wrong(self, example, carry=None):
+        calls.append(1)
+        if len(calls) == 7:
+            raise RuntimeError("the machine fails")
+        return right(self, example, carry)
+
+    Caption.forward = wrong
+    try:
+        made(out, 8)
+    finally:
+        del Caption.forward
+
+
+@pytest.mark.parametrize("ending", ["html", "png", "json", "csv"])
+def test_maps(ending, run, scenes, tmp_path, capsys):
+    image = scenes / "images" / "test-00000.png"
+    out = tmp_path / f"maps.{ending}"
+    assert (
+        command(["caption", str(run.folder), str(image), "--maps", str(out), "--max-new", "5", "--device", "cpu"]) == 0
+    )
+    assert str(image) in capsys.readouterr().out and out.stat().st_size > 50
+    if ending == "json":
+        found = json.loads(out.read_text())["pictures"][0]
+        assert np.allclose(np.array(found["weights"]).sum(1), 1, atol=1e-3)
+    if ending == "html":
+        assert "data:image/png;base64," in out.read_text()
+
+
+def test_questions_and_labels(run, scenes, tmp_path):
+    asked = train(
+        "show-attend-tell-tiny", "choose", scenes / "questions-train.jsonl", tmp_path / "q",
+        valid=scenes / "questions-valid.jsonl", settings=LABELLED, device="cpu",
+    )  # fmt: skip
+    assert isinstance(asked, Predictor)
+    rows = [json.loads(line) for line in (scenes / "questions-test.jsonl").read_text().splitlines()][:3]
+    named = [row | {"image": str(scenes / row["image"])} for row in rows]
+    assert all(each["label"] in range(4) for each in asked.predict(named))
+    assert "error" in next(iter(asked.predict([{"text": "a", "choices": 3}])))
+    with pytest.raises(DataError, match='no "image"'):
+        asked.predict([{"text": "a", "choices": ["b", "c"]}])
+    labels = [scenes / f"labels-{split}.jsonl" for split in ("train", "valid")]
+    both = [json.loads(line) for path in labels for line in path.read_text().splitlines()]
+    for row in both:
+        row["label"] = row["label"].split()[1]
+    for name, some in (("t", both[:24]), ("v", both[24:])):
+        (scenes / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in some))
+    for how in ("features", "finetune"):
+        tuned = finetune(
+            run, "classify", scenes / "t.jsonl", scenes / "v.jsonl", tmp_path / how, how=how, device="cpu",
+            settings=LABELLED[:2],
+        )  # fmt: skip
+        ours, theirs = (each.learner.backbone for each in (tuned, run))
+        same = bool((ours.model.encoder.cnn.keep[0].weight == theirs.encoder.cnn.keep[0].weight).all())
+        assert same == (how == "features")
+    with pytest.raises(DataError, match='only an "image"'):
+        train(
+            "lstm-tiny", "classify", scenes / "t.jsonl", tmp_path / "text", settings=["budget={steps=2}"], device="cpu"
+        )
+
+
+def test_what_is_refused(run, scenes, tmp_path, capsys):
+    with pytest.raises(UsageError, match="is no captioner"):
+        load_captioner(train("lstm-tiny", "choose", scenes / "questions-test.jsonl", tmp_path / "lm",
+                             settings=LABELLED[:2], device="cpu").folder)  # fmt: skip
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    assert command(["caption", str(run.folder), str(tmp_path / "bad.png"), "--device", "cpu"]) == 3
+    assert command(["caption", str(run.folder), str(tmp_path / "none.png"), "--device", "cpu"]) in (2, 3)
+    (tmp_path / "captions.tsv").write_text("bad.png\ta dog\n")
+    arguments = [
+        "train",
+        "show-tell-tiny",
+        "--task",
+        "caption",
+        "--train",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert command([*arguments, "--device", "cpu"]) == 3
+    assert "captions.tsv:1: " in capsys.readouterr().err
+    np.savez(tmp_path / "f.npz", regions=np.ones((3, 4)))
+    assert command(["caption", str(run.folder), str(tmp_path / "f.npz"), "--device", "cpu"]) == 3
+    assert "model.features" in capsys.readouterr().err
+
+
+def test_features_of_regions_in_place_of_pictures(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        np.savez(tmp_path / f"{i}.npz", regions=rng.normal(size=(3 + i % 2, 5)))
+    (tmp_path / "captions.tsv").write_text("".join(f"{i}.npz\tthing {'abcdef'[i]} here\n" for i in range(6)))
+    for recipe in ("show-tell-tiny", "show-attend-tell-tiny", "captioner-tiny"):
+        settings = ["model.features=5", "budget={steps=3}", "batches.budget=64", "train.eval_every=2"]
+        made = train(recipe, "caption", tmp_path, tmp_path / recipe, settings=settings, device="cpu")
+        assert made([tmp_path / "0.npz"])[0]["caption"] is not None
+        with pytest.raises(DataError, match="reads features of regions"):
+            made([tmp_path / "0.png"])
+
+
+def test_scenes_by_command(tmp_path, capsys):
+    assert (
+        command(
+            ["scenes", "--out", str(tmp_path / "s"), "--train", "2", "--valid", "0", "--test", "0", "--composed", "1"]
+        )
+        == 0
+    )
+    assert "2 scenes, 10 captions" in capsys.readouterr().out
+    assert command(["scenes", "--out", str(tmp_path / "s")]) == 2
+    assert command(["scenes", "--out", str(tmp_path / "t"), "--grid", "5"]) == 2

@@ -1,0 +1,227 @@
+"""Pictures and captions out of files: what is read, and what is refused with its place."""
+
+import io
+import json
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from seqloom.errors import DataError, ModelError, UsageError
+from seqloom.text import images
+from seqloom.text.images import read_captions, read_image, read_plain_png, read_regions
+from seqloom.text.scenes import png
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (24, 24, 3), np.uint8)
+
+
+def saved(path, pixels=PIXELS, mode="RGB", **options):
+    Image.fromarray(pixels).convert(mode).save(path, **options)
+    return path
+
+
+def header_only(path, width, height):
+    """A PNG that says how large it is, and has next to nothing in it."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + data)
+    return path
+
+
+def test_what_is_drawn_is_read_again(tmp_path):
+    (tmp_path / "a.png").write_bytes(png(PIXELS))
+    assert np.array_equal(read_image(tmp_path / "a.png", 24), PIXELS)
+    assert np.array_equal(read_plain_png(tmp_path / "a.png", 24, "a"), PIXELS)
+    assert read_image(tmp_path / "a.png", 8).shape == (8, 8, 3)
+
+
+def test_without_pillow(tmp_path, monkeypatch):
+    (tmp_path / "a.png").write_bytes(png(PIXELS))
+    monkeypatch.setattr(images.importlib.util, "find_spec", lambda name: None)
+    assert np.array_equal(read_image(tmp_path / "a.png", 24), PIXELS)
+    with pytest.raises(ModelError, match="seqloom\\[vision\\]"):
+        read_image(tmp_path / "a.png", 16)
+    (tmp_path / "c.png").write_bytes((tmp_path / "a.png").read_bytes()[:200])
+    with pytest.raises(ModelError, match="Pillow"):
+        read_image(tmp_path / "c.png", 24)
+
+
+def test_other_forms_of_the_same(tmp_path):
+    for name, mode, options in (
+        ("a.ppm", "RGB", {}), ("a.png", "RGB", {}), ("p.png", "P", {}), ("g.pgm", "L", {}), ("o.png", "1", {}),
+    ):  # fmt: skip
+        found = read_image(saved(tmp_path / name, mode=mode, **options), 24)
+        assert found.shape == (24, 24, 3) and found.dtype == np.uint8
+        assert mode != "RGB" or np.array_equal(found, PIXELS)
+    smooth = np.full((24, 24, 3), (200, 30, 90), np.uint8)
+    assert abs(read_image(saved(tmp_path / "a.jpg", smooth), 24).astype(int) - smooth).max() < 12
+
+
+def test_what_is_clear_is_white(tmp_path):
+    clear = np.zeros((8, 8, 4), np.uint8)
+    Image.fromarray(clear).save(tmp_path / "a.png")
+    assert (read_image(tmp_path / "a.png", 8) == 255).all()
+
+
+def test_pictures_are_turned_as_they_say(tmp_path):
+    tall = np.zeros((8, 8, 3), np.uint8)
+    tall[:4] = 255
+    exif = Image.Exif()
+    exif[274] = 3  # upside down
+    Image.fromarray(tall).save(tmp_path / "a.jpg", exif=exif, quality=95)
+    found = read_image(tmp_path / "a.jpg", 8)
+    assert found[:3].mean() < 40 and found[5:].mean() > 215
+
+
+def truncated(path):
+    data = (saved(path)).read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def animated(path):
+    frames = [Image.fromarray(RNG.integers(0, 256, (24, 24, 3), np.uint8)) for _ in range(3)]
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+
+
+def cmyk(path):
+    Image.fromarray(PIXELS).convert("CMYK").save(path)
+
+
+BAD = {
+    "truncated.png": (truncated, "damaged or truncated"),
+    "truncated.jpg": (truncated, "damaged or truncated"),
+    "animated.png": (animated, "animation of 3 pictures"),
+    "deep.png": (lambda path: Image.fromarray(np.zeros((9, 9), np.uint16)).save(path), "bits a channel: convert it to 8"),
+    "print.jpg": (cmyk, "CMYK"),
+    "dot.png": (lambda path: saved(path, PIXELS[:1, :1]), "1 × 1 pixels"),
+    "bomb.png": (lambda path: header_only(path, 100_000, 100_000), "more than 50,000,000 pixels"),
+    "wide.png": (lambda path: header_only(path, 20_000, 5_000), "20,000 × 5,000 is more than"),
+    "wrong.png": (lambda path: path.write_bytes(saved(path.with_suffix(".jpg")).read_bytes()), "its content is JPEG"),
+    "gif.png": (lambda path: path.write_bytes(saved(path.with_suffix(".gif")).read_bytes()), "a GIF file"),
+    "text.png": (lambda path: path.write_text("no picture at all"), "no PNG, JPEG or PPM"),
+    "empty.png": (lambda path: path.write_bytes(b""), "no PNG, JPEG or PPM"),
+    "missing.png": (lambda path: None, "no such picture"),
+    "folder.png": (lambda path: path.mkdir(), "no such picture"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_pictures_are_refused_with_their_place(name, tmp_path):
+    make, message = BAD[name]
+    make(tmp_path / name)
+    with pytest.raises(DataError, match=f"captions.tsv:7: .*{name}: .*{message}") as error:
+        read_image(tmp_path / name, 16, "captions.tsv:7")
+    assert "\n" not in str(error.value)
+
+
+def test_a_bomb_takes_no_memory(tmp_path):
+    import tracemalloc
+
+    header_only(tmp_path / "a.png", 100_000, 100_000)
+    tracemalloc.start()
+    with pytest.raises(DataError):
+        read_image(tmp_path / "a.png", 16)
+    assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    tracemalloc.stop()
+
+
+def test_a_file_that_is_too_large_is_not_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "MAX_BYTES", 100)
+    with pytest.raises(DataError, match="larger than"):
+        read_image(saved(tmp_path / "a.png"), 16)
+
+
+# ---- features of regions
+
+
+def test_features(tmp_path):
+    values = RNG.normal(size=(5, 8)).astype(np.float16)
+    np.savez(tmp_path / "a.npz", regions=values)
+    assert np.allclose(read_regions(tmp_path / "a.npz", 8), values)
+    np.savez(tmp_path / "b.npz", features=values.astype(np.float64), other=np.ones(3))
+    assert read_regions(tmp_path / "b.npz", 8).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"regions": np.ones((5, 7))}, "features of 7 numbers, the model reads 8: set model.features=7"),
+        ({"regions": np.ones(5)}, "shape \\(5,\\)"),
+        ({"regions": np.ones((5, 8), int)}, "shape \\(5, 8\\) of int64"),
+        ({"regions": np.ones((0, 8))}, "0 regions"),
+        ({"regions": np.full((2, 8), np.nan)}, "not finite"),
+        ({"vectors": np.ones((5, 8))}, "no array 'regions'"),
+        ({"regions": np.array([[object()] * 8])}, "shape \\(1, 8\\) of object"),
+    ],
+)
+def test_bad_features(arrays, message, tmp_path):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        read_regions(tmp_path / "a.npz", 8, "x:1")
+
+
+def test_features_that_are_damaged(tmp_path):
+    buffer = io.BytesIO()
+    np.savez(buffer, regions=np.ones((50, 8)))
+    (tmp_path / "a.npz").write_bytes(buffer.getvalue()[:300])
+    (tmp_path / "b.npz").write_bytes(b"PK no zip")
+    for name in ("a.npz", "b.npz"):
+        with pytest.raises(DataError, match=r"no \.npz of numpy|damaged"):
+            read_regions(tmp_path / name, 8)
+
+
+# ---- captions
+
+
+def test_captions_of_jsonl_and_tsv(tmp_path):
+    rows = [{"image": "a.png", "captions": ["one  dog", "a dog"], "id": 3}, {"image": "sub/b.png", "caption": "cats"}]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n\n")
+    found = read_captions([tmp_path])
+    assert [row.captions for row in found] == [("one dog", "a dog"), ("cats",)]
+    assert found[1].image == tmp_path / "sub" / "b.png" and found[1].place.endswith("captions.jsonl:2")
+    (tmp_path / "c.tsv").write_text("image\tcaption\na.png\tone\nb.png\ttwo\na.png\tthree\n")
+    found = read_captions([tmp_path / "c.tsv"])
+    assert [row.captions for row in found] == [("one", "three"), ("two",)]
+
+
+def test_pictures_without_captions_are_said(tmp_path, capsys):
+    (tmp_path / "captions.tsv").write_text("a.png\tone\n")
+    for name in ("a.png", "b.png", "c.jpg"):
+        (tmp_path / name).write_bytes(b"")
+    assert len(read_captions([tmp_path])) == 1
+    assert "2 pictures without captions are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.tsv", "a.png\tone\nb.png\n", "c.tsv:2: 1 columns"),
+        ("c.tsv", "a.png\t \n", "c.tsv:1: 2 columns with text"),
+        ("c.tsv", "", "no captions: the file is empty"),
+        ("c.jsonl", '{"image": "a.png"}\n', 'c.jsonl:1: no "captions"'),
+        ("c.jsonl", '{"captions": ["a"]}\n', 'c.jsonl:1: no "image"'),
+        ("c.jsonl", '{"image": "a.png", "captions": []}\n', 'no "captions"'),
+        ("c.jsonl", '{"image": "a.png", "captions": [3]}\n', "not a string"),
+        ("c.jsonl", "[1]\n", "not an object"),
+        ("c.jsonl", "{\n", "not valid JSON"),
+    ],
+)
+def test_bad_captions(name, text, message, tmp_path):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_captions([tmp_path / name])
+
+
+def test_files_that_hold_no_captions(tmp_path):
+    with pytest.raises(DataError, match=r"no captions\.jsonl and no"):
+        read_captions([tmp_path])
+    (tmp_path / "a.md").write_text("x")
+    with pytest.raises(UsageError, match="captions are a"):
+        read_captions([tmp_path / "a.md"])
