@@ -1,10 +1,10 @@
-"""Translating with a Transformer base: ours against transformers' Marian generate with the same weights, in one run.
+"""Writing with an encoder–decoder: ours against generate of transformers with the same weights, in one run.
 
-    python benchmarks/beam.py [--device cpu|cuda] [--rounds 3] [--batch 1 64] [--half]
+    python benchmarks/beam.py [--model marian|bart] [--device cpu|cuda] [--rounds 3] [--batch 1 64] [--half]
 
-Random weights, 32,000 tokens of vocabulary, sources of 16 to 48 tokens, 48 new ones (the end is banned), beam 4 and greedy,
-fp32 (--half: bf16). They take turns; the figure is the median of the rounds, the outputs are compared. CTranslate2
-translates with the same weights where it is installed.
+marian is a Transformer base with 32,000 tokens of vocabulary, bart is BART base with 50,265. Random weights, sources of 16 to 48
+tokens, 48 new ones (the end is banned), beam 4 and greedy, fp32 (--half: bf16). They take turns; the figure is the median of the
+rounds, the outputs are compared. CTranslate2 translates with the weights of marian where it is installed.
 """
 
 import argparse
@@ -13,39 +13,44 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-V, D, LAYERS, HEADS, NEW = 32_000, 512, 6, 8, 48
-PAD, END = V - 1, 0
+NEW = 48
+END = 0
 Job = Callable[[], list[list[int]]]
 
 
-def reference(device: torch.device, dtype: torch.dtype) -> Any:
-    from transformers import MarianConfig, MarianMTModel
+class Shape(NamedTuple):
+    entries: int
+    dim: int
+    heads: int
+
+    @property
+    def pad(self) -> int:
+        return self.entries - 1
+
+
+SHAPES = {"marian": Shape(32_000, 512, 8), "bart": Shape(50_265, 768, 12)}
+
+
+def reference(name: str, device: torch.device, dtype: torch.dtype) -> Any:
+    import transformers as hf
 
     torch.manual_seed(0)
-    config = MarianConfig(
-        vocab_size=V,
-        d_model=D,
-        encoder_layers=LAYERS,
-        decoder_layers=LAYERS,
-        encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS,
-        encoder_ffn_dim=4 * D,
-        decoder_ffn_dim=4 * D,
-        max_position_embeddings=128,
-        dropout=0.0,
-        activation_function="swish",
-        scale_embedding=True,
-        pad_token_id=PAD,
-        decoder_start_token_id=PAD,
-        eos_token_id=END,
-        forced_eos_token_id=None,
-        attn_implementation="sdpa",
-    )
-    model = MarianMTModel(config).eval()
+    shape = SHAPES[name]
+    sizes = {
+        "vocab_size": shape.entries, "d_model": shape.dim, "max_position_embeddings": 128, "dropout": 0.0,
+        "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": shape.heads,
+        "decoder_attention_heads": shape.heads, "encoder_ffn_dim": 4 * shape.dim, "decoder_ffn_dim": 4 * shape.dim,
+        "pad_token_id": shape.pad, "decoder_start_token_id": shape.pad, "eos_token_id": END, "bos_token_id": None,
+        "forced_eos_token_id": None, "forced_bos_token_id": None, "attn_implementation": "sdpa",
+    }  # fmt: skip
+    if name == "bart":
+        model = hf.BartForConditionalGeneration(hf.BartConfig(activation_function="gelu", **sizes)).eval()
+    else:
+        model = hf.MarianMTModel(hf.MarianConfig(activation_function="swish", scale_embedding=True, **sizes)).eval()
     model.generation_config.forced_eos_token_id = None
     with torch.no_grad():
         # a tied random model repeats its last token, and hypotheses never change places: turned round it avoids that one
@@ -56,34 +61,43 @@ def reference(device: torch.device, dtype: torch.dtype) -> Any:
 def ours(model: Any, sources: list[list[int]], beam: int) -> Job:
     from seqloom.batch import pack, to_device
     from seqloom.blocks.softmax import Softmax
-    from seqloom.convert.read import from_marian
+    from seqloom.convert.bart import BART
+    from seqloom.convert.marian import MARIAN
+    from seqloom.convert.read import read_model
     from seqloom.decode.rules import BeamConfig
     from seqloom.decode.search import beam_search
     from seqloom.decode.step import Stepper
-    from seqloom.models.transformer import Transformer
+    from seqloom.models import model_class
 
-    converted = from_marian(model.config.to_dict(), model.state_dict())
-    mine = Transformer(Transformer.Config(**converted.values))
-    mine.load_state_dict(converted.model)
+    pad = model.config.pad_token_id
+    tensors = model.state_dict()
+    shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
+    read = read_model({"bart": BART, "marian": MARIAN}[model.config.model_type], model.config.to_dict(), shapes, "it")
+    weights, _ = read.take(tensors)
+    bias = weights.pop("softmax.bias")
+    kind: Any = model_class(read.family.model)
+    mine = kind(kind.Config(**read.values))
+    weights["decoder.embedding.token.weight"] = weights["encoder.embedding.token.weight"]
+    mine.load_state_dict(weights)
     mine.to(model.device, model.dtype).eval()
-    softmax = Softmax(D, V, mine.table, bias=True).to(model.device, model.dtype)
-    softmax.bias.data.copy_(converted.bias)
+    softmax = Softmax(model.config.d_model, len(bias), mine.table, bias=True).to(model.device, model.dtype)
+    softmax.bias.data.copy_(bias)
     stepper = Stepper(mine.decoder, softmax)
     config = BeamConfig(beam=beam, max_new=NEW, length_penalty=1.0)
 
     def run() -> list[list[int]]:
         with torch.inference_mode():
             context = mine.encode(to_device(pack(sources), model.device))
-        found = beam_search(stepper, [[PAD]] * len(sources), config, END, [PAD, END], context)
+        found = beam_search(stepper, [[pad]] * len(sources), config, END, [pad, END], context)
         return [hypotheses[0].tokens for hypotheses in found]
 
     return run
 
 
 def transformers(model: Any, sources: list[list[int]], beam: int) -> Job:
-    longest = max(map(len, sources))
-    ids = torch.tensor([[*source, *[PAD] * (longest - len(source))] for source in sources], device=model.device)
-    mask = (ids != PAD).long()
+    longest, pad = max(map(len, sources)), model.config.pad_token_id
+    ids = torch.tensor([[*source, *[pad] * (longest - len(source))] for source in sources], device=model.device)
+    mask = (ids != pad).long()
     options = {"num_beams": beam} | ({"early_stopping": "never", "length_penalty": 1.0} if beam > 1 else {})
 
     def run() -> list[list[int]]:
@@ -93,7 +107,7 @@ def transformers(model: Any, sources: list[list[int]], beam: int) -> Job:
             do_sample=False,
             max_length=None,
             max_new_tokens=NEW,
-            bad_words_ids=[[PAD], [END]],
+            bad_words_ids=[[pad], [END]],
             use_cache=True,
             **options,
         )
@@ -107,7 +121,7 @@ def ctranslate2(model: Any, folder: str) -> Callable[[list[list[int]], int], Job
     import ctranslate2 as peer
     from ctranslate2.converters.transformers import MarianMTLoader
 
-    names = [str(i) for i in range(V - 1)]  # it leaves the padding out
+    names = [str(i) for i in range(model.config.pad_token_id)]  # it leaves the padding out
     spec = MarianMTLoader().get_model_spec(model)
     spec.register_source_vocabulary(names)
     spec.register_target_vocabulary(names)
@@ -137,6 +151,7 @@ def ctranslate2(model: Any, folder: str) -> Callable[[list[list[int]], int], Job
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=SHAPES, default="marian")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64])
@@ -144,17 +159,17 @@ def main() -> None:
     parser.add_argument("--half", action="store_true")
     options = parser.parse_args()
     device = torch.device(options.device)
-    model = reference(device, torch.bfloat16 if options.half else torch.float32)
+    model = reference(options.model, device, torch.bfloat16 if options.half else torch.float32)
     further = None
-    if importlib.util.find_spec("ctranslate2") is None:
+    if options.model == "marian" and importlib.util.find_spec("ctranslate2") is None:
         print("CTranslate2 is not installed: left out")
-    else:
+    elif options.model == "marian":
         with tempfile.TemporaryDirectory() as folder:  # read at once
             further = ctranslate2(model, folder)
     for n in options.batch:
         generator = torch.Generator().manual_seed(n)
         sizes = torch.randint(16, 49, (n,), generator=generator).tolist()
-        sources = [[*torch.randint(1, PAD, (size - 1,), generator=generator).tolist(), END] for size in sizes]
+        sources = [[*torch.randint(1, SHAPES[options.model].pad, (size - 1,), generator=generator).tolist(), END] for size in sizes]
         for beam in options.beam:
             jobs = {"seqloom": ours(model, sources, beam), "transformers": transformers(model, sources, beam)}
             if further is not None:
