@@ -110,7 +110,8 @@ class Rows:
     the other; between these, others may be admitted, and any may be removed.
 
     Where texts come and go (`steady`), the row of one that has left stays for the next one, and there is room for longer ones:
-    tensors keep their shapes, a step on a GPU its recorded graph, and no state is copied because of others.
+    tensors keep their shapes, a step on a GPU its recorded graph, and no state is copied because of others. A short prompt that
+    comes to them is read in their next steps, a token in each: reading it alone costs more than such a step.
 
     On a GPU the next step is launched before the host has read the tokens of this one, so that neither waits for the other.
     """
@@ -129,6 +130,7 @@ class Rows:
         self.idle: list[int] = []  # rows without a text when they were counted last
         self.idle_places = self.positions
         self.state: Any = None
+        self.unread: dict[int, list[int]] = {}  # by rows: tokens of prompts that are still to be read, the first one last
         self.is_ahead = False  # the step after the last draw has been launched
 
     @property
@@ -144,13 +146,29 @@ class Rows:
         texts = [last_window(row.text, self.window) for row in fresh]
         capacity = max(len(text) + row.config.max_new for text, row in zip(texts, fresh, strict=True))
         capacity = max(ROOM, round_up(capacity, 2)) if self.steady else capacity
-        scores, state, _ = self.start(texts, min(capacity, self.limit or capacity), fresh, context)
+        capacity = min(capacity, self.limit or capacity)
+        in_steps = context is None and self.can_read_in_steps(texts, fresh)
+        if in_steps:
+            state = self.stepper.empty(len(fresh), capacity)
+            scores = self.scores.new_zeros(len(fresh), self.scores.shape[1])
+        else:
+            scores, state, _ = self.start(texts, capacity, fresh, context)
         places = [i for i, row in enumerate(self.rows) if row is None][: len(fresh)]
         places += range(len(self.rows), len(self.rows) + len(fresh) - len(places))
         size = max(len(self.rows), places[-1] + 1)
         self.extend(round_up(size, FEWER) if self.steady and self.stepper.graphed else size, scores, state)
-        self.put(places, fresh, [len(text) for text in texts], scores, state)
+        self.put(places, fresh, [0 if in_steps else len(text) for text in texts], scores, state)
+        if in_steps:
+            self.unread |= {i: text[::-1] for i, text in zip(places, texts, strict=True)}
         self.note_seen()
+
+    def can_read_in_steps(self, texts: list[list[int]], fresh: Sequence[Row]) -> bool:
+        return (
+            self.steady
+            and bool(self.running)
+            and max(map(len, texts)) <= SHORT
+            and not any(row.limits_repetition or row.chars is not None for row in fresh)
+        )
 
     def extend(self, size: int, scores: Tensor, state: State) -> None:
         """As many rows as that: the new ones without a text, holding copies of one of a state."""
@@ -173,6 +191,7 @@ class Rows:
         self.positions.index_copy_(0, index, torch.tensor(held, device=self.stepper.device))
         for i, row, size in zip(places, rows, held, strict=True):
             self.rows[i], self.held[i] = row, size
+            self.unread.pop(i, None)
         self.rules = None
 
     def start(self, texts: list[list[int]], capacity: int, rows: Sequence[Row], context: Any = None) -> Any:
@@ -185,13 +204,15 @@ class Rows:
         running = self.running
         if any(row.limits_repetition for row in running):
             texts = [row.text if row is not None else [self.end_id] for row in self.rows]
-            room = max(row.config.max_new - row.made for row in running)
+            room = max(row.config.max_new - row.made for row in running) + SHORT  # what is read in steps is noted twice
             self.seen = SeenTokens(texts, room, self.stepper.device)
         else:
             self.seen = None
 
     def remove(self, row: Row) -> None:
-        self.rows[self.rows.index(row)] = None
+        i = self.rows.index(row)
+        self.rows[i] = None
+        self.unread.pop(i, None)
 
     def compact(self, kept: list[int]) -> None:
         """Keep these rows alone."""
@@ -199,6 +220,7 @@ class Rows:
             return
         index = torch.tensor(kept, dtype=torch.long, device=self.stepper.device)
         self.rows, self.held, self.rules = [self.rows[i] for i in kept], [self.held[i] for i in kept], None
+        self.unread = {after: self.unread[i] for after, i in enumerate(kept) if i in self.unread}
         if not kept:
             self.state, self.seen = None, None
             return
@@ -226,11 +248,12 @@ class Rows:
     # ---- the next tokens
 
     def draw(self) -> list[Drawn]:
-        """A new token for every running row, which has it in its text then. Rows whose last one it is have left."""
+        """A new token for every running row that has read its prompt, in its text then. Rows whose last one it is have left."""
+        reading = set(self.unread)
         chosen = self.choose()
         self.is_ahead = self.can_step_ahead and not all(row.is_last for row in self.running)
         tokens, log_probs = self.read_while_stepping(chosen) if self.is_ahead else chosen.tolist()
-        return self.append(list(map(int, tokens)), log_probs)
+        return self.append(list(map(int, tokens)), log_probs, reading)
 
     def choose(self) -> Tensor:
         """Choose the next tokens: (2, n) their ids and log-probabilities."""
@@ -244,10 +267,19 @@ class Rows:
                 seen = self.seen.of(places)
                 allowed[places] = limit_repetition(allowed[places], seen.ids, seen.lengths, config, self.end_id)
         self.chosen = choose(allowed, rules, self.points() if rules.draws else None)
+        if self.unread:
+            self.read_on()
         log_probs = self.scores.log_softmax(1).gather(1, self.chosen[:, None])[:, 0]
         if self.seen is not None:
             self.seen.append(self.chosen)
         return torch.stack((exact(self.chosen), exact(log_probs)))
+
+    def read_on(self) -> None:
+        """Rows that have not read their prompts read its next token, whatever was chosen."""
+        tokens = {i: left.pop() for i, left in self.unread.items()}
+        self.unread = {i: left for i, left in self.unread.items() if left}
+        places, values = (torch.tensor(list(each), device=self.chosen.device) for each in (tokens, tokens.values()))
+        self.chosen = self.chosen.index_copy(0, places, values)
 
     def points(self) -> Tensor:
         """(n,) a random number for each row."""
@@ -270,11 +302,11 @@ class Rows:
         arrived.synchronize()
         return copied.tolist()
 
-    def append(self, tokens: list[int], log_probs: list[float]) -> list[Drawn]:
+    def append(self, tokens: list[int], log_probs: list[float], reading: set[int]) -> list[Drawn]:
         drawn = []
         for i, (token, log_prob) in enumerate(zip(tokens, log_probs, strict=True)):
             row = self.rows[i]
-            if row is None:
+            if row is None or i in reading:
                 continue
             last = row.is_last or token == self.end_id
             row.text.append(token)
@@ -377,6 +409,7 @@ class Rules(NamedTuple):
 
 
 ALL = 1 << 40  # of a vocabulary, or of a probability: no limit
+SHORT = 8  # tokens of a prompt that is read in the steps of others
 ROOM = 64  # tokens that rows have room for where texts come and go
 FEWER = 4  # from one size of a recorded step to the next
 IDLE_SHARE = 0.25  # of the rows that may wait for another text
@@ -423,9 +456,9 @@ def choose(scores: Tensor, rules: Rules, points: Tensor | None) -> Tensor:
 
 def invert_cdf(scores: Tensor, points: Tensor) -> Tensor:
     """The token at each point in [0, 1) of the cumulative distribution."""
-    reached = exact(scores).softmax(1).cumsum(1)
-    points = points.to(reached.device)
-    index = torch.searchsorted(reached, (points * reached[:, -1])[:, None], right=True).flatten().to(scores.device)
+    place = torch.device("cpu") if scores.device.type == "mps" else scores.device  # Apple GPUs have no fp64
+    reached = scores.softmax(1).to(place).cumsum(1, dtype=torch.float64)
+    points, whole = points.to(place), reached[:, -1]
     # a point at the very end must not select an excluded token after the last possible one
-    last = scores.shape[1] - 1 - (scores > NEVER).flip(1).int().argmax(1)
-    return torch.minimum(index, last)
+    wanted = torch.minimum(points * whole, torch.nextafter(whole, torch.zeros_like(whole)))
+    return torch.searchsorted(reached, wanted[:, None], right=True).flatten().to(scores.device)

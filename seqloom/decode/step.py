@@ -41,6 +41,7 @@ class Steps(Protocol):
 
     @property
     def worth_keeping(self) -> float: ...  # finished sequences are dropped when less than this share is left
+    def empty(self, n: int, capacity: int) -> State: ...
     def start(self, prompts: list[list[int]], capacity: int, context: Any = None) -> Next: ...
     def step(self, tokens: Tensor, positions: Tensor, state: State) -> Next: ...
     def plain(self, tokens: Tensor, positions: Tensor, state: State) -> Next: ...
@@ -94,6 +95,10 @@ class Stepper(GraphedSteps):
         if linear is not None:
             self.body, self.head = for_steps(backbone, linear), for_steps(self.head, linear)
 
+    def empty(self, n: int, capacity: int) -> State:
+        """The state of sequences that have read nothing."""
+        return self.backbone.start(n, capacity, None)
+
     def start(self, prompts: list[list[int]], capacity: int, context: Context | None = None) -> Next:
         """Reads the prompts (none of them empty, one for each source); no sequence will be longer than `capacity`."""
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
@@ -132,6 +137,10 @@ class Ensemble(GraphedSteps):
         self.device = members[0].device
         self.graphed = all(member.graphed for member in members)
         self.limit = min((member.limit for member in members if member.limit is not None), default=None)
+
+    def empty(self, n: int, capacity: int) -> State:
+        states = [member.empty(n, capacity) for member in self.members]
+        return State(tuple(state.own for state in states), tuple(state.shared for state in states))
 
     def start(self, prompts: list[list[int]], capacity: int, context: list[Context] | None = None) -> Next:
         contexts = [None] * len(self.members) if context is None else context

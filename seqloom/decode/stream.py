@@ -26,7 +26,7 @@ class Continuation(NamedTuple):
     finished: bool  # False: cut off at the greatest length
 
 
-LOOK_BACK = 8  # tokens of a prompt: enough to know how its last word is continued
+LOOK_BACK = 8  # tokens: enough to know how the last word is continued
 
 
 class TextStream:
@@ -48,6 +48,9 @@ class TextStream:
         piece = self._new(text)
         if self.tokenizer.byte_exact:  # bytes simply add up, so what is shown need not be decoded again
             self.ids, self.given = [], ""
+        elif len(self.ids) > 4 * LOOK_BACK:
+            self.ids = self.ids[-LOOK_BACK:]
+            self.given = self.tokenizer.decode(self.ids)
         return piece
 
     def close(self) -> str:

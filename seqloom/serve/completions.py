@@ -119,11 +119,19 @@ class Answering:
 
     def receive(self, events: list[tuple[int, Any]]) -> None:
         """What came from the engine, in the loop."""
+        texts: dict[int, str] = {}  # by choices: what is sent as one event
         try:
             for i, event in events:
                 self.take(i, event)
+                if isinstance(event, Piece):
+                    texts[i] = texts.get(i, "") + event.text
         except Refused as refused:
             self.failure = refused
+        if self.ask.stream:
+            for i, text in texts.items():
+                finish = self.choices[i].finish
+                if text or finish:
+                    self.unsent.append(self.event(i, text, finish))
         if self.ask.stream or not self.left or self.failure is not None:
             self.changed.set()
 
@@ -137,8 +145,6 @@ class Answering:
             return
         choice.take(event)
         self.left -= bool(event.end)
-        if self.ask.stream and (event.text or choice.finish):
-            self.unsent.append(self.event(i, event.text, choice.finish))
 
     def cancel(self) -> None:
         for work in self.works:

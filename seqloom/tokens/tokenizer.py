@@ -130,6 +130,11 @@ class Tokenizer:
         self.first_id: int = end if first is None else first
         self.separator_id: int = end if separator is None else separator
 
+    @cached_property
+    def _hidden(self) -> frozenset[int | None]:
+        """What a text does not show."""
+        return frozenset(self._specials.values()) - {self.unk_id}
+
     def _first_special(self, names: Sequence[str]) -> int | None:
         return next((self._specials[name] for name in names if name in self._specials), None)
 
@@ -305,7 +310,7 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], specials: bool = False) -> str:
         """The text of the ids; end, mask and other special tokens are left out unless `specials`."""
-        hidden = set() if specials else set(self._specials.values()) - {self.unk_id}
+        hidden = NO_TOKENS if specials else self._hidden
         text: str = self._rust.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
         return text
 
@@ -349,6 +354,7 @@ class Tokenizer:
 
 
 _NONE = np.uint32(0xFFFFFFFF)
+NO_TOKENS: frozenset[int | None] = frozenset()
 
 
 def special_token(content: str, number: int) -> dict[str, Any]:

@@ -30,6 +30,10 @@ def choose_device(name: str, count_based: bool = False) -> torch.device:
         name = "cpu"
     if name == "mps":
         say_fallback(os.environ)
+    if name.startswith("cuda"):
+        # fp32 is fp32: with 10 bits of mantissa, which cuDNN takes for recurrent layers unless told otherwise, log-probabilities
+        # differ by 1e-3 from one number of rows to another, and random texts with them
+        torch.backends.cudnn.allow_tf32 = False
     try:
         return torch.device(name)
     except RuntimeError as error:

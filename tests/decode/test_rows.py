@@ -172,3 +172,14 @@ def test_all_that_a_sample_needs_is_in_its_row():
     second = [(one.token, one.log_prob) for one in both if one.sample == 1]
     with torch.inference_mode():
         assert [t for t, _ in alone(stepper, [END, 3], config, 7, 1)] == [t for t, _ in second]
+
+
+def test_planted_prompts_that_are_not_read_are_noticed(monkeypatch):
+    """Short prompts are read in the steps of those who write: what was chosen there is not the prompt."""
+
+    def drop(rows):
+        rows.unread = {i: left[:-1] for i, left in rows.unread.items() if left[:-1]}
+
+    monkeypatch.setattr(Rows, "read_on", drop)
+    with pytest.raises(AssertionError):
+        check_company("lstm", steady=True)
