@@ -169,7 +169,9 @@ def main() -> None:
     for n in options.batch:
         generator = torch.Generator().manual_seed(n)
         sizes = torch.randint(16, 49, (n,), generator=generator).tolist()
-        sources = [[*torch.randint(1, SHAPES[options.model].pad, (size - 1,), generator=generator).tolist(), END] for size in sizes]
+        sources = [
+            [*torch.randint(1, SHAPES[options.model].pad, (s - 1,), generator=generator).tolist(), END] for s in sizes
+        ]
         for beam in options.beam:
             jobs = {"seqloom": ours(model, sources, beam), "transformers": transformers(model, sources, beam)}
             if further is not None:
