@@ -225,7 +225,8 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, place, ())]
         return {module for part in parts if part is not None for module in part.modules()}
 
-    over_source, once, unused = named("over_source"), named("once"), named("unused")
+    over_source, each_sequence = named("over_source"), named("each_sequence")
+    left_out = named("once") | named("unused")  # what is done once a sequence of text is as good as nothing
     over_targets, over_tokens, second = named("over_targets"), named("over_tokens"), named("second_stream")
     once_more = named("once_more")  # they read one thing more than the tokens of a sequence
     stretch = getattr(getattr(learner, "backbone", learner), "source_stretch", 1.0)
@@ -235,7 +236,7 @@ def count(learner: nn.Module) -> dict[str, Flops]:
     stacks = (stack for stack in learner.modules() if isinstance(stack, ReversibleStack) and stack.recompute)
     anew = {module for stack in stacks for module in stack.layers.modules()}
     for module in learner.modules():
-        if module in unused:
+        if module in left_out:
             continue
         kind = next((kind for kind in type(module).__mro__ if kind in PARTS), None)
         if kind is None:
@@ -243,8 +244,8 @@ def count(learner: nn.Module) -> dict[str, Flops]:
         name, measure = PARTS[kind]
         part, before = measure(module), found.get(name, Flops())
         part = part.computed_anew() if module in anew else part
-        part = part.over_source(stretch) if module in over_source - once else part
-        part = Flops(sequence=part.token) if module in once else part
+        part = part.over_source(stretch) if module in over_source - each_sequence else part
+        part = Flops(sequence=part.token) if module in each_sequence else part
         part = Flops(target=part.token) if module in over_targets else part
         part = Flops(token=part.target) if module in over_tokens else part
         part = with_second_stream(module, part) if module in second else part

@@ -6,14 +6,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import cost
 from seqloom.cost import Flops, total
+from seqloom.tasks.caption import Caption
 from seqloom.tasks.translate import Translate
-from tests.contract.pairs import EVERY, build, joined, texts
+from tests.contract.pairs import EVERY, RegionsOfTexts, build, joined, texts
 from tests.test_cost import plain_products
 
 
 def ratio(name: str, monkeypatch, training: bool) -> float:
     plain_products(monkeypatch)
-    learner = Translate(build(name, dtype=torch.float32), Translate.Config(tie=False)).train()
+    model = build(name, dtype=torch.float32)
+    task = Caption if isinstance(model, RegionsOfTexts) else Translate
+    learner = task(model, task.Config(tie=False)).train()
     pair = joined(
         texts(0, (40, 40, 40), (56, 56, 56))
     )  # equal lengths: the counter would count the empty cells of a grid

@@ -32,7 +32,7 @@ from seqloom.models.shared_recipes import caption_recipe
 
 
 class Decoder(AlignedDecoder):
-    once = ("first",)
+    each_sequence = ("first",)
     reward = 1.0
 
     def __init__(self, embedding: TokenEmbedding, cell: GatedCell, dropout: float, spread: float, entropy: float):
@@ -125,7 +125,7 @@ class ShowAttendTell(PictureModel):
 
     presets = {  # noqa: RUF012
         "tiny": {"embedding_dim": 64, "dim": 128, "reward": 0.05},
-        "small": {"embedding_dim": 256, "dim": 512, "side": 128, "channels": (32, 64, 128, 256), "dropout": 0.3},
+        "small": {"embedding_dim": 256, "dim": 512, "side": 128, "channels": [32, 64, 128, 256], "dropout": 0.3},
         "xu-2015": {
             "vocab_size": 10000,
             "features": 512,

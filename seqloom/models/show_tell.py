@@ -30,7 +30,7 @@ from seqloom.models.shared_recipes import caption_recipe
 class PictureVector(RegionEncoder):
     """One vector for a picture, of the mean of its regions and the largest value of each feature."""
 
-    once = ("mix", "first")
+    each_sequence = ("mix", "first")
 
     def __init__(self, side: int, channels: tuple[int, ...], features: int, dim: int, width: int):
         super().__init__(side, channels, features, "none")
@@ -69,7 +69,7 @@ class ShowTell(PictureModel):
 
     presets = {  # noqa: RUF012
         "tiny": {"embedding_dim": 64, "dim": 128},
-        "small": {"embedding_dim": 256, "dim": 512, "side": 128, "channels": (32, 64, 128, 256), "dropout": 0.3},
+        "small": {"embedding_dim": 256, "dim": 512, "side": 128, "channels": [32, 64, 128, 256], "dropout": 0.3},
         "vinyals-2015": {"vocab_size": 10000, "features": 2048, "dropout": 0.3},
     }
 

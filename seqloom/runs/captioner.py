@@ -114,7 +114,7 @@ class Captioner(Writer):
 
         nothing: list[list[int]] = [[] for _ in sources]
         rooms = [room] * len(sources)
-        return self.write([self], search, sources, sizes, rooms, nothing, finish, "caption", "pictures", show, share)
+        return self._write([self], search, sources, sizes, rooms, nothing, finish, "caption", "pictures", show, share)
 
     @torch.inference_mode()
     def contexts(self, models: list[Any], sources: list[np.ndarray]) -> Any:

@@ -131,7 +131,7 @@ class Translator(Writer):
         def finish(hypothesis: Hypothesis, i: int) -> Translation:
             return self.finished(hypothesis, encoded[i], texts[i], begun[i], copy_unknown)
 
-        found = self.write(
+        found = self._write(
             models,
             search,
             encoded,

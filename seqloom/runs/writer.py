@@ -115,7 +115,7 @@ class Writer(LoadedRun):
         """What the encoders make of sources. models: one, or those of an ensemble."""
         raise NotImplementedError
 
-    def write(
+    def _write(
         self,
         models: list[Any],
         search: Search,

@@ -5,9 +5,10 @@ log-probability of the words from it on, less a baseline (REINFORCE; Williams, 1
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, add_penalty
+from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, add_penalty, wide
 from seqloom.blocks.grid import to_grid
 from seqloom.tasks.translate import Translate
 
@@ -31,18 +32,20 @@ class Caption(Translate):
 
     def loss_of_draws(self, output: Output, example: Pair) -> Loss:
         assert output.log_choice is not None
-        total = self.softmax(output.hidden, example.targets, smoothing=self.smoothing if self.training else 0.0)
-        loss = add_penalty(Loss(total, (example.targets != IGNORE).sum()), output.penalty)
+        scores, targets = wide(self.softmax(output.hidden)), example.targets  # both the loss and the rewards need them
+        smoothing = self.smoothing if self.training else 0.0
+        total = F.cross_entropy(scores, targets, ignore_index=IGNORE, reduction="sum", label_smoothing=smoothing)
+        loss = add_penalty(Loss(total, (targets != IGNORE).sum()), output.penalty)
         weight = getattr(self.backbone.decoder, "reward", 1.0)
-        return add_penalty(loss, weight * self.reinforce(output.hidden, output.log_choice, example))
+        return add_penalty(loss, weight * self.reinforce(scores.detach(), output.log_choice, example))
 
-    def reinforce(self, hidden: Tensor, log_choice: Tensor, example: Pair) -> Tensor:
+    def reinforce(self, scores: Tensor, log_choice: Tensor, example: Pair) -> Tensor:
         """() whose gradient is that of −E[reward] over what was drawn: −Σ_t (R_t − b · words left) log p(drawn_t), with R_t the
         log-probability of the words from t on. The baseline b is that of one word, from the batches before."""
         assert self.baseline is not None
         real = (example.targets != IGNORE).to(log_choice.dtype)
         with torch.no_grad():
-            rewards = -self.softmax(hidden, example.targets, each=True).to(real.dtype) * real
+            rewards = -F.cross_entropy(scores, example.targets, ignore_index=IGNORE, reduction="none").to(real.dtype)
             both = to_grid(torch.stack((rewards, real), 1), example.target)  # (N, L, 2)
             left, words = both.flip(1).cumsum(1).flip(1).unbind(2)
             advantage = left - self.baseline.to(left.dtype) * words
