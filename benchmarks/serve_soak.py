@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ class Clients:
         self.codes: Counter[Any] = Counter()
         self.wrong: list[Any] = []
         self.num_wrong = 0
-        self.waits: list[float] = []
+        self.waits: dict[str, list[float]] = defaultdict(list)  # by path and run
 
     def ask(self, number: int) -> None:
         rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
@@ -110,17 +110,21 @@ class Clients:
                 self.count(type(error).__name__)
                 connection.close()
                 continue
-            self.count(response.status, time.monotonic() - began)
+            self.count(response.status, f"{path} {body['model']}", time.monotonic() - began)
             if response.status == 200 and wanted is not None and not is_equal(wanted, got := answer_of(path, data)):
                 with self.lock:
                     self.num_wrong += 1
                     self.wrong = [*self.wrong, [path, body, str(wanted)[:200], str(got)[:200]]][:10]
 
-    def count(self, code: Any, seconds: float | None = None) -> None:
+    def count(self, code: Any, kind: str = "", seconds: float | None = None) -> None:
         with self.lock:
             self.codes[str(code)] += 1
             if seconds is not None:
-                self.waits.append(seconds)
+                self.waits[kind].append(seconds)
+
+
+def quantile(waits: list[float], share: float) -> float:
+    return round(sorted(waits)[int(share * (len(waits) - 1))], 3)
 
 
 def memory_and_descriptors(pid: int) -> tuple[float, int]:
@@ -162,11 +166,14 @@ def main() -> None:
     process.terminate()
     process.wait(60)
     said = [line for line in process.stderr.read().splitlines() if ": loaded " not in line]
-    waits, half = sorted(clients.waits), [mb for _, mb, _ in seen[len(seen) // 2 :]]
+    waits, half = (
+        sorted(each for kind in clients.waits.values() for each in kind),
+        [mb for _, mb, _ in seen[len(seen) // 2 :]],
+    )
     found = {
         "minutes": options.minutes, "clients": options.clients, "questions": len(questions), "codes": clients.codes,
-        "wrong": clients.num_wrong, "examples": clients.wrong, "p50_s": round(waits[len(waits) // 2], 3),
-        "p99_s": round(waits[int(0.99 * (len(waits) - 1))], 3),
+        "wrong": clients.num_wrong, "examples": clients.wrong, "p50_s": quantile(waits, 0.5), "p99_s": quantile(waits, 0.99),
+        "p50_p99_s": {kind: [len(w), quantile(w, 0.5), quantile(w, 0.99)] for kind, w in sorted(clients.waits.items())},
         "MB_idle": idle[0], "MB_after_a_minute": seen[min(5, len(seen) - 1)][1],
         "MB_second_half": [min(half), max(half)], "MB_after": after[0],
         "descriptors": [idle[1], max(n for *_, n in seen), after[1]],

@@ -256,9 +256,7 @@ class Output(NamedTuple):
     cross: tuple[Tensor, ...] = ()
     query: Tensor | None = None  # (Q, D) a second stream of some places, which has not seen the tokens there
     penalty: Tensor | None = None  # () a sum learnt from beside the objective: of experts, attention, relaxation
-    log_choice: Tensor | None = (
-        None  # (T,) log-probability of what was drawn for a token, where hard attention draws places
-    )
+    log_choice: Tensor | None = None  # (T,) log-probability of what hard attention drew for a token
 
 
 def without_state(output: Output) -> Output:

@@ -130,9 +130,7 @@ class Rows:
         self.idle: list[int] = []  # rows without a text when they were counted last
         self.idle_places = self.positions
         self.state: Any = None
-        self.unread: dict[
-            int, list[int]
-        ] = {}  # by rows: tokens of prompts that are still to be read, the first one last
+        self.unread: dict[int, list[int]] = {}  # by rows: what is left to read of their prompts, the first token last
         self.is_ahead = False  # the step after the last draw has been launched
 
     @property

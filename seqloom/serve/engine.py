@@ -22,7 +22,7 @@ from seqloom.errors import SeqloomError, explain
 PREFILL = 4096  # tokens of new prompts that are read at once, so that those who write do not wait long
 CALL_TOKENS = 8192  # of calls that are computed together
 ADMIT_SECONDS = (
-    0.02  # new texts are gathered so long while others are written: reading one prompt costs as much as reading eight
+    0.02  # new texts are gathered so long while others are written: one prompt costs as much to read as eight
 )
 SCORED_ROWS = 1024  # tokens whose distributions are computed at once
 

@@ -144,9 +144,8 @@ def serve(
         raise FileError(f"--runs {watched}: there is no such folder: name one that holds runs")
     folders = named_runs(runs)
     listening = listen(host, port)
-    with ThreadPoolExecutor(
-        1
-    ) as apart:  # this thread would keep OpenMP's threads, and those of the engines sleep at once then
+    # in a thread of its own: this one would keep OpenMP's threads, and those of the engines would sleep after every operation
+    with ThreadPoolExecutor(1) as apart:
         loaded = apart.submit(load_runs, folders, device).result()
     quiet, progress.QUIET = progress.QUIET, True  # progress of single calls says nothing to anybody
     hosts = LOCAL | {name.lower() for name in allowed_hosts} | ({host} if host not in ("0.0.0.0", "::") else set())
