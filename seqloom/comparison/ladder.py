@@ -8,7 +8,8 @@ data/            the prepared text, which all budgets share        predictions.j
 budgets/         a comparison for each budget                      report.html  ladder.json  ladder.csv  ladder-*.svg
 shared/          starts of runs, until the last budget is run
 
-The budgets of a ladder in words are of new text. Repeated text is another thing: that is a ladder in epochs.
+The budgets of a ladder in words are of new text. Repeated text is another thing: that is a ladder in epochs, or with `passes` one
+in both, where every budget is a text of so many words, read once, three times, ten times. Laws are then of one number of passes.
 """
 
 import math
@@ -29,7 +30,7 @@ from seqloom.charts import note
 from seqloom.comparison.engines import Where
 from seqloom.comparison.folder import comparison_folder, shared_path, slug
 from seqloom.comparison.metric import ALPHA, Metric
-from seqloom.comparison.plan import LadderConfig, PlanConfig, check_files
+from seqloom.comparison.plan import LadderConfig, PlanConfig, Rung, check_files
 from seqloom.comparison.plans import open_plan
 from seqloom.comparison.run import compare, prepare_texts
 from seqloom.comparison.table import INFILLED, MASKED, Comparison
@@ -79,6 +80,8 @@ class LadderMetric(NamedTuple):
     laws: Mapping[str, PowerLaw]
     is_log: bool
     turned: Mapping[str, float] = MappingProxyType({})
+    passes: float | None = None  # over the text of each budget, where the ladder says it
+    measure: str = ""  # the name without them
 
     def law_at(self, row: str, budget: float) -> Interval:
         """The mean of all seeds at a budget, by the law."""
@@ -113,7 +116,8 @@ class Ladder(NamedTuple):
     unit: str
     budgets: list[float]  # those that laws are fitted to
     predicted: list[float]
-    comparisons: dict[float, Comparison]  # those that are finished
+    # those that are finished: by budget, and by words and passes where the ladder has both
+    comparisons: dict[float | tuple[float, float], Comparison]
     metrics: list[LadderMetric]
     predictions: list[Prediction]
     pairs: list[Pair]
@@ -160,8 +164,8 @@ def metric_record(metric: LadderMetric) -> dict[str, Any]:
     }
     values = {row: {f"{budget:g}": seeds for budget, seeds in each.items()} for row, each in metric.values.items()}
     return {
-        "name": metric.name, "lower_is_better": metric.lower, "law_of_the_logarithm": metric.is_log, "values": values,
-        "laws": laws, "worse_after": dict(metric.turned),
+        "name": metric.name, "measure": metric.measure, "passes": metric.passes, "lower_is_better": metric.lower,
+        "law_of_the_logarithm": metric.is_log, "values": values, "laws": laws, "worse_after": dict(metric.turned),
     }  # fmt: skip
 
 
@@ -216,14 +220,14 @@ def compare_ladder(
         begin(folder, overwrite)
         check_new_text(plan, folder)
         (folder / "budgets").mkdir(exist_ok=True)
-        found: dict[float, Comparison] = {}
-        for budget in (*ladder.budgets, *ladder.predict):
-            if budget in ladder.predict:
+        found: dict[Rung, Comparison] = {}
+        for rung in ladder.rungs((*ladder.budgets, *ladder.predict)):
+            if rung.budget in ladder.predict:
                 predict_once(folder, plan, found)
-            say(f"{budget:,.6g} {ladder.unit}")
+            say(called(rung, ladder.unit))
             left = None if until is None else max((until - time.monotonic()) / 60, 1e-3)
-            found[budget] = compare(
-                at_budget(plan, budget), budget_path(folder, ladder.unit, budget), jobs=jobs, minutes=left, device=device,
+            found[rung] = compare(
+                at_budget(plan, rung), budget_path(folder, ladder.unit, rung), jobs=jobs, minutes=left, device=device,
                 deterministic=deterministic, where=where, ladder=folder,
             )  # fmt: skip
         whole = summarise(plan, found, read_predictions(folder, plan, found))
@@ -232,16 +236,28 @@ def compare_ladder(
     return whole
 
 
-def at_budget(plan: PlanConfig, budget: float) -> PlanConfig:
+def called(rung: Rung, unit: str) -> str:
+    return f"{rung.budget:,.6g} {unit}" + ("" if rung.passes is None else f", {passes_text(rung.passes)}")
+
+
+def passes_text(passes: float) -> str:
+    return f"{passes:g} pass{'' if passes == 1 else 'es'}"
+
+
+def at_budget(plan: PlanConfig, rung: Rung) -> PlanConfig:
     """The plan of one comparison."""
     assert plan.ladder is not None
     unit = plan.ladder.unit
-    change = {"budget": BudgetConfig(**{unit: budget}), "ladder": None, "name": f"{plan.name}: {budget:,.6g} {unit}"}
-    return plan.model_copy(update=change)
+    change: dict[str, Any] = {"ladder": None, "name": f"{plan.name}: {called(rung, unit)}"}
+    if rung.passes is None:
+        return plan.model_copy(update=change | {"budget": BudgetConfig(**{unit: rung.budget})})
+    part = plan.text.model_copy(update={"words": rung.budget})
+    return plan.model_copy(update=change | {"text": part, "budget": BudgetConfig(epochs=rung.passes)})
 
 
-def budget_path(folder: Path, unit: str, budget: float) -> Path:
-    return folder / "budgets" / slug(f"{budget:.12g} {unit}")
+def budget_path(folder: Path, unit: str, rung: Rung) -> Path:
+    passes = "" if rung.passes is None else f" {passes_text(rung.passes)}"
+    return folder / "budgets" / slug(f"{rung.budget:.12g} {unit}{passes}")
 
 
 def ladder_folder(folder: Path) -> FolderKind:
@@ -283,7 +299,7 @@ def check_new_text(plan: PlanConfig, folder: Path) -> None:
 # ---- what was found
 
 
-def summarise(plan: PlanConfig, found: Mapping[float, Comparison], predictions: Sequence[Prediction]) -> Ladder:
+def summarise(plan: PlanConfig, found: Mapping[Rung, Comparison], predictions: Sequence[Prediction]) -> Ladder:
     assert plan.ladder is not None
     metrics = ladder_metrics(plan.ladder, found)
     return Ladder(
@@ -291,7 +307,7 @@ def summarise(plan: PlanConfig, found: Mapping[float, Comparison], predictions: 
         unit=plan.ladder.unit,
         budgets=list(plan.ladder.budgets),
         predicted=list(plan.ladder.predict),
-        comparisons=dict(found),
+        comparisons={rung.key: each for rung, each in found.items()},
         metrics=metrics,
         predictions=list(predictions),
         pairs=compare_pairs(metrics),
@@ -299,15 +315,25 @@ def summarise(plan: PlanConfig, found: Mapping[float, Comparison], predictions: 
     )
 
 
-def ladder_metrics(ladder: LadderConfig, found: Mapping[float, Comparison]) -> list[LadderMetric]:
-    names = dict.fromkeys(metric.name for each in found.values() for metric in each.metrics)
-    return [ladder_metric(name, ladder, found) for name in names]
+def ladder_metrics(ladder: LadderConfig, found: Mapping[Rung, Comparison]) -> list[LadderMetric]:
+    """One for each measure, and for each number of passes."""
+    names = dict.fromkeys((metric.name, rung.passes) for rung, each in found.items() for metric in each.metrics)
+    order = list(dict.fromkeys(name for name, _ in names))
+    return [
+        ladder_metric(*each, ladder, found)
+        for each in sorted(names, key=lambda each: (order.index(each[0]), each[1] or 0))
+    ]
 
 
-def ladder_metric(name: str, ladder: LadderConfig, found: Mapping[float, Comparison]) -> LadderMetric:
+def ladder_metric(
+    name: str, passes: float | None, ladder: LadderConfig, found: Mapping[Rung, Comparison]
+) -> LadderMetric:
     by_budget = {
-        budget: metric for budget, each in found.items() for metric in each.metrics if metric.name == name
-    }  # fmt: skip
+        rung.budget: metric
+        for rung, each in found.items()
+        for metric in each.metrics
+        if metric.name == name and rung.passes == passes
+    }
     first = next(iter(by_budget.values()))
     values: dict[str, dict[float, list[float]]] = {}
     intervals: dict[str, dict[float, Interval]] = {}
@@ -329,7 +355,8 @@ def ladder_metric(name: str, ladder: LadderConfig, found: Mapping[float, Compari
     turned = {row: budget for row, budget in best.items() if budget is not None}
     falling = {row: each for row, each in enough.items() if row not in turned}
     laws = fit_ladders(falling) if first.lower and falling else {}
-    return LadderMetric(name, first.lower, values, intervals, laws, is_log, turned)
+    whole = name if passes is None else f"{name}, {passes_text(passes)}"
+    return LadderMetric(whole, first.lower, values, intervals, laws, is_log, turned, passes, name)
 
 
 def seed_means(metric: Metric, row: str) -> list[float]:
@@ -351,7 +378,7 @@ def compare_pairs(metrics: Sequence[LadderMetric]) -> list[Pair]:
     return found
 
 
-def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics: Sequence[LadderMetric]) -> list[str]:
+def ladder_caveats(plan: PlanConfig, found: Mapping[Rung, Comparison], metrics: Sequence[LadderMetric]) -> list[str]:
     assert plan.ladder is not None
     lines = []
     if len(plan.ladder.budgets) == PARAMETERS:
@@ -375,6 +402,18 @@ def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics:
         )
     if plan.ladder.unit == "epochs":
         lines.append("the budgets are passes over the same text: repeated text is another thing than new text")
+    if plan.ladder.passes:
+        lines.append(
+            "laws are of new words at one number of passes; more passes are as many times the operations, and no more text"
+        )
+        read = {
+            rung.budget: max(row["words"] for row in each.costs.values()) / rung.passes
+            for rung, each in found.items()
+            if rung.passes is not None
+        }
+        smaller = [f"{budget:,.6g} ({words:,.0f})" for budget, words in read.items() if words < 0.98 * budget]
+        if smaller:
+            lines.append(f"documents are whole, so that a text has fewer words than its budget: {', '.join(smaller)}")
     if plan.parameters is not None:
         lines.append(
             f"all budgets have models of one size ({plan.parameters:,.0f} parameters): no size was chosen for its budget"
@@ -391,14 +430,15 @@ def ladder_caveats(plan: PlanConfig, found: Mapping[float, Comparison], metrics:
     lines.append(
         "intervals are for other seeds on the same held-out text; predictions hold if the law does, also beyond its budgets"
     )
-    unfinished = [f"{budget:,.6g}" for budget in (*plan.ladder.budgets, *plan.ladder.predict) if budget not in found]
-    return lines + ([f"not finished: {', '.join(unfinished)} {plan.ladder.unit}"] if unfinished else [])
+    rungs = plan.ladder.rungs((*plan.ladder.budgets, *plan.ladder.predict))
+    unfinished = [called(rung, plan.ladder.unit) for rung in rungs if rung not in found]
+    return lines + ([f"not finished: {'; '.join(unfinished)}"] if unfinished else [])
 
 
 # ---- predictions
 
 
-def make_predictions(plan: PlanConfig, found: Mapping[float, Comparison]) -> list[Prediction]:
+def make_predictions(plan: PlanConfig, found: Mapping[Rung, Comparison]) -> list[Prediction]:
     assert plan.ladder is not None
     seeds = len(plan.chosen_seeds())
     return [
@@ -409,16 +449,17 @@ def make_predictions(plan: PlanConfig, found: Mapping[float, Comparison]) -> lis
     ]
 
 
-def predict_once(folder: Path, plan: PlanConfig, found: Mapping[float, Comparison]) -> None:
+def predict_once(folder: Path, plan: PlanConfig, found: Mapping[Rung, Comparison]) -> None:
     """Written before the first predicted budget is run, and never again."""
     path = folder / PREDICTIONS
     assert plan.ladder is not None
     if path.exists():
         return
-    begun = [each for each in plan.ladder.predict if budget_path(folder, plan.ladder.unit, each).exists()]
+    later = plan.ladder.rungs(plan.ladder.predict)
+    begun = [called(each, plan.ladder.unit) for each in later if budget_path(folder, plan.ladder.unit, each).exists()]
     if begun:
         raise UsageError(
-            f"{folder}: {begun[0]:,.6g} {plan.ladder.unit} was run before it was predicted (there is no {PREDICTIONS}): choose "
+            f"{folder}: {begun[0]} was run before it was predicted (there is no {PREDICTIONS}): choose "
             f"another --out, or start over with --overwrite"
         )
     record = {
@@ -432,7 +473,7 @@ def predict_once(folder: Path, plan: PlanConfig, found: Mapping[float, Compariso
     )
 
 
-def read_predictions(folder: Path, plan: PlanConfig, found: Mapping[float, Comparison]) -> list[Prediction]:
+def read_predictions(folder: Path, plan: PlanConfig, found: Mapping[Rung, Comparison]) -> list[Prediction]:
     """As they were written, with what was measured since. Changed ones are refused."""
     path = folder / PREDICTIONS
     assert plan.ladder is not None

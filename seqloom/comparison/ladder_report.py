@@ -23,7 +23,8 @@ from seqloom.charts import (
     table,
 )
 from seqloom.comparison.folder import slug
-from seqloom.comparison.ladder import LADDER, Ladder, LadderMetric, Pair, budget_path
+from seqloom.comparison.ladder import LADDER, Ladder, LadderMetric, Pair, budget_path, called
+from seqloom.comparison.plan import Rung
 from seqloom.files import write_bytes, write_json
 from seqloom.metrics.intervals import Interval
 
@@ -34,14 +35,17 @@ BEYOND = 1.5  # how far a law is drawn beyond the largest budget, as a factor
 def write_ladder_report(found: Ladder, folder: Path) -> None:
     signs = looks(dict.fromkeys(row for metric in found.metrics for row in metric.values))
     pictures = {f"ladder-{slug(metric.name)}": draw_metric(found, metric, signs) for metric in found.metrics}
-    for name, drawn in pictures.items():
+    over_passes = draw_passes(found, signs)
+    for name, drawn in (pictures | over_passes).items():
         write_bytes(folder / f"{name}.svg", as_file(drawn).encode())
     write_bytes(folder / "ladder.csv", ladder_csv(found).encode())
     write_json(folder / LADDER, found.record())
-    write_bytes(folder / "report.html", page(found.name, page_parts(found, folder, pictures, signs)).encode())
+    write_bytes(folder / "report.html", page(found.name, page_parts(found, pictures, over_passes, signs)).encode())
 
 
-def page_parts(found: Ladder, folder: Path, pictures: dict[str, str], signs: dict[str, Look]) -> list[str | Section]:
+def page_parts(
+    found: Ladder, pictures: dict[str, str], over_passes: dict[str, str], signs: dict[str, Look]
+) -> list[str | Section]:
     drawn = "".join(
         f"<h3>{escaped(metric.name)}</h3>{figure(picture, name, curve_note(metric), file=f'{name}.svg')}"
         for metric, (name, picture) in zip(found.metrics, pictures.items(), strict=True)
@@ -52,6 +56,7 @@ def page_parts(found: Ladder, folder: Path, pictures: dict[str, str], signs: dic
         Section("Results", "".join(metric_table(found, metric, signs) for metric in found.metrics)),
         *([Section("Before you believe a law", f"<ul>{caveats}</ul>")] if caveats else []),
         Section(f"Against {found.unit}", drawn),
+        *passes_section(over_passes),
         *laws_section(found),
         *predictions_section(found),
         *pairs_section(found),
@@ -74,6 +79,35 @@ def draw_metric(found: Ladder, metric: LadderMetric, signs: dict[str, Look]) -> 
         if row in metric.laws:
             curves.append(draw_law(found, metric, row))
     return chart(found.unit, metric.name, curves, signs, log_x=True, better="lower" if metric.lower else "higher")
+
+
+def draw_passes(found: Ladder, signs: dict[str, Look]) -> dict[str, str]:
+    """By file name, a picture of each measure at each budget: the rows against passes over the same text."""
+    pictures = {}
+    for measure in dict.fromkeys(metric.measure for metric in found.metrics if metric.passes is not None):
+        same = [metric for metric in found.metrics if metric.measure == measure]
+        for budget in (*found.budgets, *found.predicted):
+            curves = []
+            for row in dict.fromkeys(row for metric in same for row in metric.intervals):
+                means = {m.passes: each for m in same if (each := m.intervals.get(row, {}).get(budget)) is not None}
+                points = [(passes, each.value) for passes, each in means.items() if passes is not None]
+                spread = [(each.low, each.high) if each.is_bounded else (each.value,) * 2 for each in means.values()]
+                if points:
+                    curves.append(Curve(row, points, spread=spread, line=True))
+            if curves:
+                title = f"passes over {budget:,.6g} {found.unit}"
+                better = "lower" if same[0].lower else "higher"
+                drawn = chart(title, measure, curves, signs, log_x=True, better=better)
+                pictures[f"ladder-passes-{slug(f'{measure} {budget:.12g}')}"] = drawn
+    return pictures
+
+
+def passes_section(pictures: dict[str, str]) -> list[Section]:
+    if not pictures:
+        return []
+    text = "Means over seeds with 95% intervals for other seeds; the text is the same for all passes."
+    drawn = "".join(figure(picture, name, text, file=f"{name}.svg") for name, picture in pictures.items())
+    return [Section("Against passes", drawn)]
 
 
 def draw_law(found: Ladder, metric: LadderMetric, row: str) -> Curve:
@@ -165,9 +199,10 @@ def crossing_text(found: Ladder, pair: Pair) -> str:
 
 def budgets_list(found: Ladder) -> str:
     lines = []
-    for budget in found.comparisons:
-        place = budget_path(Path(), found.unit, budget)
-        lines.append(f'<li><a href="{place}/report.html">{budget:,.6g} {escaped(found.unit)}</a></li>')
+    for key in found.comparisons:
+        rung = Rung(*key) if isinstance(key, tuple) else Rung(key)
+        place = budget_path(Path(), found.unit, rung)
+        lines.append(f'<li><a href="{place}/report.html">{escaped(called(rung, found.unit))}</a></li>')
     return f"<ul>{''.join(lines)}</ul>"
 
 

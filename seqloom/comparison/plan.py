@@ -14,6 +14,7 @@
 
     [ladder]                              # instead of [budget]: one comparison at each budget, and fits over them
     words = [5e5, 1.5e6, 5e6]             # or tokens, epochs, flops
+    passes = [1, 3, 10]                   # with words: how often each of these texts is read; leave it out to read it once
     predict = [1.7e7]                     # predicted from the others before it is run
 
     [search]                              # of the settings of every row, see `search`; leave it out to search for none
@@ -46,7 +47,7 @@ is trained.
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -169,6 +170,17 @@ class QuestionConfig(Config):
     rows: tuple[str, str] = Field(description="Names of the two rows that are compared.")
 
 
+class Rung(NamedTuple):
+    """One budget of a ladder."""
+
+    budget: float
+    passes: float | None = None  # over a text of so many words, where a ladder has both
+
+    @property
+    def key(self) -> "float | tuple[float, float]":
+        return self.budget if self.passes is None else (self.budget, self.passes)
+
+
 class LadderConfig(Config):
     """Budgets in one unit, each smaller than the next; then those that are predicted before they are run."""
 
@@ -180,6 +192,11 @@ class LadderConfig(Config):
     )
     predict: tuple[float, ...] = Field(
         (), description="Larger budgets that are predicted from the others before they are run."
+    )
+    passes: tuple[float, ...] = Field(
+        (),
+        description="With budgets in words: how often each text of so many words is read, from once to most; the smaller texts "
+        "lie within the larger ones. Unless it is given, a budget is read once.",
     )
 
     @model_validator(mode="after")
@@ -196,6 +213,11 @@ class LadderConfig(Config):
             raise ValueError(
                 f"budgets are given from the smallest to the largest, not {', '.join(f'{each:g}' for each in budgets)}"
             )
+        if self.passes and self.unit != "words":
+            raise ValueError(f"passes go with budgets in words, not in {self.unit}")
+        if len(self.passes) > MOST_BUDGETS or any(low >= high for low, high in itertools.pairwise([0.0, *self.passes])):
+            given = [f"{each:g}" for each in self.passes]
+            raise ValueError(f"passes are up to {MOST_BUDGETS}, from the fewest to the most, not {', '.join(given)}")
         return self
 
     @property
@@ -206,6 +228,9 @@ class LadderConfig(Config):
     def budgets(self) -> tuple[float, ...]:
         found: tuple[float, ...] = getattr(self, self.unit)
         return found
+
+    def rungs(self, budgets: Sequence[float]) -> list[Rung]:
+        return [Rung(budget, passes) for budget in budgets for passes in (self.passes or (None,))]
 
 
 class PriceConfig(Config):
@@ -296,6 +321,10 @@ class PlanConfig(Config):
         chosen = self.chosen_seeds()
         if not chosen or len(set(chosen)) != len(chosen) or min(chosen) < 0:
             raise ValueError("seeds: give how many (at least 1), or a list of different numbers from 0 on")
+        if self.ladder is not None and self.ladder.passes and self.text.words is not None:
+            raise ValueError(
+                "ladder.passes: each budget says how many words of the text are read, so leave text.words out"
+            )
         if self.search is not None and max(chosen) >= FIRST_SEED:
             raise ValueError(f"seeds: {max(chosen)} is one of the trials': give seeds below {FIRST_SEED:,}")
         return self

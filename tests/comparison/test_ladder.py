@@ -8,7 +8,7 @@ import pytest
 
 from seqloom.comparison import ladder as module
 from seqloom.comparison.ladder import compare_ladder
-from seqloom.comparison.plan import PlanConfig
+from seqloom.comparison.plan import PlanConfig, Rung
 from seqloom.comparison.run import compare
 from seqloom.config import build
 from seqloom.errors import DataError, UsageError
@@ -121,7 +121,7 @@ def test_planted_a_law_that_has_seen_its_answer_is_noticed(climbed, text, monkey
     found, _ = climbed
     plan = ladder_plan(text)
     seen = plan.ladder.model_copy(update={"words": (300.0, 600.0, 1200.0, 2400.0), "predict": ()})
-    cheated = module.ladder_metrics(seen, found.comparisons)[0]
+    cheated = module.ladder_metrics(seen, {Rung(budget): each for budget, each in found.comparisons.items()})[0]
     assert list(cheated.laws["GPT"].budgets) != list(found.metrics[0].laws["GPT"].budgets)
 
 
@@ -149,6 +149,9 @@ def test_overwrite_removes_only_what_is_ours(climbed, text, tmp_path):
         ({}, "in one unit"),
         ({"words": [0, 600]}, "from the smallest to the largest"),
         ({"steps": [1, 2]}, "ladder.steps"),
+        ({"words": [300, 600], "passes": [3, 1]}, "from the fewest to the most, not 3, 1"),
+        ({"words": [300, 600], "passes": [0, 1]}, "from the fewest to the most"),
+        ({"epochs": [1, 2], "passes": [1, 3]}, "passes go with budgets in words, not in epochs"),
     ],
 )
 def test_ladders_that_make_no_sense(text, ladder, message):
@@ -181,7 +184,7 @@ def test_runs_with_a_trapezoid_share_their_start(text, tmp_path):
     shorter = tmp_path / "out" / "budgets" / "300-words" / "runs" / "LSTM" / "seed-0" / "metrics.jsonl"
     first = json.loads(shorter.read_text().splitlines()[0])
     assert log[0] == first, "the very same line, seconds and all"
-    alone = compare(module.at_budget(plan, 1200), tmp_path / "alone", device="cpu")
+    alone = compare(module.at_budget(plan, Rung(1200)), tmp_path / "alone", device="cpu")
     assert found.metrics[0].values["LSTM"][1200] == [float(alone.metrics[0].values["LSTM"].mean())]
     assert any("trapezoid" in line for line in found.caveats) and not (tmp_path / "out" / "shared").exists()
 
@@ -193,3 +196,56 @@ def test_passes_over_a_part_of_the_text(text, tmp_path):
     found = compare_ladder(plan, tmp_path / "out", device="cpu")
     assert [each.costs["LSTM"]["words"] for each in found.comparisons.values()] == pytest.approx([600, 1800], rel=0.1)
     assert any(path.name.endswith(".600-words") for path in (tmp_path / "out" / "data").iterdir())
+
+
+@pytest.fixture(scope="module")
+def both(text):
+    """Words and passes."""
+    plan = ladder_plan(text, ladder={"words": [300, 600], "passes": [1, 3]})
+    return compare_ladder(plan, text.parent / "both", jobs=2, device="cpu"), text.parent / "both"
+
+
+def reads_each_text_so_often(found, folder):
+    assert list(found.comparisons) == [(300, 1), (300, 3), (600, 1), (600, 3)]
+    for (words, passes), each in found.comparisons.items():
+        (run,) = folder.glob(f"budgets/{words:g}-words-{passes:g}-pass*/runs/GPT/seed-0/metrics.json")
+        assert json.loads(run.read_text())["epochs"] == pytest.approx(passes, rel=0.1)
+        assert 0.7 * words < each.costs["GPT"]["words"] / passes <= words, "documents are whole"
+
+
+def test_words_and_passes_are_two_axes(both):
+    found, folder = both
+    reads_each_text_so_often(found, folder)
+    assert [metric.name for metric in found.metrics[:2]] == ["bits per byte, 1 pass", "bits per byte, 3 passes"]
+    assert [(metric.measure, metric.passes) for metric in found.metrics[:2]] == [
+        ("bits per byte", 1),
+        ("bits per byte", 3),
+    ]
+    assert all(list(metric.values["LSTM"]) == [300, 600] for metric in found.metrics)
+    assert any("one number of passes" in line for line in found.caveats)
+    assert any(line.startswith("documents are whole") and "300 (2" in line for line in found.caveats)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    beside = {f"budgets/{name}/report.html" for name in (path.name for path in (folder / "budgets").iterdir())}
+    check_page(page, frozenset(beside | {path.name for path in folder.glob("*.svg")}))
+    assert "Against passes" in page and "600 words, 3 passes" in page
+    assert len(list(folder.glob("ladder-passes-bits-per-byte-?00.svg"))) == 2
+
+
+def test_planted_new_words_in_place_of_passes_are_noticed(both, text, tmp_path, monkeypatch):
+    """Three times as many words are another thing than the same words three times."""
+    right = module.at_budget
+
+    def new_words(plan, rung):
+        alone = plan.model_copy(update={"ladder": plan.ladder.model_copy(update={"passes": ()})})
+        return right(alone, Rung(rung.budget * rung.passes))
+
+    monkeypatch.setattr(module, "at_budget", new_words)
+    plan = ladder_plan(text, rows=[GPT], seeds=1, ladder={"words": [300, 600], "passes": [1, 3]})
+    found = compare_ladder(plan, tmp_path / "out", device="cpu")
+    with pytest.raises(AssertionError):
+        reads_each_text_so_often(found, tmp_path / "out")
+
+
+def test_passes_leave_the_size_of_the_text_to_the_budgets(text):
+    with pytest.raises(UsageError, match=r"leave text.words out"):
+        ladder_plan(text, text=values(text)["text"] | {"words": 600}, ladder={"words": [300, 600], "passes": [1, 3]})
