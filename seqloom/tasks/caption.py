@@ -7,7 +7,7 @@ log-probability of the words from it on, less a baseline (REINFORCE; Williams, 1
 import torch
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, add_penalty
+from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, add_penalty, reads_pictures
 from seqloom.blocks.grid import to_grid
 from seqloom.tasks.translate import Translate
 
@@ -21,7 +21,7 @@ class Caption(Translate):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        return issubclass(model, EncoderDecoder) and model.sources == "pictures"
+        return reads_pictures(model)
 
     def __init__(self, backbone: EncoderDecoder, config: Translate.Config):
         super().__init__(backbone, config)

@@ -179,3 +179,41 @@ def test_scenes_by_command(tmp_path, capsys):
     assert "2 scenes, 10 captions" in capsys.readouterr().out
     assert command(["scenes", "--out", str(tmp_path / "s")]) == 2
     assert command(["scenes", "--out", str(tmp_path / "t"), "--grid", "5"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "RUN", "--text", "a", "--show", "attention", "--out", "a.html"], "which reads no texts"),
+        (["inspect", "RUN", "--text", "a", "--show", "cells", "--out", "a.html"], "which reads no texts"),
+        (["embed", "RUN", "FILE", "--out", "a.npz"], "which reads no texts"),
+        (["serve", "RUN", "--port", "0"], "reads pictures, which the server does not take"),
+        (["generate", "RUN"], "is a captioner, no language model"),
+        (["translate", "RUN", "FILE"], "is no translator"),
+        (["evaluate", "RUN", "--test", "FILE", "--tokenize", "char"], "not with captioners"),
+    ],
+)  # fmt: skip
+def test_what_a_captioner_is_not_for_is_refused_in_words(
+    arguments, message, run, scenes, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    given = {"RUN": str(run.folder), "FILE": str(scenes / "test.jsonl")}
+    assert command([given.get(each, each) for each in arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "bug" not in said
+
+
+def test_a_captioner_is_evaluated_with_another_beam(run, scenes, capsys):
+    given = [
+        "evaluate",
+        str(run.folder),
+        "--test",
+        str(scenes / "test.jsonl"),
+        "--beam",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    assert command(given) == 0
+    assert {"cider", "bleu", "pointing", "exact_match"} <= set(json.loads(capsys.readouterr().out))
