@@ -18,7 +18,7 @@ from seqloom.batches.pairs import PairFrame, Side, take_rows, to_ragged, with_en
 from seqloom.batches.plan import Plan, generator
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import Progress, say
-from seqloom.text.images import FEATURES, Captioned, read_image, read_regions
+from seqloom.text.images import FEATURES, Captioned, check_inside, read_image, read_regions
 from seqloom.tokens.learn import storage_type
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -47,6 +47,7 @@ class Pictures:
 
     def read(self, path: Path, place: str = "") -> np.ndarray:
         """A picture as the model reads it."""
+        check_inside(path, place)
         is_features = path.suffix.lower() == FEATURES
         where = f"{place}: {path}" if place else str(path)
         if is_features and not self.size.features:
