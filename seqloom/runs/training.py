@@ -164,13 +164,12 @@ def train(
     named = [field.name for field in fields(TokenizerOptions) if field.name in given]
     tokenizer = TokenizerOptions(**{name: given.pop(name) for name in named})
     options, own, cls = replace(options, **given), open_plugin(plugin), task_class(task)
-    if vit is not None and not isinstance(recipe, Recipe):
-        settings = [*vit_settings(Path(vit)), *(settings or [])]
-    if vit is not None and "captioner" not in str(recipe if isinstance(recipe, str) else recipe.model["name"]):
-        raise UsageError(
-            f"--vit {vit}: only the encoder of captioner is a Vision Transformer: use it, or leave --vit out"
-        )
+    given_recipe = recipe
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
+    if vit is not None:
+        check_vit(vit, recipe, vectors)
+        if not isinstance(given_recipe, Recipe):
+            recipe = find_recipe(given_recipe, [*(settings or []), *vit_settings(Path(vit))], own, task)
     check_task(recipe, task)
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
     layout = layout_of(task, columns, encoding)
@@ -188,6 +187,18 @@ def train(
     first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
     first = first if vit is None else vit_from(Path(vit))
     return with_report(train_run(dataset, Path(out), options, first, own), files, **layout)
+
+
+def check_vit(vit: str | Path, recipe: Recipe, vectors: str | Path | None) -> None:
+    """Raises UsageError where the encoder of a recipe cannot begin with a Vision Transformer. vectors: as in `train`."""
+    if recipe.model["name"] != "captioner":
+        raise UsageError(
+            f"--vit {vit}: only the encoder of captioner is a Vision Transformer: use it, or leave --vit out"
+        )
+    if recipe.model.get("features"):
+        raise UsageError(f"--vit {vit} reads pixels: leave 'model.features' out")
+    if vectors is not None:
+        raise UsageError("--vit and --vectors do not go together: leave one of them out")
 
 
 def layout_of(task: str, columns: Mapping[str, str] | None, encoding: str | None) -> dict[str, Layout]:

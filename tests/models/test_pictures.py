@@ -266,7 +266,9 @@ def learnt_by_heart(norm=None):
         words = captions_of(scene.things)[0].text.split()
         rows.append([tokens.setdefault(word, len(tokens)) for word in words])
         pixels.append(scene.pixels)
-    model = build("show-tell", torch.float32, dim=64, embedding_dim=32, side=64, channels=(8, 16, 16), vocab_size=30).train()
+    model = build(
+        "show-tell", torch.float32, dim=64, embedding_dim=32, side=64, channels=(8, 16, 16), vocab_size=30
+    ).train()
     if norm is not None:
         model.encoder.norm = norm
     learner, source = learner_of(model).float().train(), lay_images(np.stack(pixels), np.full(16, 64))
