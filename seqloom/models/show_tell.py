@@ -15,7 +15,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Images, Lineage
-from seqloom.batches.pictures import PictureSize
 from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.grid import FullGrid
@@ -72,10 +71,6 @@ class ShowTell(PictureModel):
     @classmethod
     def recipe(cls, preset: str) -> dict[str, Any]:
         return caption_recipe(preset)
-
-    @classmethod
-    def picture_size(cls, config: Config) -> PictureSize:
-        return PictureSize(config.side, (config.side >> len(config.channels)) ** 2, config.features)
 
     def __init__(self, config: Config):
         super().__init__()

@@ -139,10 +139,19 @@ class Captioner(Writer):
             images: paths, or arrays.
             options: those of `caption`.
         """
+        return self.draw_maps(images, self.caption(images, align=True, **options))
+
+    def draw_maps(self, images: Sequence[Picture], captions: Sequence[Sequence[Translation]]) -> CaptionMaps:
+        """The same for captions that are written already, with their attention.
+
+        Args:
+            images: paths, or arrays.
+            captions: of each, the best first, as `caption` gives them with `align`.
+        """
         if self.picture_size.features:
             raise UsageError("--maps: features of regions are no picture that a map could be drawn on: leave it out")
         found = []
-        for image, best in zip(images, self.caption(images, align=True, **options), strict=True):
+        for image, best in zip(images, captions, strict=True):
             first = best[0]
             assert first.alignment is not None
             words = [self.tokenizer.decode([token]).strip() or self.tokenizer.token(token) for token in first.tokens]

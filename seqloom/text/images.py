@@ -157,8 +157,8 @@ def check_header(opened: Any, path: Path, where: str) -> None:
 
 def is_deep(opened: Any) -> bool:
     """Whether a channel has more than 8 bits, of which pillow drops the lower ones where there are several channels."""
-    told = [part for tile in opened.tile for part in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
-    depth = any(";16" in part if isinstance(part, str) else isinstance(part, int) and part > 255 for part in told)
+    parts = [part for tile in opened.tile for part in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
+    depth = any(";16" in part if isinstance(part, str) else isinstance(part, int) and part > 255 for part in parts)
     return depth or opened.mode[0] in "IF"
 
 
