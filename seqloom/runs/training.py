@@ -50,7 +50,7 @@ from seqloom.runs.predictor import Predictor
 from seqloom.runs.shared_start import can_share, keep_start, take_start
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
-from seqloom.runs.vit import vit_settings
+from seqloom.runs.vit import check_vit, vit_settings
 from seqloom.runs.vocabularies import check_two_vocabularies, check_view, learn_tokenizer, model_of_encoder
 from seqloom.tasks import task_class
 from seqloom.text.images import read_captions
@@ -187,18 +187,6 @@ def train(
     first = None if vectors is None else vectors_from(Path(vectors), words, dataset.recipe)
     first = first if vit is None else vit_from(Path(vit))
     return with_report(train_run(dataset, Path(out), options, first, own), files, **layout)
-
-
-def check_vit(vit: str | Path, recipe: Recipe, vectors: str | Path | None) -> None:
-    """Raises UsageError where the encoder of a recipe cannot begin with a Vision Transformer. vectors: as in `train`."""
-    if recipe.model["name"] != "captioner":
-        raise UsageError(
-            f"--vit {vit}: only the encoder of captioner is a Vision Transformer: use it, or leave --vit out"
-        )
-    if recipe.model.get("features"):
-        raise UsageError(f"--vit {vit} reads pixels: leave 'model.features' out")
-    if vectors is not None:
-        raise UsageError("--vit and --vectors do not go together: leave one of them out")
 
 
 def layout_of(task: str, columns: Mapping[str, str] | None, encoding: str | None) -> dict[str, Layout]:
