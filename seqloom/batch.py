@@ -463,6 +463,11 @@ class EncoderDecoder(nn.Module):
         raise NotImplementedError
 
 
+def reads_pictures(model: type[nn.Module]) -> bool:
+    """Whether a model's sources are pictures."""
+    return issubclass(model, EncoderDecoder) and model.sources == "pictures"
+
+
 class Learner(nn.Module):
     """What the training loop trains: an example goes in, a summed loss and a count come out."""
 

@@ -21,9 +21,10 @@ SHOWN = 192  # pixels of a side, at least
 DARK = 0.25  # what is left of the picture where nothing is looked at
 WIDE = 6  # maps in a row of a picture of all
 
-DEBATE = (
-    "A map shows where the model looked when it wrote a word; bright is much. It does not prove that the word was written "
-    "because of what is there: on scenes with known things, evaluate measures how much attention lies on what a word names."
+CAVEAT = (
+    "A map shows where the model looked when it wrote a word: the brighter, the more attention. It does not prove that the "
+    "word was written because of what is there. For generated scenes, 'seqloom evaluate' measures how "
+    "much attention lies on what a word names."
 )
 
 
@@ -87,7 +88,7 @@ class CaptionMaps(Finding):
 
     def parts(self) -> list[str | Section]:
         head, rows = self.table()
-        found: list[str | Section] = [note(f"Captions by {self.run}. {DEBATE}")]
+        found: list[str | Section] = [note(f"Captions by {self.run}. {CAVEAT}")]
         for each in self.shown:
             tiles = [tile(enlarge(each.pixels), "the picture")]
             tiles += [tile(each.map_of(i), word) for i, word in enumerate(each.words)]
@@ -136,7 +137,7 @@ class CaptionMaps(Finding):
         write_bytes(out, png(self.drawn()))
 
     def drawn(self) -> np.ndarray:
-        """All pictures and maps as one picture, with the words below them."""
+        """All pictures and maps as one picture, with their captions above them and the words below."""
         image, _ = pillow()
         from PIL import ImageDraw
 
@@ -145,16 +146,22 @@ class CaptionMaps(Finding):
             tiles = [(enlarge(each.pixels), "")] + [(each.map_of(i), word) for i, word in enumerate(each.words)]
             side = tiles[0][0].shape[0]
             rows = -(-len(tiles) // WIDE)
-            sheet = image.new("RGB", (WIDE * (side + 4), rows * (side + label)), "white")
+            sheet = image.new("RGB", (WIDE * (side + 4), label + rows * (side + label)), "white")
             pen = ImageDraw.Draw(sheet)
+            pen.text((2, 2), drawable(f"{Path(each.name).name}: {each.caption}"), fill="black")
             for k, (pixels, word) in enumerate(tiles):
-                x, y = k % WIDE * (side + 4), k // WIDE * (side + label)
+                x, y = k % WIDE * (side + 4), label + k // WIDE * (side + label)
                 sheet.paste(image.fromarray(pixels), (x, y))
-                pen.text((x + 2, y + side + 2), word.encode("latin-1", "replace").decode("latin-1"), fill="black")
+                pen.text((x + 2, y + side + 2), drawable(word), fill="black")
             sheets.append(np.asarray(sheet))
         width = max(sheet.shape[1] for sheet in sheets)
         padded = [np.pad(each, ((0, 0), (0, width - each.shape[1]), (0, 0)), constant_values=255) for each in sheets]
         return np.concatenate(padded)
+
+
+def drawable(text: str) -> str:
+    """On one line, in the letters of Pillow's own font."""
+    return " ".join(text.encode("latin-1", "replace").decode("latin-1").split())
 
 
 def tile(pixels: np.ndarray, word: str) -> str:

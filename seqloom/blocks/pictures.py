@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from seqloom.batch import Backbone, Context, EncoderDecoder, HeadStyle, Images, Output, Ragged, State, without_state
 from seqloom.batches.pictures import PictureSize
 from seqloom.blocks.grid import FullGrid
+from seqloom.blocks.pooling import pool
 from seqloom.errors import DataError, UsageError
 from seqloom.state import select
 
@@ -156,7 +157,8 @@ class PictureModel(EncoderDecoder):
 
     @classmethod
     def picture_size(cls, config: Any) -> PictureSize:
-        raise NotImplementedError
+        """What a model of these settings reads of a picture; here: with a Cnn."""
+        return PictureSize(config.side, (config.side >> len(config.channels)) ** 2, config.features)
 
     def view(self, part: str) -> Backbone:
         return PictureView(self, part)
@@ -223,8 +225,4 @@ def for_texts(context: Context, texts: Tensor) -> Context:
 
 def pooled(context: Context) -> Tensor:
     """(N, 2 · D) the mean of the regions of each picture, and the largest value of each feature."""
-    n, places = context.num_sequences, context.offsets.diff().clamp(min=1)[:, None]
-    empty = context.hidden.new_zeros(n, context.hidden.shape[1])
-    mean = empty.index_add(0, context.owner, context.hidden) / places.to(empty.dtype)
-    index = context.owner[:, None].expand_as(context.hidden)
-    return torch.cat((mean, empty.scatter_reduce(0, index, context.hidden, "amax", include_self=False)), 1)
+    return torch.cat([pool(context.hidden, context, how) for how in ("mean", "max")], 1)

@@ -91,11 +91,11 @@ def caption(
         new_file(check_maps_file(maps), "--maps")
     model = load_captioner(run, device)
     options: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "max_new": max_new}
-    found = model.caption(images, **options)
+    found = model.caption(images, align=maps is not None, **options)
     for image, best in zip(images, found, strict=True):
         for each in best:
             record = {"image": str(image), "caption": each.text, "log_prob": each.log_prob, "finished": each.finished}
             print(json.dumps(record, ensure_ascii=False) if as_json else f"{image}\t{each.text}")
     if maps is not None:
-        model.maps(images, **options).save(maps)
+        model.draw_maps(images, found).save(maps)
         print(f"maps: {maps}")

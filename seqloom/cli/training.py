@@ -493,13 +493,15 @@ def evaluate_test(
     encoding: str | None,
 ) -> dict[str, Any]:
     """Scores of a task or a translator on labelled files. named: the columns of text, label, second text and id."""
+    from seqloom.runs.captioner import Captioner
     from seqloom.runs.language import in_language
     from seqloom.runs.training import evaluate_files
     from seqloom.runs.translator import Translator
 
     loaded = in_language(load_run(), language)
-    mode = "translators" if isinstance(loaded, Translator) else str(run)
-    reject_unused(mode, {"--beam": (beam, ["translators"]), "--tokenize": (tokenize, ["translators"])})
+    modes = {"translators": Translator, "captioners": Captioner}
+    mode = next((name for name, kind in modes.items() if isinstance(loaded, kind)), str(run))
+    reject_unused(mode, {"--beam": (beam, list(modes)), "--tokenize": (tokenize, ["translators"])})
     columns = name_columns(loaded.learns, True, *named)
     return evaluate_files(
         loaded, files, "13a" if tokenize is None else tokenize, 4 if beam is None else beam, encoding, **columns

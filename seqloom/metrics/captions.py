@@ -31,9 +31,9 @@ def n_grams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
     """CIDEr-D of each caption; the mean is that of the set. Rare and frequent n-grams are known from these references alone."""
-    told = [words_of(text) for text in hypotheses]
+    candidates = [words_of(text) for text in hypotheses]
     known = [[words_of(text) for text in each] for each in references]
-    sums = [0.0] * len(told)
+    sums = [0.0] * len(candidates)
     for n in range(1, LONGEST + 1):
         counts = [[n_grams(words, n) for words in each] for each in known]
         pictures: Counter[tuple[str, ...]] = Counter()
@@ -41,13 +41,13 @@ def cider(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> lis
             pictures.update({gram for one in each for gram in one})
 
         def weigh(found: Counter[tuple[str, ...]], pictures: Counter[tuple[str, ...]] = pictures) -> Vector:
-            return {gram: many * math.log(len(told) / max(pictures[gram], 1)) for gram, many in found.items()}
+            return {gram: many * math.log(len(candidates) / max(pictures[gram], 1)) for gram, many in found.items()}
 
-        for i, words in enumerate(told):
+        for i, words in enumerate(candidates):
             mine = weigh(n_grams(words, n))
             for one, reference in zip(counts[i], known[i], strict=True):
-                apart = math.exp(-((len(words) - len(reference)) ** 2) / (2 * SIGMA**2))
-                sums[i] += 10 * similarity(mine, weigh(one)) * apart / (LONGEST * len(known[i]))
+                length_penalty = math.exp(-((len(words) - len(reference)) ** 2) / (2 * SIGMA**2))
+                sums[i] += 10 * similarity(mine, weigh(one)) * length_penalty / (LONGEST * len(known[i]))
     return sums
 
 

@@ -1,7 +1,8 @@
 """Patches of a picture through a Transformer into words: a Vision Transformer (Dosovitskiy et al., 2021, An image is worth 16×16
 words, arXiv 2010.11929) as the encoder of a Transformer's decoder, as in Li et al., 2021, TrOCR (arXiv 2109.10282).
 
-The encoder computes what transformers' ViTModel computes (tests compare them), and takes over its weights (`seqloom import`).
+The encoder computes what transformers' ViTModel computes (tests compare them), and `seqloom train --vit` takes over its
+weights.
 
 Departures: the small sizes have no class token; pictures are resized to a square without cropping.
 """

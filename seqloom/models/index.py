@@ -88,7 +88,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
     },
     "transformer": {"tiny": 757760, "small": 6050816, "base": 63082496, "big": 214245376},
     "bart": {"tiny": 774400, "small": 15767040, "base": 139417344, "large": 406287360},
-    "show-tell": {"tiny": 1790720, "small": 9644288, "vinyals-2015": 17072400},
+    "show-tell": {"tiny": 1749504, "small": 8987904, "vinyals-2015": 14449936},
     "show-attend-tell": {"tiny": 1307521, "small": 8153857, "xu-2015": 21668657},
     "captioner": {"tiny": 1986272, "small": 26783360, "vit-base": 219866457},
 }

@@ -20,12 +20,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Images, Lineage, Output, Ragged, State
-from seqloom.batches.pictures import PictureSize
 from seqloom.blocks.alignment import AlignedConfig, AlignedDecoder, Alignment, Memory
 from seqloom.blocks.cells import CellState, LstmCell
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.glimpse import GatedCell, HardCell, doubly_stochastic, entropy, log_choice
 from seqloom.blocks.pictures import CHANNELS, FEATURES, SIDE, PictureModel, RegionEncoder
+from seqloom.blocks.pooling import pool
 from seqloom.blocks.recurrent import init_lstm, scan
 from seqloom.models.fields import Dim, Dropout, VocabSize
 from seqloom.models.shared_recipes import caption_recipe
@@ -35,21 +35,18 @@ class Decoder(AlignedDecoder):
     each_sequence = ("first",)
     reward = 1.0
 
-    def __init__(self, embedding: TokenEmbedding, cell: GatedCell, dropout: float, spread: float, entropy: float):
+    def __init__(self, embedding: TokenEmbedding, cell: GatedCell, dropout: float, doubly: float, entropy: float):
         super().__init__()
         width, regions = embedding.token.embedding_dim, cell.alignment.hidden_dim
         self.embedding, self.cell, self.dim = embedding, cell, width
         self.first = nn.Linear(regions, 2 * cell.dim)
         self.readout, self.dropout = nn.Linear(cell.dim + regions, width), nn.Dropout(dropout)
-        self.spread, self.entropy = spread, entropy
+        self.doubly, self.entropy = doubly, entropy  # weights of the two penalties
         self.draws = isinstance(cell, HardCell)
 
     def begin(self, context: Context) -> CellState:
         """h and c from the mean of the regions."""
-        sums = context.hidden.new_zeros(context.num_sequences, context.hidden.shape[1])
-        sums = sums.index_add(0, context.owner, context.hidden)
-        mean = sums / context.offsets.diff().clamp(min=1)[:, None].to(sums.dtype)
-        h, c = torch.tanh(self.first(mean)).chunk(2, dim=1)
+        h, c = torch.tanh(self.first(pool(context.hidden, context, "mean"))).chunk(2, dim=1)
         both, _ = self.cell.start(context.num_sequences)
         return torch.cat((h, both[:, self.cell.dim :].to(h.dtype)), dim=1), c
 
@@ -68,7 +65,7 @@ class Decoder(AlignedDecoder):
         layers: bool = False,
         maps: bool = False,
     ) -> Output:
-        learns = self.training and state is None and bool(self.draws or self.spread)
+        learns = self.training and state is None and bool(self.draws or self.doubly)
         output = super().forward(batch, state=state, context=context, layers=layers, maps=maps or learns)
         if not output.cross:
             return output
@@ -77,12 +74,12 @@ class Decoder(AlignedDecoder):
         penalty: Tensor | None = None
         chosen = None
         if learns:
-            penalty = self.spread * doubly_stochastic(weights, batch, real) if self.spread else weights.new_zeros(())
+            penalty = self.doubly * doubly_stochastic(weights, batch, real) if self.doubly else weights.new_zeros(())
         if learns and self.draws:
             chosen = log_choice(weights, values[:, 1])
-            spread = entropy(weights) * values[:, 1].sum(-1)
+            uncertainty = entropy(weights) * values[:, 1].sum(-1)
             assert penalty is not None
-            penalty = penalty - self.entropy * (spread if real is None else spread * real).sum()
+            penalty = penalty - self.entropy * (uncertainty if real is None else uncertainty * real).sum()
         return output._replace(cross=(values[:, :1],) if maps else (), penalty=penalty, log_choice=chosen)
 
 
@@ -138,10 +135,6 @@ class ShowAttendTell(PictureModel):
     @classmethod
     def recipe(cls, preset: str) -> dict[str, Any]:
         return caption_recipe(preset)
-
-    @classmethod
-    def picture_size(cls, config: Config) -> PictureSize:
-        return PictureSize(config.side, (config.side >> len(config.channels)) ** 2, config.features)
 
     def __init__(self, config: Config):
         super().__init__()

@@ -4,23 +4,24 @@ A convolutional network makes one vector of a picture; an LSTM reads it once, be
 
 Departures: a small convolutional network of its own, trained with the rest, in place of one trained on ImageNet (published
 features are read with `features`); the largest value of each feature stands beside the mean of the regions, of which a thing
-is but a small part, and a layer and a norm make the vector of both; the forget gates start open. vinyals-2015 has the paper's
-LSTM of 512 numbers over 2,048 features.
+is but a small part; the vector is normalised over pictures (`BatchRenorm`). Without that, what all pictures have in common
+grows in it until the LSTM's first step is saturated and no gradient reaches the network, which then sees nothing. Where
+processes share a batch, each normalises over its own part. The forget gates start open. vinyals-2015 has the paper's LSTM of 512
+numbers over 2,048 features.
 """
 
 from typing import Any
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from seqloom.batch import Context, Images, Lineage
-from seqloom.batches.pictures import PictureSize
 from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.grid import FullGrid
 from seqloom.blocks.pictures import CHANNELS, FEATURES, SIDE, PictureModel, RegionEncoder, pooled
 from seqloom.blocks.recurrent import RecurrentLayer, RecurrentStack, init_lstm
+from seqloom.blocks.renorm import BatchRenorm
 from seqloom.config import Config as BaseConfig
 from seqloom.models.fields import Dim, Dropout, NumLayers, VocabSize
 from seqloom.models.seq2seq import Decoder
@@ -30,20 +31,15 @@ from seqloom.models.shared_recipes import caption_recipe
 class PictureVector(RegionEncoder):
     """One vector for a picture, of the mean of its regions and the largest value of each feature."""
 
-    each_sequence = ("mix", "first")
+    each_sequence = ("first",)
 
-    def __init__(self, side: int, channels: tuple[int, ...], features: int, dim: int, width: int):
+    def __init__(self, side: int, channels: tuple[int, ...], features: int, width: int):
         super().__init__(side, channels, features, "none")
-        self.mix, self.first, self.norm = nn.Linear(2 * self.dim, dim), nn.Linear(dim, width), nn.LayerNorm(width)
-
-    def init_weights(self) -> None:
-        super().init_weights()
-        if hasattr(self, "mix"):
-            nn.init.kaiming_normal_(self.mix.weight, nonlinearity="relu")
+        self.first, self.norm = nn.Linear(2 * self.dim, width), BatchRenorm(width)
 
     def vector(self, context: Context) -> Tensor:
         """(N, width)"""
-        return self.norm(self.first(torch.relu(self.mix(pooled(context)))))
+        return self.norm(self.first(pooled(context)))
 
 
 class ShowTell(PictureModel):
@@ -77,14 +73,10 @@ class ShowTell(PictureModel):
     def recipe(cls, preset: str) -> dict[str, Any]:
         return caption_recipe(preset)
 
-    @classmethod
-    def picture_size(cls, config: Config) -> PictureSize:
-        return PictureSize(config.side, (config.side >> len(config.channels)) ** 2, config.features)
-
     def __init__(self, config: Config):
         super().__init__()
         dim, width = config.dim, config.embedding_dim or config.dim
-        self.encoder: Any = PictureVector(config.side, config.channels, config.features, 2 * dim, width)
+        self.encoder: Any = PictureVector(config.side, config.channels, config.features, width)
         cells = [LstmCell(width if i == 0 else dim, dim) for i in range(config.num_layers)]
         layers = RecurrentStack([RecurrentLayer(cell, config.dropout) for cell in cells], nn.Dropout(config.dropout))
         self.decoder: Any = Decoder(TokenEmbedding(config.vocab_size, width, dropout=0.0), layers, dim)
@@ -104,4 +96,3 @@ class ShowTell(PictureModel):
 
     def init_weights(self) -> None:
         init_lstm(self)
-        self.encoder.init_weights()

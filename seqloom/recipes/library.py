@@ -4,7 +4,7 @@ and has the default training of every task, for all models."""
 from pathlib import Path
 from typing import Any
 
-from seqloom.batch import STATIC, Backbone
+from seqloom.batch import STATIC, Backbone, reads_pictures
 from seqloom.config import override, read_toml
 from seqloom.errors import UsageError
 from seqloom.models import model_class
@@ -43,7 +43,7 @@ def built_in(name: str, task: str | None = None) -> dict[str, Any]:
 
 def for_task(values: dict[str, Any], task: str) -> dict[str, Any]:
     """Turns a recipe for plain text into one for a task: the same model and training, other examples."""
-    about_pictures = getattr(model_class(values["model"]["name"]), "sources", "texts") == "pictures"
+    about_pictures = reads_pictures(model_class(values["model"]["name"]))
     if "task" in values and not (about_pictures and task_class(task).reads == "labelled"):
         return values
     if task_class(task).reads == "labelled":
@@ -77,7 +77,7 @@ def task_sections(task: str, model: dict[str, Any], how: str) -> dict[str, Any]:
         "watch": "auto",
     }
     section: dict[str, Any] = {"name": task}
-    pictures = getattr(cls, "sources", "texts") == "pictures"
+    pictures = reads_pictures(cls)
     if getattr(cls, "usual_view", "encoder") != "encoder" and not (pictures and task == "classify"):
         section["view"] = cls.usual_view  # pictures are classified without a text
     if how == "features" and pictures:

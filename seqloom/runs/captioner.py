@@ -42,12 +42,19 @@ class Captioner(Writer):
     """A trained captioner with its tokenizer, on a device."""
 
     @cached_property
-    def size(self) -> PictureSize:
+    def picture_size(self) -> PictureSize:
         return captioner_size(build_recipe(self.config["recipe"], str(self.folder)))
 
     @cached_property
     def reader(self) -> Pictures:
-        return Pictures(self.size)
+        return Pictures(self.picture_size)
+
+    @property
+    def reading(self) -> Any:
+        raise UsageError(
+            f"{self.folder} is a captioner, which reads no texts: 'seqloom caption {self.folder} IMAGE --maps maps.html' shows "
+            f"what it looks at"
+        )
 
     def __call__(self, images: Picture | Sequence[Picture], **options: Any) -> Results:
         """Captions pictures: the best "caption" of each, its "log_prob", and whether it is "finished" or was cut.
@@ -65,8 +72,8 @@ class Captioner(Writer):
         """A picture as the model reads it. image: a path, or an array of bytes of the right size."""
         if isinstance(image, str | Path):
             return self.reader.read(Path(image))
-        shape = (self.size.side, self.size.side, 3)
-        if self.size.features or image.shape != shape or image.dtype != np.uint8:
+        shape = (self.picture_size.side, self.picture_size.side, 3)
+        if self.picture_size.features or image.shape != shape or image.dtype != np.uint8:
             raise DataError(f"an array {image.shape} of {image.dtype}: this model reads {shape} of uint8, or files")
         return image
 
@@ -101,7 +108,7 @@ class Captioner(Writer):
             )
         search = self.search([self], config, align, False)
         sources = [self.read(image) for image in images]
-        sizes = [len(each) if self.size.features else self.size.regions for each in sources]
+        sizes = [len(each) if self.picture_size.features else self.picture_size.regions for each in sources]
 
         def finish(hypothesis: Hypothesis, i: int) -> Translation:
             weights = None
@@ -118,10 +125,10 @@ class Captioner(Writer):
 
     @torch.inference_mode()
     def contexts(self, models: list[Any], sources: list[np.ndarray]) -> Any:
-        if self.size.features:
+        if self.picture_size.features:
             values, lengths = np.concatenate(sources), np.array([len(each) for each in sources])
         else:
-            values, lengths = np.stack(sources), np.full(len(sources), self.size.regions)
+            values, lengths = np.stack(sources), np.full(len(sources), self.picture_size.regions)
         images = to_device(lay_images(values, lengths), self.device)
         return self.learner.backbone.encode(images)
 
@@ -132,10 +139,19 @@ class Captioner(Writer):
             images: paths, or arrays.
             options: those of `caption`.
         """
-        if self.size.features:
+        return self.draw_maps(images, self.caption(images, align=True, **options))
+
+    def draw_maps(self, images: Sequence[Picture], captions: Sequence[Sequence[Translation]]) -> CaptionMaps:
+        """The same for captions that are written already, with their attention.
+
+        Args:
+            images: paths, or arrays.
+            captions: of each, the best first, as `caption` gives them with `align`.
+        """
+        if self.picture_size.features:
             raise UsageError("--maps: features of regions are no picture that a map could be drawn on: leave it out")
         found = []
-        for image, best in zip(images, self.caption(images, align=True, **options), strict=True):
+        for image, best in zip(images, captions, strict=True):
             first = best[0]
             assert first.alignment is not None
             words = [self.tokenizer.decode([token]).strip() or self.tokenizer.token(token) for token in first.tokens]
@@ -156,19 +172,17 @@ class Captioner(Writer):
         found = [best[0].text for best in self.caption([row.image for row in rows], show=False, share=share, **options)]
         result = caption_scores(found, [row.captions for row in rows])
         masks = masks_of(rows)
-        if masks is not None and self.learner.backbone.aligned and not self.size.features:
-            result |= point(self.learner, self.tokenizer, self.frame, self.size, rows, masks, self.device)
+        if masks is not None and self.learner.backbone.aligned and not self.picture_size.features:
+            result |= point(self.learner, self.tokenizer, self.frame, self.picture_size, rows, masks, self.device)
         seconds = round(time.monotonic() - started, 3)
         return Report(result, parameters=self.learner.size(), seconds=seconds)
 
     def encode(self, texts: Sequence[str], *options: Any) -> Any:
         """Raises: it has no vectors of texts. texts, options: as in `Run.encode`."""
-        raise UsageError(
-            f"{self.folder} is a captioner, which reads pictures and no texts: embed texts with another run"
-        )
+        return self.reading
 
     def loss(self, rows: Sequence[Captioned]) -> dict[str, float]:
         """The loss of the references. rows: as in `evaluate`."""
         limit = self.learner.backbone.max_len
-        captions = encode_captions(rows, self.tokenizer, limit, "test", self.frame, self.size)
+        captions = encode_captions(rows, self.tokenizer, limit, "test", self.frame, self.picture_size)
         return pair_loss(self.learner, captions, self.device)

@@ -23,6 +23,7 @@ class LoadedRun(LanguageSupport, LookInside):
     config: dict[str, Any]
     learner: Any
     device: torch.device
+    picture_size: Any = None  # what it reads of a picture; None: it reads texts alone
 
     @property
     def source_tokenizer(self) -> Any:

@@ -11,7 +11,7 @@ import torch
 from seqloom.analyse.attention import find_token
 from seqloom.analyse.questions import about_label
 from seqloom.analyse.saliency import Question
-from seqloom.batch import to_device
+from seqloom.batch import reads_pictures, to_device
 from seqloom.batches.labelled import Examples, Frame, batch_of
 from seqloom.batches.pictures import PictureSize, attach_pictures, blank
 from seqloom.errors import DataError, ModelError, UsageError
@@ -276,6 +276,10 @@ class Predictor(LoadedRun):
     @property
     def reading(self) -> Reading:
         frame = self.frame
+        if self.picture_size is not None:
+            raise UsageError(
+                f"{self.folder} reads texts about pictures: what it makes of a text alone says nothing, and is not shown"
+            )
         if self.learner.beside_at.isdecimal():
             raise UsageError(
                 f"{self.folder}: inside, its model reads features of other runs: it has no vectors of its own"
@@ -353,7 +357,7 @@ def held_out_frame(learner: Transfer, tokenizer: Tokenizer, recipe: Recipe) -> F
 def picture_size(recipe: Recipe) -> PictureSize | None:
     """What the model of a recipe reads of a picture; None where it reads texts alone."""
     cls: Any = model_class(recipe.model["name"])
-    return cls.picture_size(recipe.model_config_of(1)) if getattr(cls, "sources", "texts") == "pictures" else None
+    return cls.picture_size(recipe.model_config_of(1)) if reads_pictures(cls) else None
 
 
 class LongTexts:

@@ -50,7 +50,7 @@ from seqloom.runs.predictor import Predictor
 from seqloom.runs.shared_start import can_share, keep_start, take_start
 from seqloom.runs.task_report import write_task_report
 from seqloom.runs.translator import Translator
-from seqloom.runs.vit import vit_settings
+from seqloom.runs.vit import check_vit, vit_settings
 from seqloom.runs.vocabularies import check_two_vocabularies, check_view, learn_tokenizer, model_of_encoder
 from seqloom.tasks import task_class
 from seqloom.text.images import read_captions
@@ -164,13 +164,12 @@ def train(
     named = [field.name for field in fields(TokenizerOptions) if field.name in given]
     tokenizer = TokenizerOptions(**{name: given.pop(name) for name in named})
     options, own, cls = replace(options, **given), open_plugin(plugin), task_class(task)
-    if vit is not None and not isinstance(recipe, Recipe):
-        settings = [*vit_settings(Path(vit)), *(settings or [])]
-    if vit is not None and "captioner" not in str(recipe if isinstance(recipe, str) else recipe.model["name"]):
-        raise UsageError(
-            f"--vit {vit}: only the encoder of captioner is a Vision Transformer: use it, or leave --vit out"
-        )
+    given_recipe = recipe
     recipe = recipe if isinstance(recipe, Recipe) else find_recipe(recipe, settings, own, task)
+    if vit is not None:
+        check_vit(vit, recipe, vectors)
+        if not isinstance(given_recipe, Recipe):
+            recipe = find_recipe(given_recipe, [*(settings or []), *vit_settings(Path(vit))], own, task)
     check_task(recipe, task)
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
     layout = layout_of(task, columns, encoding)

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.errors import ModelError
+from seqloom.errors import ModelError, UsageError
 from seqloom.files import read_json
+from seqloom.recipes.schema import Recipe
 from seqloom.weights import load_tensors
 
 LAYER = re.compile(r"encoder\.layer\.(\d{1,4})\.(.+)")
@@ -27,6 +28,18 @@ SIZES = {
     "dim": "hidden_size", "encoder_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
     "ffn_dim": "intermediate_size", "side": "image_size", "patch": "patch_size",
 }  # fmt: skip
+
+
+def check_vit(vit: str | Path, recipe: Recipe, vectors: str | Path | None) -> None:
+    """Raises UsageError where the encoder of a recipe cannot begin with a Vision Transformer. vectors: as in `train`."""
+    if recipe.model["name"] != "captioner":
+        raise UsageError(
+            f"--vit {vit}: only the encoder of captioner is a Vision Transformer: use it, or leave --vit out"
+        )
+    if recipe.model.get("features"):
+        raise UsageError(f"--vit {vit} reads pixels: leave 'model.features' out")
+    if vectors is not None:
+        raise UsageError("--vit and --vectors do not go together: leave one of them out")
 
 
 def vit_sizes(folder: Path) -> dict[str, Any]:

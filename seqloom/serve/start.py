@@ -46,7 +46,12 @@ def load_runs(folders: dict[str, Path], device: str) -> dict[str, Any]:
         began = time.monotonic()
         try:
             check_memory(folder, device)
-            found[name] = load_complete(folder, device)
+            run = load_complete(folder, device)
+            if run.picture_size is not None:
+                raise UsageError(
+                    f"{folder} reads pictures, which the server does not take: use 'seqloom caption' or 'seqloom predict'"
+                )
+            found[name] = run
         except Exception as error:
             if is_out_of_memory(error):
                 error = OutOfMemory(f"{folder} does not fit in memory: serve it alone, or on a larger machine")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, add_penalty, wide
+from seqloom.batch import IGNORE, Backbone, EncoderDecoder, Loss, Output, Pair, add_penalty, reads_pictures, wide
 from seqloom.blocks.grid import to_grid
 from seqloom.tasks.translate import Translate
 
@@ -22,7 +22,7 @@ class Caption(Translate):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        return issubclass(model, EncoderDecoder) and model.sources == "pictures"
+        return reads_pictures(model)
 
     def __init__(self, backbone: EncoderDecoder, config: Translate.Config):
         super().__init__(backbone, config)

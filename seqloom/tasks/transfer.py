@@ -27,6 +27,7 @@ from seqloom.batch import (
     State,
     Task,
     Vocabulary,
+    reads_pictures,
     with_penalty,
 )
 from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of, truncate
@@ -119,7 +120,7 @@ class Transfer(Task):
 
     @classmethod
     def fits(cls, model: type[Backbone] | type[EncoderDecoder]) -> bool:
-        if getattr(model, "sources", "texts") == "pictures" and not cls.about_pictures:
+        if reads_pictures(model) and not cls.about_pictures:
             return False
         return model.learns_from != "counts"
 

@@ -4,9 +4,9 @@
     captions.tsv     image, tab, caption; an image may have several rows
     a folder         with one of the two in it; pictures that no row names are left out, and counted
 
-Paths stand relative to the file that names them. PNG, JPEG and PPM are read by Pillow (extra `vision`); the header is checked
-before a pixel is decoded, so that no file can ask for more memory than MAX_PIXELS need. An image that ends in .npz is an array
-`regions` (R, D) of published features, read without pickle.
+Paths stand relative to the file that names them, in its folder or below. PNG, JPEG and PPM are read by Pillow (extra
+`vision`); the header is checked before a pixel is decoded, so that no file can ask for more memory than MAX_PIXELS need. An
+image that ends in .npz is an array `regions` (R, D) of published features, read without pickle.
 """
 
 import importlib.util
@@ -36,7 +36,11 @@ MAX_REGIONS = 1 << 14
 LEAST_SIDE = 4  # pixels
 PNG_MARK = b"\x89PNG\r\n\x1a\n"
 INSTALL = 'pip install "seqloom[vision]"'
-DEEP = {"I": "32", "F": "32", "I;16": "16", "I;16B": "16", "I;16L": "16", "I;16N": "16"}  # bits of a channel
+# what decoders raise about files that are damaged, or of kinds that they do not know
+DAMAGED = (
+    OSError, EOFError, ValueError, SyntaxError, TypeError, ArithmeticError, LookupError, RuntimeError,
+    struct.error, zlib.error, zipfile.BadZipFile,
+)  # fmt: skip
 
 
 class Captioned(NamedTuple):
@@ -82,8 +86,12 @@ def read_image(path: Path, side: int, place: str = "") -> np.ndarray:
             raise DataError(f"{where}: more than {MAX_PIXELS:,} pixels: make it smaller") from None
         except image.UnidentifiedImageError:
             raise DataError(f"{where}: no PNG, JPEG or PPM: convert it, or leave it out") from None
-        except (OSError, SyntaxError, ValueError, EOFError) as error:
-            raise DataError(f"{where}: damaged or truncated ({error}): replace it, or leave it out") from None
+        except DAMAGED as error:
+            raise DataError(f"{where}: damaged or truncated ({brief(error)}): replace it, or leave it out") from None
+
+
+def brief(error: Exception) -> str:
+    return " ".join(str(error).split())[:100] or type(error).__name__
 
 
 def read_plain_png(path: Path, side: int, where: str) -> np.ndarray:
@@ -118,15 +126,15 @@ def check_file(path: Path, where: str) -> None:
 def check_header(opened: Any, path: Path, where: str) -> None:
     """What can be refused before a pixel is decoded. opened: by pillow."""
     if opened.format not in FORMATS:
-        raise DataError(f"{where}: a {opened.format} file: convert it to PNG, JPEG or PPM")
+        raise DataError(f"{where}: its format is {opened.format}: convert it to PNG, JPEG or PPM")
     if path.suffix.lower() not in FORMATS[opened.format]:
         raise DataError(
             f"{where}: its content is {opened.format}: rename it to {FORMATS[opened.format][0]}, if it is meant"
         )
     if getattr(opened, "n_frames", 1) > 1:
         raise DataError(f"{where}: an animation of {opened.n_frames} pictures: save one of them")
-    if opened.mode in DEEP:
-        raise DataError(f"{where}: {DEEP[opened.mode]} bits a channel: convert it to 8")
+    if is_deep(opened):
+        raise DataError(f"{where}: more than 8 bits a channel: convert it to 8")
     if opened.mode == "CMYK":
         raise DataError(f"{where}: its colours are CMYK, for print: convert it to RGB")
     width, height = opened.size
@@ -134,6 +142,13 @@ def check_header(opened: Any, path: Path, where: str) -> None:
         raise DataError(f"{where}: {width:,} × {height:,} is more than {MAX_PIXELS:,} pixels: make it smaller")
     if min(width, height) < LEAST_SIDE:
         raise DataError(f"{where}: {width} × {height} pixels: at least {LEAST_SIDE} × {LEAST_SIDE} are needed")
+
+
+def is_deep(opened: Any) -> bool:
+    """Whether a channel has more than 8 bits, of which pillow drops the lower ones where there are several channels."""
+    parts = [part for tile in opened.tile for part in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
+    depth = any(";16" in part if isinstance(part, str) else isinstance(part, int) and part > 255 for part in parts)
+    return depth or opened.mode[0] in "IF"
 
 
 def read_regions(path: Path, width: int, place: str = "") -> np.ndarray:
@@ -149,8 +164,8 @@ def read_regions(path: Path, width: int, place: str = "") -> np.ndarray:
                 version = np.lib.format.read_magic(member)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, dtype = read(member)
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-        raise DataError(f"{where}: no .npz of numpy ({error}): replace it") from None
+    except DAMAGED as error:
+        raise DataError(f"{where}: no .npz of numpy ({brief(error)}): replace it") from None
     if len(shape) != 2 or dtype.kind != "f":
         raise DataError(f"{where}: shape {shape} of {dtype}: regions are numbers (R, D)")
     if shape[1] != width:
@@ -160,10 +175,10 @@ def read_regions(path: Path, width: int, place: str = "") -> np.ndarray:
     if not 1 <= shape[0] <= MAX_REGIONS:
         raise DataError(f"{where}: {shape[0]:,} regions: a picture has 1 to {MAX_REGIONS:,}")
     try:
-        with np.load(path, allow_pickle=False) as found:
+        with np.load(path, allow_pickle=False) as found, np.errstate(over="ignore"):
             values = found[name.removesuffix(".npy")].astype(np.float32)
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
-        raise DataError(f"{where}: damaged ({error}): replace it") from None
+    except DAMAGED as error:
+        raise DataError(f"{where}: damaged ({brief(error)}): replace it") from None
     if not np.isfinite(values).all():
         raise DataError(f"{where}: some of its numbers are not finite: compute the features anew")
     return values
@@ -200,10 +215,27 @@ def read_captions(paths: Sequence[Path]) -> list[Captioned]:
             )
         if not rows:
             raise DataError(f"{path}: no captions: the file is empty")
+        rows = one_row_each(rows, path)
         if given.is_dir():
             say_without_captions(given, rows)
         found += rows
     return found
+
+
+def one_row_each(rows: Sequence[Captioned], path: Path) -> list[Captioned]:
+    """The rows of one picture, wherever they stand, as one; a caption that it has already is left out and reported."""
+    found: dict[Path, Captioned] = {}
+    repeated = []
+    for row in rows:
+        before = found.setdefault(row.image, row)
+        if before is not row:
+            more = [each for each in row.captions if each not in before.captions]
+            repeated += [row.place] if len(more) < len(row.captions) else []
+            found[row.image] = Captioned(row.image, (*before.captions, *more), before.place, {})
+    if repeated:
+        first = ", ".join(repeated[:3])
+        say(f"{path}: {len(repeated):,} rows repeat a caption of their picture, which is left out (first: {first})")
+    return list(found.values())
 
 
 def say_without_captions(folder: Path, rows: Sequence[Captioned]) -> None:
@@ -239,8 +271,6 @@ def json_rows(path: Path) -> Iterator[Captioned]:
 
 
 def tsv_rows(path: Path) -> Iterator[Captioned]:
-    """Rows of one image, wherever they stand, become one."""
-    found: dict[str, tuple[str, list[str]]] = {}
     for number, line in enumerate(lines(path), 1):
         place = f"{path}:{number}"
         columns = line.split("\t")
@@ -248,6 +278,4 @@ def tsv_rows(path: Path) -> Iterator[Captioned]:
             continue
         if len(columns) != 2 or not all(each.strip() for each in columns):
             raise DataError(f"{place}: {len(columns)} columns with text: a row is an image, a tab and its caption")
-        found.setdefault(columns[0], (place, []))[1].append(columns[1].strip())
-    for image, (place, captions) in found.items():
-        yield Captioned(path.parent / image, tuple(captions), place, {})
+        yield Captioned(path.parent / columns[0].strip(), (" ".join(columns[1].split()),), place, {})

@@ -78,8 +78,8 @@ def make_scene(seed: int, number: int, grid: int = 4, composed: bool = False, mo
 
 def choose_things(rng: np.random.Generator, grid: int, composed: bool, most: int) -> tuple[Thing, ...]:
     count = int(rng.integers(1, most + 1))
-    usual = [(c, s) for c in COLOURS for s in SHAPES if (c, s) not in HELD_OUT]
-    kinds = [usual[i] for i in rng.choice(len(usual), count, replace=False)]
+    known = [(c, s) for c in COLOURS for s in SHAPES if (c, s) not in HELD_OUT]
+    kinds = [known[i] for i in rng.choice(len(known), count, replace=False)]
     if composed:
         kinds[int(rng.integers(count))] = HELD_OUT[int(rng.integers(len(HELD_OUT)))]
     cells = rng.choice(grid * grid, count, replace=False)

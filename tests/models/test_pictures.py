@@ -21,6 +21,7 @@ from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.models import model_class
 from seqloom.runs.vit import read_vit, vit_settings, vit_sizes
 from seqloom.tasks.caption import Caption
+from seqloom.text.scenes import captions_of, make_scene
 from tests.test_cost import plain_products
 
 SMALL = {
@@ -255,6 +256,41 @@ def test_another_picture_another_caption(name):
         others = search.run([[1]] * 4, model.encode(swapped), [4] * 4)
     assert [each[0].tokens for each in found] == texts
     assert [each[0].tokens for each in others] == [texts[i] for i in (1, 0, 3, 2)]
+
+
+def learnt_by_heart(norm=None):
+    """The share of 16 scenes whose caption show-tell knows after training on them. norm: of its vector, in place of its own."""
+    tokens, rows, pixels = {"<end>": 0, "<start>": 1}, [], []
+    for number in range(16):
+        scene = make_scene(0, number)
+        words = captions_of(scene.things)[0].text.split()
+        rows.append([tokens.setdefault(word, len(tokens)) for word in words])
+        pixels.append(scene.pixels)
+    model = build(
+        "show-tell", torch.float32, dim=64, embedding_dim=32, side=64, channels=(8, 16, 16), vocab_size=30
+    ).train()
+    if norm is not None:
+        model.encoder.norm = norm
+    learner, source = learner_of(model).float().train(), lay_images(np.stack(pixels), np.full(16, 64))
+    optimizer = torch.optim.Adam(learner.parameters(), lr=5e-3)
+    for _ in range(120):
+        loss = learner(pair_of(source, rows))
+        optimizer.zero_grad()
+        (loss.total / loss.count).backward()
+        torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
+        optimizer.step()
+    learner.eval()
+    search = Search(Stepper(model.decoder, learner.softmax), BeamConfig(beam=1, max_new=12), 0, [1])
+    with torch.inference_mode():
+        found = search.run([[1]] * 16, model.encode(source), [12] * 16)
+    return np.mean([best[0].tokens == row for best, row in zip(found, rows, strict=True)])
+
+
+@pytest.mark.long
+def test_one_look_learns_scenes():
+    """Planted: without the norm, what scenes have in common grows in their vectors, and they are not told apart."""
+    assert learnt_by_heart() > 0.9
+    assert learnt_by_heart(torch.nn.Identity()) < 0.7
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -11,6 +11,7 @@ from seqloom.runs.captioner import Captioner
 from seqloom.runs.load import load, load_captioner
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.training import finetune, train
+from seqloom.runs.vit import read_vit
 from seqloom.text.images import read_captions
 from seqloom.text.scenes import write_scenes
 from seqloom.weights import load_tensors
@@ -46,14 +47,21 @@ def test_a_run_is_scored_and_loaded(run, scenes):
     assert [each["caption"] for each in again(images)] == [each["caption"] for each in run(images)]
 
 
-@pytest.mark.parametrize("attention", ["soft", "hard"])
-def test_stopped_and_resumed_it_ends_with_the_same_bits(attention, scenes, tmp_path, run):
-    settings = [*QUICK, f"model.attention={attention}"]
+@pytest.mark.parametrize(
+    ("recipe", "own"),
+    [
+        ("show-attend-tell-tiny", []),
+        ("show-attend-tell-tiny", ["model.attention=hard"]),
+        pytest.param("show-tell-tiny", [], marks=pytest.mark.long),
+    ],
+)
+def test_stopped_and_resumed_it_ends_with_the_same_bits(recipe, own, scenes, tmp_path, run):
+    settings = [*QUICK, *own]
 
     def made(out, steps, **options):
         changed = [*settings, f"budget={{steps={steps}}}", "train.schedule={name='constant',warmup=0}"]
         return train(
-            "show-attend-tell-tiny", "caption", scenes / "train.jsonl", tmp_path / out, valid=scenes / "valid.jsonl",
+            recipe, "caption", scenes / "train.jsonl", tmp_path / out, valid=scenes / "valid.jsonl",
             settings=changed, device="cpu", from_tokenizer=run.folder / "tokenizer.json", **options,
         )  # fmt: skip
 
@@ -169,6 +177,34 @@ def test_features_of_regions_in_place_of_pictures(tmp_path):
             made([tmp_path / "0.png"])
 
 
+@pytest.fixture
+def vit(tmp_path):
+    from transformers import ViTConfig, ViTModel
+
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, image_size=32, patch_size=8
+    )
+    ViTModel(config).save_pretrained(tmp_path / "vit")
+    return tmp_path / "vit"
+
+
+def test_training_begins_with_a_vision_transformer(vit, scenes, tmp_path, capsys):
+    given = ["--train", str(scenes / "train.jsonl"), "--set", "budget.steps=1", "--lr", "1e-9", "--device", "cpu"]
+    given += ["--vit", str(vit)]
+    plain = ["train", "captioner-tiny", "--task", "caption", *given, "--out", str(tmp_path / "run")]
+    assert command(plain) == 0
+    found, wanted = load_captioner(tmp_path / "run", "cpu").learner.backbone.encoder.state_dict(), read_vit(vit)
+    assert set(found) == set(wanted)
+    assert all(np.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
+    for recipe, more, message in (
+        ("show-tell-tiny", [], "only the encoder of captioner"),
+        ("captioner-tiny", ["--set", "model.features=4"], "reads pixels"),
+        ("captioner-tiny", ["--vectors", str(scenes / "train.jsonl")], "do not go together"),
+    ):
+        assert command(["train", recipe, "--task", "caption", *given, *more, "--out", str(tmp_path / "no")]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_scenes_by_command(tmp_path, capsys):
     assert (
         command(
@@ -179,3 +215,41 @@ def test_scenes_by_command(tmp_path, capsys):
     assert "2 scenes, 10 captions" in capsys.readouterr().out
     assert command(["scenes", "--out", str(tmp_path / "s")]) == 2
     assert command(["scenes", "--out", str(tmp_path / "t"), "--grid", "5"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["inspect", "RUN", "--text", "a", "--show", "attention", "--out", "a.html"], "which reads no texts"),
+        (["inspect", "RUN", "--text", "a", "--show", "cells", "--out", "a.html"], "which reads no texts"),
+        (["embed", "RUN", "FILE", "--out", "a.npz"], "which reads no texts"),
+        (["serve", "RUN", "--port", "0"], "reads pictures, which the server does not take"),
+        (["generate", "RUN"], "is a captioner, no language model"),
+        (["translate", "RUN", "FILE"], "is no translator"),
+        (["evaluate", "RUN", "--test", "FILE", "--tokenize", "char"], "not with captioners"),
+    ],
+)  # fmt: skip
+def test_what_a_captioner_is_not_for_is_refused_in_words(
+    arguments, message, run, scenes, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    given = {"RUN": str(run.folder), "FILE": str(scenes / "test.jsonl")}
+    assert command([given.get(each, each) for each in arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and "bug" not in said
+
+
+def test_a_captioner_is_evaluated_with_another_beam(run, scenes, capsys):
+    given = [
+        "evaluate",
+        str(run.folder),
+        "--test",
+        str(scenes / "test.jsonl"),
+        "--beam",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    assert command(given) == 0
+    assert {"cider", "bleu", "pointing", "exact_match"} <= set(json.loads(capsys.readouterr().out))
