@@ -6,7 +6,7 @@ from typing import Any
 
 from seqloom.analyse.finding import Finding
 from seqloom.analyse.flow import PARTS, Flow
-from seqloom.charts import Curve, Look, Section, chart, escaped, figure, look, plane, table
+from seqloom.charts import NONE, Curve, Look, Section, chart, escaped, figure, look, plane, table
 from seqloom.charts.palette import DASHES
 
 
@@ -130,7 +130,9 @@ def flow_table(flows: Sequence[Flow]) -> str:
             (first, a), (last, b) = known[0], known[-1]
             rate = (b / a) ** (1 / (last - first)) if last > first else math.nan
             own = [abs(v).max() for key, v in flow.eigenvalues.items() if key.split(".")[0] == name.split(".")[0]]
-            radius = ", ".join(f"{value:.2f}" for value in own) if name.endswith(".h") and own else "–"
-            rows.append((label, f"{a:.2e}", f"{b:.2e}", f"{rate:.3f}", f"{flow.shrink:.2f}", radius))
+            radius = ", ".join(f"{value:.2f}" for value in own) if name.endswith(".h") and own else NONE
+            rows.append(
+                (label, f"{a:.2e}", f"{b:.2e}", f"{rate:.3f}" if rate == rate else NONE, f"{flow.shrink:.2f}", radius)
+            )
     header = ("run and state", "nearest", "farthest", "factor a step", "factor of clipping", "spectral radii by gate")
     return table(header, rows, signs, file="gradients.csv")

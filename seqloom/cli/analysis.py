@@ -236,7 +236,7 @@ def inspect(
         options = {name: value for name, value in chosen.items() if value is not None}
         write_finding(find_in_run(loaded[0], show, text, line, options), out)
         return
-    file = existing(text)
+    file = existing(text, show)
     if show == "senses":
         found = show_senses(loaded, file, word, layer, same or [])
     elif context is not None:
@@ -300,8 +300,12 @@ def check_for(given: dict[str, Any], show: str) -> None:
             raise UsageError(f"--{name} is for --show {' and '.join(FOR[name])}, not for {show}: leave it out")
 
 
-def existing(text: str) -> Path:
+def existing(text: str, show: str) -> Path:
+    from seqloom.errors import UsageError
+
     path = Path(text)
+    if len(text.split()) > 1 and not path.exists():
+        raise UsageError(f"--show {show} reads a file, and there is none named {text[:40]!r}: save the text to a file")
     require([], lines=path)
     return path
 
@@ -313,7 +317,7 @@ def find_in_run(run: Any, show: str, text: str, line: int | None, options: dict[
         require([], files=[Path(text)])
         return run.heads(file=text)
     if show == "preference":
-        return run.preference(existing(text))
+        return run.preference(existing(text, show))
     if show == "roll":
         return run.roll(text, **options)
     if show == "experts":
