@@ -33,7 +33,8 @@ def gradient_flow(
     for name, run in language_models(runs, "gradient flow", device):
         tokens = (run.tokenizer.encode(each) for each in read_documents(Path(text), "line"))
         chosen = cut_windows(tokens, run.tokenizer.end_id, back + 2, windows).to(run.device)
-        flows.append(measure_flow(name, run.learner, chosen, run.config["recipe"]["train"]["optim"]["clip"]))
+        clip = run.config["recipe"]["train"]["optim"]["clip"]
+        flows.append(measure_flow(name, run.learner, chosen, clip))  # type: ignore[arg-type]
     return GradientFlow(flows, Path(text).name)
 
 
