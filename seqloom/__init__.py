@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from seqloom.runs.joint import finetune_tasks, train_tasks
     from seqloom.runs.language_model import Run
     from seqloom.runs.lm_eval_harness import harness_model
+    from seqloom.runs.looking_back import effective_context, gradient_flow
     from seqloom.runs.predictor import Predictor
     from seqloom.runs.probing import probe
     from seqloom.runs.sensing import senses
@@ -25,8 +26,10 @@ PLACES = {
     "Translator": "seqloom.runs.translator",
     "compare": "seqloom.comparison.run",
     "compare_ladder": "seqloom.comparison.ladder",
+    "effective_context": "seqloom.runs.looking_back",
     "finetune": "seqloom.runs.training",
     "finetune_tasks": "seqloom.runs.joint",
+    "gradient_flow": "seqloom.runs.looking_back",
     "harness_model": "seqloom.runs.lm_eval_harness",
     "load": "seqloom.convert.huggingface",
     "pretrain": "seqloom.runs.training",
@@ -42,8 +45,10 @@ __all__ = [
     "__version__",
     "compare",
     "compare_ladder",
+    "effective_context",
     "finetune",
     "finetune_tasks",
+    "gradient_flow",
     "harness_model",
     "load",
     "pretrain",

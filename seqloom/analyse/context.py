@@ -12,7 +12,6 @@ and the length of a model is the first c from which a step further gains less th
 many as it can.
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ import torch
 
 from seqloom.batch import exact, to_device
 from seqloom.batches.plan import Pieces, excerpt
-from seqloom.charts import Curve, Mark, Section, chart, escaped, figure, page, table
 from seqloom.errors import DataError
 from seqloom.evaluate.score import Texts
 from seqloom.objectives.next_token import LeftToRight
@@ -125,46 +123,3 @@ def reaches(group: Sequence[ContextLosses], hardest: float = HARDEST, gain: floa
         first = int(small[0]) if len(small) else len(contexts) - 1
         found.append(Reach(each.name, contexts[first], tuple(gains[:, i].tolist()), not len(small)))
     return found
-
-
-def report(group: Sequence[ContextLosses], found: Sequence[Reach], source: str) -> str:
-    """The whole page."""
-    contexts, words = group[0].contexts, group[0].losses.shape[1]
-    means = [
-        Curve(each.name, list(zip(map(float, contexts), (each.losses.mean(1) / math.log(2)).tolist(), strict=True)))
-        for each in group
-    ]
-    gains = [
-        Curve(each.name, list(zip(map(float, contexts[1:]), (100 * g for g in each.gains), strict=True)))
-        for each in found
-    ]
-    rows = [
-        (
-            each.name,
-            f"{'at least ' if reach.at_end else ''}{reach.length:,}",
-            *(f"{value / math.log(2):.3f}" for value in (each.losses[0].mean(), each.losses[-1].mean())),
-        )
-        for each, reach in zip(group, found, strict=True)
-    ]
-    head = (
-        "run",
-        "effective context",
-        f"bits a token, {contexts[0]:,} before",
-        f"bits a token, {contexts[-1]:,} before",
-    )
-    loss_chart = chart("tokens before the word", "bits a token", means, better="lower")
-    gain_chart = chart(
-        "tokens before the word", "gain of the step, %", gains, better="higher", marks=[Mark("1%", y=100 * GAIN)]
-    )
-    parts: list[str | Section] = [
-        "<h1>Effective context</h1>",
-        f'<p class="note">The loss of the same {words:,} words of {escaped(source)} when a model reads only the last tokens '
-        f"before each. The effective context is the length from which one step further lowers the perplexity by less than "
-        f"{GAIN:.0%}, against the best of these runs, at the {HARDEST:.0%} of the words that are hardest for that one; it "
-        f"holds for this group and these steps.</p>",
-        table(head, rows, file="context.csv"),
-        Section("Loss by context", figure(loss_chart, "context-loss")),
-    ]
-    if gains[0].points:
-        parts.append(Section("What each step gains", figure(gain_chart, "context-gain")))
-    return page("Effective context", parts)

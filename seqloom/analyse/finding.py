@@ -91,8 +91,8 @@ def check_new_folder(folder: Path) -> None:
             raise UsageError(f"--out {folder} exists already: choose another name")
 
 
-def check_ending(path: Path) -> Path:
+def check_ending(path: Path, option: str = "--out") -> Path:
     """Raises UsageError where a finding cannot be written in the form of this file."""
     if path.suffix not in ENDINGS:
-        raise UsageError(f"--out {path}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
+        raise UsageError(f"{option} {path}: name a file that ends in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}")
     return path

@@ -19,8 +19,6 @@ from torch import Tensor
 from seqloom.batch import Ragged, exact, ragged
 from seqloom.blocks.cells import TorchCell
 from seqloom.blocks.recurrent import RecurrentLayer
-from seqloom.charts import Curve, Look, Section, chart, escaped, figure, look, page, plane, table
-from seqloom.charts.palette import DASHES
 from seqloom.errors import DataError, UsageError
 from seqloom.objectives.next_token import NextToken
 
@@ -147,69 +145,3 @@ def eigenvalues(learner: torch.nn.Module) -> dict[str, np.ndarray]:
             square = kernel.weight_hr_l0 @ block if kernel.proj_size else block
             found[f"layer{i}.{gate}"] = torch.linalg.eigvals(exact(square).cpu()).numpy()
     return found
-
-
-def draw_flow(flows: list[Flow], part: str, clipped: bool = False) -> str:
-    """One chart of all runs: a colour and a marker a run, a dash a layer. As SVG."""
-    curves, signs = [], {}
-    for i, flow in enumerate(flows):
-        for j, (name, norms) in enumerate((n, v) for n, v in flow.norms.items() if n.endswith(f".{part}")):
-            factor = flow.shrink if clipped else 1.0
-            points = [(float(k), v * factor) for k, v in enumerate(norms) if v > 0]
-            curves.append(Curve(f"{flow.name} {name}", points))
-            signs[f"{flow.name} {name}"] = state_look(i, j)
-    return chart("steps before the last word", f"norm of the gradient by {part}", curves, signs, log_y=True)
-
-
-def state_look(run: int, layer: int) -> Look:
-    return look(run)._replace(dash=DASHES[layer % len(DASHES)])
-
-
-def flow_table(flows: list[Flow]) -> str:
-    """A row for each state of each run: its gradients, nearest and farthest, and what they shrink by."""
-    signs, rows = {}, []
-    for i, flow in enumerate(flows):
-        layers: dict[str, int] = {}  # of each part, those before
-        for name, norms in flow.norms.items():
-            label, part = f"{flow.name} {name}", name.rsplit(".", 1)[-1]
-            signs[label] = state_look(i, layers.get(part, 0))
-            layers[part] = layers.get(part, 0) + 1
-            known = [(k, v) for k, v in enumerate(norms) if v > 0] or [(0, 0.0)]
-            (first, a), (last, b) = known[0], known[-1]
-            rate = (b / a) ** (1 / (last - first)) if last > first else math.nan
-            own = [abs(v).max() for key, v in flow.eigenvalues.items() if key.split(".")[0] == name.split(".")[0]]
-            radius = ", ".join(f"{value:.2f}" for value in own) if name.endswith(".h") and own else "–"
-            rows.append((label, f"{a:.2e}", f"{b:.2e}", f"{rate:.3f}", f"{flow.shrink:.2f}", radius))
-    header = ("run and state", "nearest", "farthest", "factor a step", "factor of clipping", "spectral radii by gate")
-    return table(header, rows, signs, file="gradients.csv")
-
-
-def report(flows: list[Flow], source: str) -> str:
-    """The whole page."""
-    steps = max(len(norms) for flow in flows for norms in flow.norms.values()) - 1
-    parts: list[str | Section] = [
-        "<h1>Gradients through time</h1>",
-        f'<p class="note">How much of the loss at one word reaches the states up to {steps} steps before it: the norm of '
-        f"its gradient, the mean over {flows[0].windows} windows of {escaped(source)}. A straight falling line is a "
-        "gradient that vanishes by the same factor at every step. Layers differ in their dashes: the lowest is drawn "
-        "through. Of a model that reads all tokens at once the states are what its layers hand on. Clipping is that of the "
-        "run's recipe, for the mean loss of these words.</p>",
-        flow_table(flows),
-    ]
-    for part in PARTS:
-        if any(name.endswith(f".{part}") for flow in flows for name in flow.norms):
-            parts.append(Section(f"By {part}", figure(draw_flow(flows, part), f"gradients-{part}")))
-            if any(flow.shrink < 1 for flow in flows):
-                drawn = figure(draw_flow(flows, part, clipped=True), f"gradients-{part}-clipped")
-                parts.append(Section(f"By {part}, as clipping leaves it", drawn))
-    planes = [
-        f"<div><h3>{escaped(flow.name)} {escaped(name)}</h3>"
-        + figure(plane([(flow.name, values.tolist())], {flow.name: look(i)}), f"eigenvalues-{flow.name}-{name}")
-        + "</div>"
-        for i, flow in enumerate(flows)
-        for name, values in flow.eigenvalues.items()
-    ]
-    if planes:
-        boxes = f'<div class="samples">{"".join(planes)}</div>'
-        parts.append(Section("Eigenvalues of the recurrent matrices", boxes))
-    return page("Gradients through time", parts)

@@ -13,6 +13,7 @@ import numpy as np
 from seqloom.analyse.finding import Finding, as_record
 from seqloom.analyse.preference import words_of
 from seqloom.charts import Estimate, Section, TableCell, escaped, figure, intervals, table
+from seqloom.errors import DataError
 from seqloom.metrics.intervals import Interval, Sample, nested
 
 AS_WRITTEN = "as written"
@@ -165,5 +166,9 @@ def answer_all(
     found = {}
     for way in WAYS:
         read = [garble(text, way, number, seed) for number, text in enumerate(texts)]
-        found[way] = [Answer(text, *each) for text, each in zip(read, write(read), strict=True)]
+        try:
+            written = write(read)
+        except DataError as error:
+            raise DataError(f"{way}: {error}") from error
+        found[way] = [Answer(text, *each) for text, each in zip(read, written, strict=True)]
     return found

@@ -6,6 +6,8 @@ ablation     how much the loss grows with ξ = 0, head by head: exact for a sing
              whether importance can be trusted for this model
 pruning      heads are taken away in the order of their importance, the least first, and at random beside it
 
+Layers are few: each is taken away by itself, and then several in the order of what that costs.
+
 The gates are those of batch.Edit; with all of them at 1 the model computes the same bits as without.
 """
 
@@ -137,6 +139,7 @@ class HeadReport(NamedTuple):
     layers: dict[Place, float]  # and without the whole layer
     pruned: list[tuple[float, float]]  # share of heads that are left, loss
     at_random: list[list[tuple[float, float]]]
+    layers_pruned: list[tuple[float, float]] = []  # noqa: RUF012 - share of layers that are left, loss
 
     @property
     def rank_correlation(self) -> float:
@@ -154,7 +157,7 @@ def study_heads(parts: Parts) -> HeadReport:
     random = np.random.default_rng(0)
     orders += [[every[i] for i in random.permutation(len(every))] for _ in range(ORDERS)]
     depths = {name: len(count_heads(module)) for name, module in parts.modules.items()}
-    total = len(every) + sum(depths.values()) + STEPS * len(orders)
+    total = len(every) + 2 * sum(depths.values()) + STEPS * len(orders)
     with Progress("remove heads", total=total, unit="passes") as bar:
         ablation = {place: np.zeros(count) for place, count in heads.items()}
         for place, head in every:
@@ -163,8 +166,14 @@ def study_heads(parts: Parts) -> HeadReport:
         layers = {}
         for name, depth in depths.items():
             for layer in range(depth):
-                layers[name, layer] = loss_of(parts, without_layer(parts, name, layer)) - whole
+                layers[name, layer] = loss_of(parts, without_layers(parts, [(name, layer)])) - whole
                 bar.advance(1)
+        cheapest = sorted(layers, key=lambda place: layers[place])
+        fewer = [(1.0, whole)]
+        for count in range(1, len(cheapest) + 1):
+            loss = loss_of(parts, without_layers(parts, cheapest[:count]))
+            fewer.append((1 - count / len(cheapest), loss))
+            bar.advance(1)
         curves = []
         for order in orders:
             points = [(1.0, whole)]
@@ -173,15 +182,15 @@ def study_heads(parts: Parts) -> HeadReport:
                 points.append((1 - count / len(order), loss_of(parts, closed(parts, order[:count]))))
                 bar.advance(1)
             curves.append(points)
-    return HeadReport(parts.unit, whole, gradients, ablation, layers, curves[0], curves[1:])
+    return HeadReport(parts.unit, whole, gradients, ablation, layers, curves[0], curves[1:], fewer)
 
 
-def without_layer(parts: Parts, name: str, layer: int) -> Any:
+def without_layers(parts: Parts, off: Sequence[Place]) -> Any:
+    """The edits that have some layers pass on what they read."""
+
     def edits(part: str, _batch: Any) -> Edit:
-        if part != name:
-            return Edit()
         gates = torch.ones(len(count_heads(parts.modules[part])), device=parts.device)
-        gates[layer] = 0.0
+        gates[[layer for name, layer in off if name == part]] = 0.0
         return Edit(layers=gates)
 
     return edits
@@ -201,6 +210,12 @@ def keep_heads(backbone: Any, kept: Mapping[int, Sequence[int]]) -> None:
         if not heads:
             raise UsageError(f"layer {layer + 1} would have no head left: keep one at least")
         mixer.keep_heads(torch.tensor(sorted(heads)))
+
+
+def keep_layers(backbone: Any, kept: Sequence[int]) -> None:
+    """Removes all other layers for good."""
+    stack = backbone.stack
+    stack.layers = nn.ModuleList([stack.layers[i] for i in sorted(kept)])
 
 
 def best_heads(gradients: Mapping[Place, np.ndarray], count: int, part: str = "model") -> dict[int, list[int]]:

@@ -58,6 +58,11 @@ class Heads(Finding):
             "ablation": self.map_of(found.ablation, "growth of the loss"),
             "importance": self.map_of(found.importance, "importance by gradient"),
         }
+        if found.layers_pruned:
+            points = [(100 * share, loss) for share, loss in found.layers_pruned]
+            drawn["layers"] = chart(
+                "layers that are left, %", f"loss, {found.unit}", [Curve("cheapest first", points)], better="lower"
+            )
         return drawn
 
     def parts(self) -> list[str | Section]:
@@ -96,6 +101,17 @@ class Heads(Finding):
                 note("How much the loss grows when a layer passes on what it reads.")
                 + table(("layer", "growth of the loss"), layers, file="layers.csv"),
             ),
+            *(
+                [
+                    Section(
+                        "Layers taken away",
+                        note("In the order of what each alone costs, the cheapest first.")
+                        + figure(drawn["layers"], "layers"),
+                    )
+                ]
+                if "layers" in drawn
+                else []
+            ),
         ]
 
     def rows(self) -> list[list[Any]]:
@@ -118,6 +134,6 @@ class Heads(Finding):
             "layers": [
                 {"part": part, "layer": layer + 1, "growth": growth} for (part, layer), growth in found.layers.items()
             ],
-            "pruned": found.pruned, "pruned_at_random": found.at_random,
+            "pruned": found.pruned, "pruned_at_random": found.at_random, "layers_pruned": found.layers_pruned,
             "rank_correlation": None if math.isnan(correlation) else correlation,
         }  # fmt: skip

@@ -19,6 +19,7 @@ from seqloom.metrics.intervals import Interval, Sample, nested
 from seqloom.text.tables import fields_of, rows_of
 
 FIELDS = ("first", "second")
+SIDES = {1: "first", -1: "second", 0: "neither"}
 
 
 class Choice(NamedTuple):
@@ -155,11 +156,15 @@ class Preference(Finding):
             f"{escaped(self.definition)}. Above 0 the first one is preferred. Intervals are for other rows of the kind; where "
             "rows share a template they say little about other templates.</p>"
         )
-        every = [[str(cell) if not isinstance(cell, float) else f"{cell:+.3f}" for cell in row] for row in self.rows()]
+        every: list[list[TableCell]] = [
+            [c.group, c.text, c.first, c.second, f"{odds:+.3f}", *([] if written is None else [written, SIDES[sided]])]
+            for c, odds, written, sided in self.chosen
+        ]
+        names = ("group", "text", "first", "second", "log odds", "written", "as")
         return [
             head, Section("Picture", figure(self.pictures()["preference"], "preference")),
             Section("Groups", table(header, shown, file="groups.csv")),
-            Section("Rows", table(every[0], every[1:], file="rows.csv")),
+            Section("Rows", table(names[: len(every[0])], every, file="rows.csv")),
         ]  # fmt: skip
 
 

@@ -119,3 +119,7 @@ def check_pairs(train: Items, test: Items, names: tuple[str, str]) -> None:
     sizes = {len(item.spans) for item in chain(train.items, test.items)}
     if len(sizes) > 1:
         raise UsageError(f"{names[0]} and {names[1]}: some items have one span and some two: probe them one by one")
+    known, asked = ({item.label for item in each.items} for each in (train, test))
+    if not known & asked:
+        some = ", ".join(sorted(asked)[:5])
+        raise DataError(f"{names[1]}: none of its labels ({some}) is in {names[0]}: give files of the same task")

@@ -33,8 +33,8 @@ class SaliencyFinding(Finding):
         best = int(self.found.values["integrated"].argmax())
         words = (
             f"{self.found.question.name} = {self.found.value:.4f}, {self.found.empty:.4f} without the text; most by "
-            f"{self.found.words[best]!r} ({self.found.values['integrated'][best]:+.4f}); integrated gradients complete to "
-            f"{self.found.gap:.1e}"
+            f"{self.found.words[best]!r} ({self.found.values['integrated'][best]:+.4f}); integrated gradients "
+            f"{self.found.completeness}"
         )
         falls = ", ".join(f"{name} {found.value:+.4f}" for name, found in self.falls().items())
         return [words, f"fall of the answer without the tokens chosen by: {falls}"]
@@ -80,7 +80,7 @@ class SaliencyFinding(Finding):
         sums = ", ".join(f"{name} {self.found.values[name].sum():+.4f}" for name in METHODS)
         whole = (
             f"Sums: {sums}. The answer with all tokens minus that with none is {self.found.value - self.found.empty:+.4f}; "
-            f"integrated gradients ({self.found.steps} steps) are complete to {self.found.gap:.1e}."
+            f"integrated gradients ({self.found.steps} steps) are {self.found.completeness}."
         )
         return table(("token", *METHODS), rows, file="saliency.csv") + note(whole)
 
@@ -106,7 +106,7 @@ class SaliencyFinding(Finding):
     def record(self) -> dict[str, Any]:
         return {
             "run": self.run, "text": self.text, "answer": self.found.question.name, "value": self.found.value,
-            "empty": self.found.empty, "tokens": self.found.words, "steps": self.found.steps,
+            "empty": self.found.empty, "tokens": self.found.words, "steps": self.found.steps, "gap": self.found.gap,
             **{name: values.tolist() for name, values in self.found.values.items()},
             "erasure": {name: found.record() for name, found in self.falls().items()} if self.erased else {},
             "texts": len(self.erased),

@@ -43,8 +43,10 @@ def read_senses(path: Path, word: str | None, most: int) -> Items:
         )
     step = max(len(found) / most, 1.0)
     found = [found[int(i * step)] for i in range(min(most, len(found)))]
-    items = [Item(i, (span,), sense, form) for i, (_, span, sense, form, _) in enumerate(found)]
-    return Items([each[0] for each in found], items, [each[4] for each in found])
+    texts = {place: text for text, *_, place in found}  # a text with several occurrences is read once
+    numbers = {place: i for i, place in enumerate(texts)}
+    items = [Item(numbers[place], (span,), sense, form) for _, span, sense, form, place in found]
+    return Items(list(texts.values()), items, list(texts))
 
 
 Occurrence = tuple[str, tuple[int, int], str, str, str]  # text, span, sense, word, place
@@ -59,6 +61,8 @@ def tagged(path: Path, word: str | None) -> list[Occurrence]:
         try:
             row = json.loads(line)
             tokens, head, sense, form = row["tokens"], int(row["head"]), str(row["sense"]), str(row["word"])
+            if not 0 <= head < len(tokens):
+                raise ValueError(f"head {head} of {len(tokens)} tokens")
             span = spans_of(tokens, head)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise DataError(f'{place}: no row of {{"word", "sense", "tokens", "head"}} ({error})') from error
@@ -98,5 +102,5 @@ def read_same(path: Path) -> Pairs:
                 f"{place}: no row of T or F, word, part of speech, i-j and two sentences ({error})"
             ) from error
     if not same:
-        raise DataError(f"{path}: no pairs in it")
+        raise DataError(f"{path} has no pairs: give a table of Word in Context")
     return Pairs(Items(texts, items, places), same)

@@ -72,7 +72,8 @@ class Senses(Finding):
             if layer.same_accuracy is not None:
                 best = max(run.layers, key=lambda each: each.same[1].mean() if each.same else -1.0)
                 words += f", same or not {best.same_accuracy}"
-            found.append(words + f", self-similarity {layer.self_similarity - layer.anisotropy:.3f}")
+            similarity = layer.self_similarity - layer.anisotropy
+            found.append(words + (f", self-similarity {similarity:.3f}" if math.isfinite(similarity) else ""))
         return found
 
     def curves(self, what: str) -> str:

@@ -19,12 +19,15 @@ def escaped(text: str) -> str:
     return escape(text)
 
 
+NARROWEST = 0.34  # of a letter, by the size of the font
+
+
 def text_width(text: str) -> float:
     """About how many pixels a text takes; a picture is drawn without knowing the reader's font."""
     wide = 0.0
     for letter in text:
         if letter in "ijltfrI.,:;'|!()[]· ":
-            wide += 0.34
+            wide += NARROWEST
         elif letter in "mwMW@%≈▲▼★☆" or ord(letter) > 0x2E80:
             wide += 0.95
         else:
@@ -34,6 +37,7 @@ def text_width(text: str) -> float:
 
 def shortened(text: str, longest: float) -> str:
     """At most so many pixels wide."""
+    text = text[: int(longest / (NARROWEST * FONT)) + 2]  # no more can fit: widths of long texts take long
     if text_width(text) <= longest:
         return text
     while text and text_width(text + "…") > longest:

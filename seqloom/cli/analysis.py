@@ -9,7 +9,7 @@ from seqloom.cli import app
 from seqloom.cli.options import ATTENTION, GRADIENTS, RECURRENT_MODELS, SENSES, Device, Language, Plugin, require
 
 if TYPE_CHECKING:
-    from seqloom.runs.language_model import Run
+    from seqloom.analyse.finding import Finding
 
 INSPECT_EXAMPLES = """Examples:
 
@@ -225,31 +225,31 @@ def inspect(
         check_for(given, show)
     if show == "context" and context is None:
         raise UsageError("--show context needs --context N: the most tokens before a word")
-    if context is not None and step is not None and step >= context:
-        raise UsageError(f"--step {step} must be smaller than --context {context}: two contexts are compared")
+    check_ending(out)
     new_file(out, "--out")
     loaded = [in_language(load(folder, device, plugin), language) for folder in runs]
     if show is None:
         show = "attention" if len(runs) == 1 and loaded[0].has_attention else "flow"
         check_for(given, show)
     if show in OF_ONE_RUN:
-        check_ending(out)
         chosen = {name: value for name, value in given.items() if show in FOR[name] and name != "line"}
-        show_finding(
-            loaded[0], show, text, out, line, {name: value for name, value in chosen.items() if value is not None}
-        )
+        options = {name: value for name, value in chosen.items() if value is not None}
+        write_finding(find_in_run(loaded[0], show, text, line, options), out)
         return
-    names = [str(run) for run in runs] if len({run.name for run in runs}) < len(runs) else [run.name for run in runs]
+    file = existing(text, show)
     if show == "senses":
-        check_ending(out)
-        show_senses(loaded, existing(text), out, word, layer, same or [])
-        return
-    models = [as_language_model(run, show) for run in loaded]
-    file = existing(text)
-    if context is not None:
-        measure_context(names, models, file, out, (context, step), windows or 1000, documents or "auto")
-        return
-    measure_flow(names, models, file, out, back or 50, windows or 32)
+        found = show_senses(loaded, file, word, layer, same or [])
+    elif context is not None:
+        from seqloom.runs.looking_back import effective_context
+
+        found = effective_context(
+            loaded, file, context, step=step, words=windows or 1000, documents=documents or "auto"
+        )
+    else:
+        from seqloom.runs.looking_back import gradient_flow
+
+        found = gradient_flow(loaded, file, back=back or 50, windows=windows or 32)
+    write_finding(found, out)
 
 
 def measure_layers(runs: list[Path] | None, text: str | None, out: Path, lengths: str | None, device: str) -> None:
@@ -267,10 +267,7 @@ def measure_layers(runs: list[Path] | None, text: str | None, out: Path, lengths
     from seqloom.training.precision import choose_device
 
     where = choose_device(device)
-    found = Complexity(Shape(), measure_complexity(Shape(), chosen or LENGTHS, where), where.type)
-    found.save(out)
-    for each in found.lines():
-        print(each)
+    write_finding(Complexity(Shape(), measure_complexity(Shape(), chosen or LENGTHS, where), where.type), out)
 
 
 def parse_lengths(given: str | None) -> list[int]:
@@ -303,40 +300,35 @@ def check_for(given: dict[str, Any], show: str) -> None:
             raise UsageError(f"--{name} is for --show {' and '.join(FOR[name])}, not for {show}: leave it out")
 
 
-def existing(text: str) -> Path:
+def existing(text: str, show: str) -> Path:
+    from seqloom.errors import UsageError
+
     path = Path(text)
+    if len(text.split()) > 1 and not path.exists():
+        raise UsageError(f"--show {show} reads a file, and there is none named {text[:40]!r}: save the text to a file")
     require([], lines=path)
     return path
 
 
-def as_language_model(run: Any, show: str) -> "Run":
-    from seqloom.errors import UsageError
-    from seqloom.runs.language_model import Run
-
-    if not isinstance(run, Run):
-        raise UsageError(
-            f"--show {show}: {run.folder} is trained for {run.learns}, it is no language model: choose another"
-        )
-    return run
-
-
-def show_finding(run: Any, show: str, text: str, out: Path, line: int | None, options: dict[str, Any]) -> None:
+def find_in_run(run: Any, show: str, text: str, line: int | None, options: dict[str, Any]) -> Any:
     from seqloom.analyse.read import pick_line, whole_text
 
     if show == "heads" and run.learner.reads in ("labelled", "pairs"):
         require([], files=[Path(text)])
-        found = run.heads(file=text)
-    elif show == "preference":
-        found = run.preference(existing(text))
-    elif show == "roll":
-        found = run.roll(text, **options)
-    elif show == "experts":
-        found = show_experts(run, text)
-    elif show == "cells":
-        found = run.cells(whole_text(text), **options)
-    else:
-        one, texts = pick_line(text, line)
-        found = getattr(run, show)(one, texts=texts, **options)
+        return run.heads(file=text)
+    if show == "preference":
+        return run.preference(existing(text, show))
+    if show == "roll":
+        return run.roll(text, **options)
+    if show == "experts":
+        return show_experts(run, text)
+    if show == "cells":
+        return run.cells(whole_text(text), **options)
+    one, texts = pick_line(text, line)
+    return getattr(run, show)(one, texts=texts, **options)
+
+
+def write_finding(found: "Finding", out: Path) -> None:
     found.save(out)
     for each in found.lines():
         print(each)
@@ -352,70 +344,11 @@ def show_experts(run: Any, text: str) -> Any:
     return run.experts(file=path) if tagged else run.experts(texts=lines)
 
 
-def show_senses(runs: list[Any], text: Path, out: Path, word: str | None, layer: int | None, same: list[Path]) -> None:
+def show_senses(runs: list[Any], text: Path, word: str | None, layer: int | None, same: list[Path]) -> Any:
     from seqloom.errors import UsageError
     from seqloom.runs.sensing import senses
 
     require([], files=same)
     if len(same) not in (0, 2):
         raise UsageError(f"--same was given {len(same)} times: name two tables, the first for the threshold")
-    found = senses(runs, text, word, layer=layer, same=same)
-    found.save(out)
-    for each in found.lines():
-        print(each)
-
-
-def measure_flow(names: list[str], runs: "list[Run]", text: Path, out: Path, back: int, windows: int) -> None:
-    from seqloom.analyse.flow import cut_windows, gradient_flow, report
-    from seqloom.cli.using import read_lines
-    from seqloom.files import write_bytes
-
-    flows = []
-    for name, run in zip(names, runs, strict=True):
-        tokens = (run.tokenizer.encode(line) for line in read_lines(text))
-        chosen = cut_windows(tokens, run.tokenizer.end_id, back + 2, windows).to(run.device)
-        clip = run.config["recipe"]["train"]["optim"]["clip"]
-        flows.append(gradient_flow(name, run.learner, chosen, clip))  # type: ignore[arg-type]
-    write_bytes(out, report(flows, text.name).encode())
-    for flow in flows:
-        for part, norms in flow.norms.items():
-            print(f"{flow.name} {part}: {norms[1]:.3e} one step back, {norms[-1]:.3e} {back} steps back")
-
-
-def measure_context(
-    names: list[str],
-    runs: "list[Run]",
-    text: Path,
-    out: Path,
-    reach: tuple[int, int | None],
-    count: int,
-    documents: str,
-) -> None:
-    from seqloom.analyse.context import choose_words, context_losses, contexts_up_to, reaches, report
-    from seqloom.errors import UsageError
-    from seqloom.evaluate.score import Texts
-    from seqloom.files import write_bytes
-    from seqloom.objectives.next_token import as_left_to_right
-    from seqloom.text.read import Reader
-
-    first = runs[0]
-    for run in runs:
-        if not run.learner.has_next_word:
-            raise UsageError(f"--context: {run.folder} {run.no_next_word} to measure")
-        if run.config["tokenizer"] != first.config["tokenizer"]:
-            raise UsageError(
-                f"--context: {first.folder} and {run.folder} have different tokenizers: only losses of the same tokens can be "
-                f"compared; give them one by one"
-            )
-    texts = Texts([first.tokenizer.encode(each.text) for each in Reader(text, documents)], first.tokenizer.end_id)
-    contexts = contexts_up_to(*reach)
-    words = choose_words(texts, contexts[-1], count)
-    group = [
-        context_losses(name, as_left_to_right(run.learner), texts, words, contexts, run.device)
-        for name, run in zip(names, runs, strict=True)
-    ]
-    found = reaches(group)
-    write_bytes(out, report(group, found, text.name).encode())
-    for each, loss in zip(found, group, strict=True):
-        ends = f"{loss.losses[0].mean():.4f} nats a token after {contexts[0]}, {loss.losses[-1].mean():.4f} after {contexts[-1]}"
-        print(f"{each.name}: effective context {'at least ' if each.at_end else ''}{each.length} tokens; {ends}")
+    return senses(runs, text, word, layer=layer, same=same)

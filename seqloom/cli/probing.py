@@ -77,37 +77,53 @@ PRUNE_EXAMPLES = """Examples:
 seqloom prune runs/bert --keep 2 --text sentences.txt --out runs/bert-2-heads
 
 seqloom prune runs/sentiment --keep 4 --text valid.jsonl --out runs/sentiment-4-heads
+
+seqloom prune runs/bert --keep-layers 4 --text sentences.txt --out runs/bert-4-layers
 """
 
 
 @app.command(epilog=PRUNE_EXAMPLES)
 def prune(
     run: Annotated[Path, typer.Argument(help="Run folder of a model with attention heads.")],
-    keep: Annotated[int, typer.Option(help="Attention heads of every layer that are kept: the most important ones.")],
     text: Annotated[
         Path, typer.Option(help="File that importance is measured on: one text per line; of tasks labelled examples.")
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write.")],
+    keep: Annotated[
+        int | None, typer.Option(help="Attention heads of every layer to keep: the most important ones.")
+    ] = None,
+    keep_layers: Annotated[
+        int | None, typer.Option(help="Layers to keep: those without which the loss grows most.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Remove attention heads for good: a run with fewer of them, chosen by the gradient of the loss, smaller and faster."""
+    """Remove attention heads or layers for good: a smaller and faster run. Heads are chosen by the gradient of the loss, layers
+    by what taking each away costs."""
     require([run], files=[text])
     import json
 
     from seqloom.analyse.finding import check_new_folder
     from seqloom.analyse.read import text_or_lines
+    from seqloom.errors import UsageError
     from seqloom.runs.load import load
-    from seqloom.runs.pruning import prune_heads
+    from seqloom.runs.pruning import prune_heads, prune_layers
 
+    if (keep is None) == (keep_layers is None):
+        raise UsageError("prune needs either --keep N, for heads, or --keep-layers N: name one of them")
     check_new_folder(out)
     loaded = load(run, device)
     plain = loaded.learner.reads in ("excerpts", "passages")
-    found = prune_heads(loaded, keep, out, text_or_lines(str(text))[0] if plain else (), None if plain else text)
+    examples = (text_or_lines(str(text))[0] if plain else (), None if plain else text)
+    if keep is not None:
+        found, left = prune_heads(loaded, keep, out, *examples), f"heads a layer: {keep}"
+    else:
+        found = prune_layers(loaded, keep_layers or 0, out, *examples)
+        left = f"layers: {', '.join(str(layer + 1) for layer in found['kept'])}"
     if as_json:
         print(json.dumps(found))
         return
     print(
-        f"{out}: {keep} heads a layer, {found['size_after']:,} of {found['size_before']:,} parameters, "
+        f"{out}: {left}; {found['size_after']:,} of {found['size_before']:,} parameters, "
         f"{found['loss_before']:.4f} → {found['loss_after']:.4f} {found['unit']}"
     )

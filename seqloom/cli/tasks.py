@@ -328,7 +328,7 @@ def translate(
         "max_new": max_new, "no_repeat": no_repeat,
     }  # fmt: skip
     if tree is not None:
-        new_file(check_ending(tree), "--tree")
+        new_file(check_ending(tree, "--tree"), "--tree")
     prefix_lines: Iterator[str] | None = None if prefix is None else read_lines(prefix)
     number = 0
     for texts in batches(read_lines(file)):

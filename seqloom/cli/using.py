@@ -161,7 +161,7 @@ def check_new(tree: Path) -> Path:
     from seqloom.analyse.finding import check_ending
     from seqloom.files import new_file
 
-    return new_file(check_ending(tree), "--tree")
+    return new_file(check_ending(tree, "--tree"), "--tree")
 
 
 def print_texts(texts: list[str]) -> None:

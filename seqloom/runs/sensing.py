@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqloom.analyse.probe import Items
+from seqloom.analyse.probe import Item, Items
 from seqloom.analyse.sense_items import Pairs, read_same, read_senses
 from seqloom.analyse.senses import (
     choose_threshold,
@@ -65,7 +65,13 @@ def senses(
         found.append(look(open_run(run, device), name, items, numbers if known else None, pairs, layer))
     majority = float(np.bincount(numbers).max() / len(numbers)) if known else math.nan
     shown = [Path(text).name] if word is None else [word]
-    return Senses(shown[0], [item.label for item in items.items], items.texts, found, majority)
+    return Senses(
+        shown[0],
+        [item.label for item in items.items],
+        [items.texts[item.text] for item in items.items],
+        found,
+        majority,
+    )
 
 
 def look(
@@ -74,7 +80,7 @@ def look(
     states = read_states(run, name, items, "all")
     others = random_words(items)
     if layer is not None:
-        check_layers(str(layer), states.shape[1] - 1, "--layer")
+        check_layers(str(layer), states.shape[1] - 1, "--layer", allowed=())
     beside = read_states(run, name, others, "all")
     words = np.unique([item.form for item in others.items], return_inverse=True)[1]
     cosines = [pair_cosines(run, name, each) for each in pairs]
@@ -115,7 +121,7 @@ def random_words(items: Items) -> Items:
         spans = [span for span in word_spans(items.texts[i]) if items.texts[i][span[0]].isalpha()]
         if spans:
             a, b = spans[int(random.integers(len(spans)))]
-            chosen.append(items.items[i]._replace(spans=((a, b),), label="", form=items.texts[i][a:b].lower()))
+            chosen.append(Item(i, ((a, b),), "", items.texts[i][a:b].lower()))
         if len(chosen) >= RANDOM_WORDS:
             break
     return Items(items.texts, sorted(chosen, key=lambda item: item.text), items.places)

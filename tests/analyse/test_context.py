@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from seqloom.analyse import context
-from seqloom.analyse.context import ContextLosses, choose_words, context_losses, contexts_up_to, reaches, report
+from seqloom.analyse.context import ContextLosses, choose_words, context_losses, contexts_up_to, reaches
+from seqloom.analyse.context_page import EffectiveContext
 from seqloom.batch import pack
 from seqloom.cli import run
 from seqloom.errors import DataError
@@ -108,7 +109,7 @@ def test_equals_the_definition():
 
 def test_page():
     group = [known("short", 1.0, 30), known("long <b>", 1.0, 80)]
-    made = report(group, reaches(group), "books.txt")
+    made = EffectiveContext(group, "books.txt").html()
     assert "long &lt;b&gt;" in made and "<b>" not in made and made.count("<svg") == 2
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.analyse.flow import Flow, cut_windows, draw_flow, eigenvalues, gradient_flow, report
+from seqloom.analyse.flow import Flow, cut_windows, eigenvalues, gradient_flow
+from seqloom.analyse.flow_page import GradientFlow, draw_flow
 from seqloom.batch import pack, ragged
 from seqloom.cli import run
 from seqloom.errors import DataError, UsageError
@@ -178,7 +179,7 @@ def test_of_a_transformer_equals_autograd_written_out():
 
 def test_a_page_of_odd_numbers():
     flow = Flow("<b>", {"layer0.h": [math.nan, 0.0, 0.0]}, 0.0, 1.0, 1, {})
-    text = report([flow], "a & b")
+    text = GradientFlow([flow], "a & b").html()
     assert "&lt;b&gt;" in text and "a &amp; b" in text and "<b>" not in text
     assert "no measurements" in draw_flow([flow], "h")
 

@@ -135,6 +135,9 @@ def test_the_study_finds_a_head_that_does_nothing():
     assert -1 <= report.rank_correlation <= 1
     everything = [(place, head) for place, count in found.heads().items() for head in range(count)]
     assert report.pruned[-1][1] == loss_of(found, closed(found, everything))
+    cheapest = min(report.layers, key=lambda place: report.layers[place])
+    assert report.layers_pruned[0] == (1.0, report.loss) and report.layers_pruned[-1][0] == 0.0
+    assert report.layers_pruned[1] == (0.5, pytest.approx(report.loss + report.layers[cheapest]))
 
 
 def test_removed_heads_are_as_gated_ones_and_cost_nothing():
@@ -241,3 +244,25 @@ def test_a_pruned_run_is_a_run(folder, monkeypatch, capsys):
     for kind, keep, words in (("gpt2", "3", "keep 1 to 2"), ("gpt2", "0", "keep 1 to 2")):
         assert run(["prune", kind, "--keep", keep, "--text", "texts.txt", "--out", "bad"]) == 2
         assert words in capsys.readouterr().err and not (folder / "bad" / "config.json").exists()
+
+
+def test_a_run_with_fewer_layers_is_a_run(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    call = ["prune", "gpt2", "--text", "texts.txt"]
+    assert run([*call, "--keep-layers", "2", "--out", "flat", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    whole = load("gpt2").heads(texts=sentences(12)).record()
+    dearest = sorted(whole["layers"], key=lambda each: -each["growth"])[:2]
+    assert found["kept"] == sorted(each["layer"] - 1 for each in dearest)
+    smaller = load("flat")
+    assert len(smaller.learner.backbone.stack.layers) == 2
+    assert smaller.learner.size() == found["size_after"] < found["size_before"]
+    record = smaller.heads(texts=sentences(12)).record()
+    assert record["loss"] == pytest.approx(found["loss_after"], rel=1e-6)
+    assert found["loss_after"] == pytest.approx(whole["layers_pruned"][1][1], rel=1e-6), "as gates have it"
+    for options, words in (
+        (["--keep-layers", "3"], "keep 1 to 2"), (["--keep-layers", "0"], "keep 1 to 2"), ([], "name one"),
+        (["--keep", "1", "--keep-layers", "1"], "name one"),
+    ):  # fmt: skip
+        assert run([*call, *options, "--out", "bad"]) == 2
+        assert words in capsys.readouterr().err and not (folder / "bad").exists()

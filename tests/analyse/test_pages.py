@@ -1,19 +1,35 @@
 """Every page of a look inside, in a real browser: nothing on the console, no request, nothing overflows, hostile text is text."""
 
+import csv
+import importlib
+import json
+import pkgutil
+
 import numpy as np
 import pytest
 
+import seqloom.analyse
+from seqloom.analyse.attention import Chosen as Place
 from seqloom.analyse.attention import HeadMaps, HeadStatistics, choose
 from seqloom.analyse.attention_page import Attention, Shown
 from seqloom.analyse.beam_tree import BeamTree
+from seqloom.analyse.caption_maps import CaptionMaps, PictureMaps
+from seqloom.analyse.complexity import Measured, Shape, layers_of
+from seqloom.analyse.complexity_page import Complexity
+from seqloom.analyse.context import ContextLosses
+from seqloom.analyse.context_page import EffectiveContext
 from seqloom.analyse.experts import ExpertUse
 from seqloom.analyse.experts_page import ExpertsFinding
+from seqloom.analyse.finding import Finding
+from seqloom.analyse.flow import Flow
+from seqloom.analyse.flow_page import GradientFlow
 from seqloom.analyse.garbled import Garbled, answer_all
 from seqloom.analyse.heads import HeadReport
 from seqloom.analyse.heads_page import Heads
 from seqloom.analyse.preference import Choice, Chosen, Preference
 from seqloom.analyse.probe import LayerScores
 from seqloom.analyse.probe_page import ProbedRun, Probing
+from seqloom.analyse.roll import Arcs, Roll
 from seqloom.analyse.saliency import METHODS, Erasure, Question, Saliency
 from seqloom.analyse.saliency_page import SaliencyFinding
 from seqloom.analyse.senses_page import LayerSenses, RunSenses, Senses
@@ -22,8 +38,6 @@ from seqloom.analyse.units_page import Cells
 from seqloom.decode.search import Hypothesis
 from seqloom.decode.trace import Considered
 from tests.chromium import Browser
-
-pytestmark = pytest.mark.long
 
 EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 WORDS = ["The", EVIL, "animal", "didn't", "cross", "it", "."]
@@ -111,7 +125,41 @@ def experts():
     return ExpertsFinding(EVIL, EVIL, ExpertUse([EVIL, "NN", "VB"], np.array([90, 40, 3]), use, ["layer 1", "layer 2"]))
 
 
+def flow():
+    falling = [0.9**i for i in range(12)]
+    gates = {"layer0.input": np.array([0.5 + 0.5j, 0.5 - 0.5j])}
+    flows = [Flow(EVIL, {"layer0.h": falling, "layer0.c": falling}, 2.0, 1.0, 4, gates)]
+    return GradientFlow(
+        [*flows, Flow("gpt", {"embedding.h": falling, "layer0.h": [1.0, *[0.0] * 11]}, 2, 0, 4, {})], EVIL
+    )
+
+
+def context():
+    losses = np.random.default_rng(0).random((3, 40)) + np.array([[2.0], [1.5], [1.0]])
+    return EffectiveContext([ContextLosses(name, (4, 8, 12), losses) for name in (EVIL, "LSTM")], EVIL)
+
+
+def complexity():
+    found = [Measured(layer.name, n, n * n, n, n, 0.1 * n) for layer in layers_of(Shape(8, 2)) for n in (16, 32)]
+    return Complexity(Shape(8, 2), found, EVIL)
+
+
+def roll():
+    weights = np.random.default_rng(0).random((2, 5))
+    return Roll(EVIL, EVIL, "events", "vel3 on60 shift50 off60 shift100", Arcs(Place(0, 0, 4), weights, [0, 1]))
+
+
+def captions():
+    weights = np.full((2, 4), 0.25)
+    return CaptionMaps(EVIL, [PictureMaps(EVIL, np.zeros((8, 8, 3), np.uint8), f"a {EVIL}", ["a", EVIL], weights)])
+
+
 FINDINGS = {
+    "flow": flow,
+    "context": context,
+    "complexity": complexity,
+    "roll": roll,
+    "captions": captions,
     "preference": preference,
     "garbled": garbled,
     "experts": experts,
@@ -131,24 +179,45 @@ def browser(tmp_path_factory):
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FINDINGS)
 def test_a_page_in_a_browser(name, browser, tmp_path):
     found = FINDINGS[name]()
-    for out in ("page.html", "page.svg"):
-        found.save(tmp_path / out)
+    found.save(tmp_path / "page.html")
     for width, dark in ((1280, False), (360, True)):
         browser.open(tmp_path / "page.html", width=width, dark=dark)
         assert not browser.complaints()
         assert browser.ask("document.documentElement.scrollWidth") <= width
         assert browser.ask("window.hacked === undefined && document.body.textContent.includes('onerror')")
         assert browser.ask("[...document.images].every((each) => each.complete)")
-    browser.open(tmp_path / "page.svg")
-    assert not browser.complaints()
+    if found.pictures():
+        found.save(tmp_path / "page.svg")
+        browser.open(tmp_path / "page.svg")
+        assert not browser.complaints()
     (tmp_path / "frame.html").write_text(f"<!doctype html><meta charset=utf-8>{found._repr_html_()}", encoding="utf-8")
     browser.open(tmp_path / "frame.html")
     assert not browser.complaints()
 
 
+def test_no_kind_of_page_is_left_out():
+    for module in pkgutil.iter_modules(seqloom.analyse.__path__):
+        importlib.import_module(f"seqloom.analyse.{module.name}")
+    assert {type(make()) for make in FINDINGS.values()} == set(Finding.__subclasses__())
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_every_form_of_a_finding(name, tmp_path):
+    """JSON that other programs read, and a table."""
+    found = FINDINGS[name]()
+    for ending in ("json", "csv"):
+        found.save(tmp_path / f"found.{ending}")
+    json.loads((tmp_path / "found.json").read_text(), parse_constant=pytest.fail)
+    header, *body = csv.reader((tmp_path / "found.csv").read_text().splitlines())
+    assert body and all(len(row) == len(header) for row in body)
+    assert found.lines() and "<iframe" in found._repr_html_()
+
+
+@pytest.mark.long
 def test_a_page_that_asks_is_noticed(browser, tmp_path):
     """The planted bug: a picture from elsewhere."""
     (tmp_path / "bad.html").write_text("<!doctype html><img src='http://127.0.0.1:9/x.png'>", encoding="utf-8")

@@ -52,6 +52,24 @@ def test_integrated_gradients_are_complete_where_gradients_vanish():
     assert found.values["integrated"].sum() == pytest.approx(found.value - found.empty, abs=1e-3)
 
 
+def test_integrated_gradients_are_complete_where_nothing_is_nearly_everything():
+    """A LayerNorm over what is gated alone, as XLNet has: all of the answer is there from a millionth of the text on."""
+    found = find_saliency(planted(lambda x: torch.nn.functional.layer_norm(x, (10,), eps=1e-12)[9]))
+    assert found.empty == 0 and found.value > 1 and found.gap < 1e-3 and found.steps <= 128
+
+
+def test_even_steps_miss_what_happens_near_nothing(monkeypatch):
+    """The planted bug: the points of the integral are spread evenly."""
+    monkeypatch.setattr("seqloom.analyse.saliency.NEAR_ZERO", 1)
+    with pytest.raises(AssertionError):
+        test_integrated_gradients_are_complete_where_nothing_is_nearly_everything()
+
+
+def test_an_answer_that_jumps_is_not_called_complete():
+    found = find_saliency(planted(lambda x: (x.sum() > 20).double() + 0 * x.sum()))
+    assert found.completeness.startswith("not complete, off by 1.0e+00")
+
+
 def test_an_integral_with_too_few_steps_is_noticed(monkeypatch):
     """The planted bug: one step is taken for the whole way."""
     monkeypatch.setattr("seqloom.analyse.saliency.FIRST_STEPS", 1)

@@ -116,7 +116,9 @@ def test_files_of_every_form(tmp_path):
     assert [item.label for item in found.items][:2] == ["k0", "k1"] and len(found.items) == 4
     assert {found.texts[item.text][slice(*item.spans[0])] for item in found.items} == {"king"}
     (tmp_path / "b.txt").write_text("A King, a king\nkingdom\n")
-    assert [item.spans[0] for item in read_senses(tmp_path / "b.txt", "king", 9).items] == [(2, 6), (10, 14)]
+    plain = read_senses(tmp_path / "b.txt", "king", 9)
+    assert [item.spans[0] for item in plain.items] == [(2, 6), (10, 14)]
+    assert plain.texts == ["A King, a king"], "a line is read once, however often the word stands in it"
     (tmp_path / "c.tsv").write_text("T\tgo\tV\t1-0\tyou go\tgo on\n")
     pairs = read_same(tmp_path / "c.tsv")
     assert pairs.same == [True] and [item.spans[0] for item in pairs.items.items] == [(4, 6), (0, 2)]
