@@ -3,11 +3,12 @@
     python benchmarks/serve.py RUN [--streams 64] [--seconds 20] [--tokens 64] [--device cpu]
 
 RUN is a left-to-right run. `run.generate` writes as many texts at once as there are streams, before and after the server is
-measured; the best counts. The server is a process of its own. As many clients ask it for completions one after the other,
-streamed, each with its own prompt, seed and length, until the time is over; they are one thread that reads sockets and parses
-nothing before the end, so that the server is what is measured. A third process asks for /healthz twenty times a second. Answers
-are compared with those of `generate` alone. CPU time is given as well as wall time: it says what a token costs on a machine
-that others use, too. Printed as JSON.
+measured, and the best counts: once to where each text ends, as the clients' do, and once all to their full length, so that the
+batch stays full (`ratio_to_full`). The server is a process of its own. As many clients ask it for completions one after the
+other, streamed, each with its own prompt, seed and length, until the time is over; they are one thread that reads sockets and
+parses nothing before the end, so that the server is what is measured. A third process asks for /healthz twenty times a second.
+Answers are compared with those of `generate` alone. CPU time is given as well as wall time: it says what a token costs on a
+machine that others use, too. Printed as JSON.
 """
 
 import argparse
@@ -145,12 +146,12 @@ def put_under_load(port: int, pid: int, streams: int, tokens: int, seconds: floa
     return Measured(answers, made, wall, used, failed)
 
 
-def generate_speed(run: Any, streams: int, tokens: int, rounds: int = 3) -> tuple[float, float]:
+def generate_speed(run: Any, streams: int, tokens: int, least: int = 0, rounds: int = 3) -> tuple[float, float]:
     """Tokens a second, the best of some rounds, and the CPU time that a token took in it."""
     found = []
     for seed in range(rounds):
         began, used = time.monotonic(), time.process_time()
-        samples = run.generate("The ", n=streams, seed=seed, max_new=tokens)
+        samples = run.generate("The ", n=streams, seed=seed, max_new=tokens, min_new=least)
         made = sum(len(each.tokens) for each in samples)
         found.append((made / (time.monotonic() - began), (time.process_time() - used) / made))
     return max(found)
@@ -178,7 +179,8 @@ def main() -> None:
     progress.QUIET = True
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     run: Any = load(options.run, options.device)
-    alone = generate_speed(run, options.streams, options.tokens)
+    sizes = (options.tokens, 0), (options.tokens, options.tokens)
+    alone, full = (generate_speed(run, options.streams, *each) for each in sizes)
     call = [sys.executable, "-m", "seqloom", "serve", f"model={options.run}", "--port", "0", "--device", options.device]
     process = subprocess.Popen([*call, "--rows", str(options.streams)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -191,13 +193,18 @@ def main() -> None:
     finally:
         process.terminate()
         process.wait(60)
-    alone = max(alone, generate_speed(run, options.streams, options.tokens))
+    alone, full = (
+        max(before, generate_speed(run, options.streams, *each))
+        for before, each in zip((alone, full), sizes, strict=True)
+    )
     different, compared = count_different(run, served.answers, options.compare)
     speed = served.tokens / served.seconds
     found = {
         "run": options.run.name, "parameters": run.learner.size(), "streams": options.streams, "device": options.device,
         "generate_tokens_per_second": round(alone[0]), "served_tokens_per_second": round(speed),
-        "ratio": round(speed / alone[0], 3), "generate_cpu_us_per_token": round(1e6 * alone[1]),
+        "full_generate_tokens_per_second": round(full[0]), "ratio": round(speed / alone[0], 3),
+        "ratio_to_full": round(speed / full[0], 3), "generate_cpu_us_per_token": round(1e6 * alone[1]),
+        "full_generate_cpu_us_per_token": round(1e6 * full[1]),
         "served_cpu_us_per_token": round(1e6 * served.cpu / max(served.tokens, 1)),
         "answers": len(served.answers), "failed": served.failed, "compared": compared, "different": different,
         "healthz_p50_ms": round(1000 * waits[len(waits) // 2], 1),
