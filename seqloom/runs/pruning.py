@@ -38,7 +38,7 @@ def prune_heads(run: Any, keep: int, out: Path, texts: Sequence[str] = (), file:
         )
     parts = measured_parts(run, modules, texts, file)
     before, size = loss_of(parts), run.learner.size()
-    kept = best_heads(importance(parts), keep)
+    kept = best_heads(importance(parts).heads, keep)
     width = backbone.stack.layers[0].mixer.head_dim
     keep_heads(backbone, kept)
     left = {f"layer {i + 1}: heads": [h + 1 for h in heads] for i, heads in kept.items()}
