@@ -117,7 +117,7 @@ class LookInside:
 
     def _read_target(self, text: str, target: str | None) -> tuple[list[int], list[int], list[str], str]:
         """What an encoder–decoder writes for a text: what it begins with, its tokens, their names, and that of the end."""
-        from seqloom.analyse.read import LONGEST, written
+        from seqloom.analyse.read import LONGEST, name_token, written
 
         model = self.learner.backbone
         frame = PairFrame.of(model, self.tokenizer, self.learner.start_id)
@@ -125,7 +125,7 @@ class LookInside:
         if target is not None:
             names = written(self.tokenizer, target, *self.tokenizer.encode_with_offsets(target))
         else:
-            names = [self.tokenizer.decode([i]).strip() or self.tokenizer.token(i) for i in ids]
+            names = [name_token(self.tokenizer, i) for i in ids]
         start = [frame.start, *frame.before]
         room = LONGEST if model.max_len is None else min(LONGEST, model.max_len - len(start))
         if len(ids) > room:

@@ -117,6 +117,9 @@ class Named:
     def decode(self, ids, specials=False):
         return " ".join(f"{EVIL}{i}" for i in ids)
 
+    def token(self, number):
+        return f"{number}"
+
 
 def beam_tree():
     first, second = Considered((), 0.0, ((1, -0.1), (2, -2.0))), Considered((1,), -0.1, ((3, -0.2),))
