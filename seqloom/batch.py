@@ -268,7 +268,8 @@ class Edit(NamedTuple):
     """Gates on parts of a model while it computes: 1 leaves a part as it is, 0 removes it. Gradients flow into them."""
 
     heads: Mapping[int, Tensor] = {}  # by layer: (H,), or (T, H), on the output of each attention head
-    layers: Tensor | None = None  # (layers,): 0 passes the input of the layer on, values between mix the two
+    # (layers,), or (layers, T): 0 passes the input of the layer on, values between mix the two
+    layers: Tensor | None = None
 
 
 class Loss(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqloom.analyse.finding import Finding
+from seqloom.analyse.read import name_token
 from seqloom.charts import Section, TableCell, escaped, figure, table
 from seqloom.charts.tree import Node, tree
 from seqloom.decode.search import Hypothesis
@@ -32,7 +33,7 @@ class BeamTree(Finding):
         return f"<BeamTree of {self.run}: {len(self.considered)} beginnings, {self.lines()[0]}>"
 
     def name(self, token: int) -> str:
-        return self.tokenizer.decode([token], specials=True).strip() or self.tokenizer.token(token)
+        return name_token(self.tokenizer, token)
 
     def text(self, tokens: Sequence[int]) -> str:
         return self.tokenizer.decode(tokens)

@@ -18,6 +18,8 @@ from seqloom.metrics.intervals import Interval, Sample, nested
 
 AS_WRITTEN = "as written"
 GRAM = 3  # words
+OVERLAP = "overlap with what is written for the clean text"
+LENGTH = "words written for each word read"
 
 
 def swap_letters(word: str, rng: random.Random) -> str:
@@ -65,6 +67,7 @@ class Answer(NamedTuple):
     read: str
     written: str
     finished: bool  # False: cut off at the greatest length
+    cut: bool = False  # the garbled text was longer than the model reads: `read` is a part of it
 
 
 def repetition(text: str) -> float:
@@ -103,22 +106,33 @@ class Garbled(Finding):
     def figures(self, way: str) -> dict[str, Interval]:
         """Means over texts, with intervals for other texts."""
         clean, found = self.answers[AS_WRITTEN], self.answers[way]
-        values = {
+        shares = {
             "repetition": [repetition(each.written) for each in found],
-            "words written for each word read": [length_ratio(each.read, each.written) for each in found],
+            "nothing written": [float(not words_of(each.written)) for each in found],
             "unfinished": [float(not each.finished) for each in found],
-            "overlap with what is written for the clean text": [
-                overlap(each.written, other.written) for each, other in zip(found, clean, strict=True)
-            ],
+            OVERLAP: [overlap(each.written, other.written) for each, other in zip(found, clean, strict=True)],
         }
-        return {name: nested(Sample(np.array([each]), deterministic=True)) for name, each in values.items()}
+        figures = {
+            name: nested(Sample(np.array([each]), deterministic=True, outcomes=True)) for name, each in shares.items()
+        }
+        ratios = np.array([[length_ratio(each.read, each.written) for each in found]])
+        length = nested(Sample(ratios, deterministic=True))
+        if length.is_bounded:
+            length = length._replace(low=max(length.low, 0.0))
+        return {LENGTH: length} | figures
+
+    def cut(self) -> str:
+        """How many texts were longer than the model reads, in words."""
+        counts = {way: sum(each.cut for each in some) for way, some in self.answers.items()}
+        found = [f"{count:,} of {len(self.answers[way]):,} ({way})" for way, count in counts.items() if count]
+        return f"Texts longer than the model reads were cut: {', '.join(found)}." if found else ""
 
     def lines(self) -> list[str]:
         found = []
         for way in self.answers:
             figures = ", ".join(f"{name} {each.value:.3f}" for name, each in self.figures(way).items())
             found.append(f"{self.run}, {way}: {figures}")
-        return found
+        return [*found, *filter(None, [self.cut()])]
 
     def rows(self) -> list[list[object]]:
         header: list[object] = ["way", "text", "read", "written", "finished", "repetition"]
@@ -139,7 +153,8 @@ class Garbled(Finding):
     def pictures(self) -> dict[str, str]:
         drawn = {}
         for name in self.figures(AS_WRITTEN):
-            found = {way: self.figures(way)[name] for way in self.answers}
+            ways = [way for way in self.answers if name != OVERLAP or way != AS_WRITTEN]  # all of itself
+            found = {way: self.figures(way)[name] for way in ways}
             drawn[name] = intervals(
                 [Estimate(way, each.value, each.low, each.high) for way, each in found.items()], name
             )
@@ -149,7 +164,8 @@ class Garbled(Finding):
         head = (
             f'<p class="note">What {escaped(self.run)} writes for {escaped(self.source)}, as they are and garbled. '
             "Repetition: share of the runs of three words that have occurred before in the same output. "
-            "Unfinished: cut off at the greatest length. Intervals are for other texts.</p>"
+            "Nothing written: the model ends at once, as models do that have learnt to end after a full stop. "
+            f"Unfinished: cut off at the greatest length. Intervals are for other texts. {escaped(self.cut())}</p>"
         )
         examples: list[list[TableCell]] = [[way, some[0].read, some[0].written] for way, some in self.answers.items()]
         return [
@@ -160,15 +176,21 @@ class Garbled(Finding):
 
 
 def answer_all(
-    texts: Sequence[str], write: Callable[[list[str]], list[tuple[str, bool]]], seed: int = 0
+    texts: Sequence[str],
+    write: Callable[[list[str]], list[tuple[str, bool]]],
+    fit: Callable[[str], str] = str,
+    seed: int = 0,
 ) -> dict[str, list[Answer]]:
-    """write: gives for texts what is written and whether it ends by itself."""
+    """write: gives for texts what is written and whether it ends by itself. fit: what the model can read of a text."""
     found = {}
     for way in WAYS:
-        read = [garble(text, way, number, seed) for number, text in enumerate(texts)]
+        given = [garble(text, way, number, seed) for number, text in enumerate(texts)]
+        read = [fit(text) for text in given]
         try:
             written = write(read)
         except DataError as error:
             raise DataError(f"{way}: {error}") from error
-        found[way] = [Answer(text, *each) for text, each in zip(read, written, strict=True)]
+        found[way] = [
+            Answer(text, *each, text != whole) for whole, text, each in zip(given, read, written, strict=True)
+        ]
     return found

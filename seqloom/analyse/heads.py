@@ -1,12 +1,12 @@
 """Which attention heads and layers a model needs: gates on them, what the loss does, and how many can go.
 
-importance   E |∂L/∂ξ| over texts, ξ a gate on the head's output, at ξ = 1: one backward pass for all heads (Michel et al., 2019,
-             arXiv 1905.10650)
-ablation     how much the loss grows with ξ = 0, head by head: exact for a single head. The rank correlation of the two says
-             whether importance can be trusted for this model
+importance   E |∂L/∂ξ| over texts, ξ a gate on the head's output, or on what a layer adds to what it reads, at ξ = 1: one backward
+             pass for all of them (Michel et al., 2019, arXiv 1905.10650)
+ablation     how much the loss grows with ξ = 0, head by head and layer by layer: exact for a single one. The rank correlation of
+             the two says whether importance can be trusted for this model
 pruning      heads are taken away in the order of their importance, the least first, and at random beside it
 
-Layers are few: each is taken away by itself, and then several in the order of what that costs.
+Layers are few: several are taken away in the order of what each alone costs.
 
 The gates are those of batch.Edit; with all of them at 1 the model computes the same bits as without.
 """
@@ -46,6 +46,17 @@ class Parts(NamedTuple):
             for layer, count in enumerate(count_heads(module))
             if count
         }
+
+    def depths(self) -> dict[str, int]:
+        """The number of layers of each part."""
+        return {name: len(count_heads(module)) for name, module in self.modules.items()}
+
+
+class Importance(NamedTuple):
+    """E |∂L/∂ξ|"""
+
+    heads: dict[Place, np.ndarray]  # (heads,) of each layer
+    layers: dict[Place, float]
 
 
 def parts_of(learner: Any) -> dict[str, nn.Module]:
@@ -98,35 +109,39 @@ def closed(parts: Parts, off: Sequence[tuple[Place, int]]) -> Any:
     return lambda name, _batch: Edit(heads=by_part[name])
 
 
-def importance(parts: Parts) -> dict[Place, np.ndarray]:
-    """(heads,) of each layer. Gates of single tokens, summed over a text, give the gradient of its own loss."""
-    heads = parts.heads()
-    sums = {place: np.zeros(count) for place, count in heads.items()}
+def importance(parts: Parts) -> Importance:
+    """Gates of single tokens, summed over a text, give the gradient of its own loss."""
+    heads, depths = parts.heads(), parts.depths()
+    sums: dict[Place | str, np.ndarray] = {place: np.zeros(count) for place, count in heads.items()}
+    sums |= {name: np.zeros(depth) for name, depth in depths.items()}
     texts = 0
-    with Progress("importance of heads", total=len(parts.examples), unit="batches") as bar:
+    with Progress("importance", total=len(parts.examples), unit="batches") as bar:
         for example in parts.examples:
-            gates: dict[Place, tuple[Tensor, Tensor]] = {}
+            gates: dict[Place | str, tuple[Tensor, Tensor]] = {}
 
-            def edits(name: str, batch: Any, gates: dict[Place, tuple[Tensor, Tensor]] = gates) -> Edit:
-                found = {}
-                for (part, layer), count in heads.items():
-                    if part == name:
-                        gate = torch.ones(len(batch.owner), count, device=parts.device, requires_grad=True)
-                        gates[part, layer] = gate, batch.owner
-                        found[layer] = gate
-                return Edit(heads=found)
+            def edits(name: str, batch: Any, gates: dict[Place | str, tuple[Tensor, Tensor]] = gates) -> Edit:
+                def open_gates(of: Place | str, count: int) -> Tensor:
+                    gate = torch.ones(len(batch.owner), count, device=parts.device, requires_grad=True)
+                    gates[of] = gate, batch.owner
+                    return gate
+
+                own = {place: count for place, count in heads.items() if place[0] == name}
+                found = {place[1]: open_gates(place, count) for place, count in own.items()}
+                return Edit(found, open_gates(name, depths[name]).T)
 
             with torch.enable_grad(), edited(parts.modules, edits):
                 loss = computed(parts, example)
                 found = torch.autograd.grad(loss.total, [gate for gate, _ in gates.values()])
             size = 0
-            for (place, (_, owner)), gradient in zip(gates.items(), found, strict=True):
+            for (key, (_, owner)), gradient in zip(gates.items(), found, strict=True):
                 size = int(owner.max()) + 1
                 each = exact(gradient).new_zeros(size, gradient.shape[1]).index_add_(0, owner, exact(gradient))
-                sums[place] += each.abs().sum(0).cpu().numpy()
+                sums[key] += each.abs().sum(0).cpu().numpy()
             texts += size
             bar.advance(1)
-    return {place: total / texts / float(np.log(2)) for place, total in sums.items()}
+    means = {of: total / texts / float(np.log(2)) for of, total in sums.items()}
+    layers = {(name, layer): float(means[name][layer]) for name, depth in depths.items() for layer in range(depth)}
+    return Importance({place: means[place] for place in heads}, layers)
 
 
 class HeadReport(NamedTuple):
@@ -140,23 +155,36 @@ class HeadReport(NamedTuple):
     pruned: list[tuple[float, float]]  # share of heads that are left, loss
     at_random: list[list[tuple[float, float]]]
     layers_pruned: list[tuple[float, float]] = []  # noqa: RUF012 - share of layers that are left, loss
+    layer_importance: dict[Place, float] = {}  # noqa: RUF012
 
     @property
     def rank_correlation(self) -> float:
-        """Spearman's, of importance and ablation."""
+        """Of the importance of heads and their ablation."""
         a, b = (np.concatenate(list(each.values())) for each in (self.importance, self.ablation))
-        return correlation(ranks(a), ranks(b)) if len(a) > 1 and np.ptp(a) and np.ptp(b) else float("nan")
+        return spearman(a, b)
+
+    @property
+    def layer_rank_correlation(self) -> float:
+        """The same of layers."""
+        places = [place for place in self.layers if place in self.layer_importance]
+        a, b = (np.array([each[place] for place in places]) for each in (self.layer_importance, self.layers))
+        return spearman(a, b)
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """NaN where all numbers of one side are equal."""
+    return correlation(ranks(a), ranks(b)) if len(a) > 1 and np.ptp(a) and np.ptp(b) else float("nan")
 
 
 def study_heads(parts: Parts) -> HeadReport:
     heads = parts.heads()
     whole = loss_of(parts)
-    gradients = importance(parts)
+    gradients, layer_gradients = importance(parts)
     every = [(place, head) for place, count in heads.items() for head in range(count)]
     orders = [sorted(every, key=lambda each: float(gradients[each[0]][each[1]]))]
     random = np.random.default_rng(0)
     orders += [[every[i] for i in random.permutation(len(every))] for _ in range(ORDERS)]
-    depths = {name: len(count_heads(module)) for name, module in parts.modules.items()}
+    depths = parts.depths()
     total = len(every) + 2 * sum(depths.values()) + STEPS * len(orders)
     with Progress("remove heads", total=total, unit="passes") as bar:
         ablation = {place: np.zeros(count) for place, count in heads.items()}
@@ -182,7 +210,7 @@ def study_heads(parts: Parts) -> HeadReport:
                 points.append((1 - count / len(order), loss_of(parts, closed(parts, order[:count]))))
                 bar.advance(1)
             curves.append(points)
-    return HeadReport(parts.unit, whole, gradients, ablation, layers, curves[0], curves[1:], fewer)
+    return HeadReport(parts.unit, whole, gradients, ablation, layers, curves[0], curves[1:], fewer, layer_gradients)
 
 
 def without_layers(parts: Parts, off: Sequence[Place]) -> Any:

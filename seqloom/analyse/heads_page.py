@@ -7,7 +7,7 @@ import numpy as np
 
 from seqloom.analyse.finding import Finding
 from seqloom.analyse.heads import HeadReport
-from seqloom.charts import Curve, Section, Square, TableCell, chart, escaped, figure, grid, note, table
+from seqloom.charts import NONE, Curve, Section, Square, TableCell, chart, escaped, figure, grid, note, table
 
 
 class Heads(Finding):
@@ -25,11 +25,14 @@ class Heads(Finding):
         found = self.found
         (part, layer), values = max(found.ablation.items(), key=lambda each: float(each[1].max()))
         half = min(found.pruned, key=lambda point: abs(point[0] - 0.5))
-        return [
+        lines = [
             f"loss {found.loss:.4f} {found.unit}; without {part} layer {layer + 1}, head {int(values.argmax()) + 1}: "
             f"{values.max():+.4f}; with the most important {half[0]:.0%} of the heads: {half[1]:.4f}",
-            f"rank correlation of importance and true ablation: {found.rank_correlation:.3f}",
+            f"rank correlation of importance and true ablation: {found.rank_correlation:.3f} of heads",
         ]
+        if not math.isnan(found.layer_rank_correlation):
+            lines[-1] += f", {found.layer_rank_correlation:.3f} of {len(found.layers)} layers"
+        return lines
 
     def map_of(self, values: dict[tuple[str, int], np.ndarray], name: str) -> str:
         """A square a head, the bluer the more it matters; below zero, the model is better without it."""
@@ -40,7 +43,9 @@ class Heads(Finding):
             for each in values.values()
         ]
         rows = [f"{part} {layer + 1}".replace("model", "layer") for part, layer in values]
-        scale = [Square(f"{share * largest:+.3f}", share) for share in (-1.0, -0.5, 0.5, 1.0)]
+        has_negative = any(float(each.min()) < 0 for each in values.values())
+        shares = (-1.0, -0.5, 0.5, 1.0) if has_negative else (0.25, 0.5, 0.75, 1.0)
+        scale = [Square(f"{share * largest:{'+.3f' if has_negative else '.3f'}}", share) for share in shares]
         return grid(rows, [str(i + 1) for i in range(widest)], squares, name, scale)
 
     def pictures(self) -> dict[str, str]:
@@ -67,15 +72,15 @@ class Heads(Finding):
 
     def parts(self) -> list[str | Section]:
         found, drawn = self.found, self.pictures()
-        layers: list[list[TableCell]] = [
-            [f"{part} {layer + 1}".replace("model", "layer"), f"{growth:+.4f}"]
-            for (part, layer), growth in found.layers.items()
-        ]
-        known = (
-            ""
-            if math.isnan(found.rank_correlation)
-            else f" The rank correlation of the two is {found.rank_correlation:.2f}."
-        )
+        layers: list[list[TableCell]] = []
+        for (part, layer), growth in found.layers.items():
+            size = found.layer_importance.get((part, layer))
+            name = f"{part} {layer + 1}".replace("model", "layer")
+            layers.append([name, f"{growth:+.4f}", NONE if size is None else f"{size:.4f}"])
+        known, known_of_layers = (
+            "" if math.isnan(each) else f" The rank correlation of the two is {each:.2f}."
+            for each in (found.rank_correlation, found.layer_rank_correlation)
+        )  # fmt: skip
         return [
             f'<p class="note">What {escaped(self.run)} loses without attention heads or layers, on {escaped(self.source)}: the '
             f"loss of the whole model is {found.loss:.4f} {escaped(found.unit)}.</p>",
@@ -98,8 +103,11 @@ class Heads(Finding):
             ),
             Section(
                 "Each layer alone",
-                note("How much the loss grows when a layer passes on what it reads.")
-                + table(("layer", "growth of the loss"), layers, file="layers.csv"),
+                note(
+                    "How much the loss grows when a layer passes on what it reads, and its importance: the mean size of the "
+                    f"gradient of a text's loss by a gate on what the layer adds.{known_of_layers}"
+                )
+                + table(("layer", "growth of the loss", "importance"), layers, file="layers.csv"),
             ),
             *(
                 [
@@ -115,25 +123,29 @@ class Heads(Finding):
         ]
 
     def rows(self) -> list[list[Any]]:
-        header: list[Any] = ["part", "layer", "head", "importance", "ablation"]
-        return [
-            header,
-            *(
-                [part, layer + 1, head + 1, float(self.found.importance[part, layer][head]), float(value)]
-                for (part, layer), values in self.found.ablation.items()
-                for head, value in enumerate(values)
-            ),
-        ]
+        """First of single heads, then of whole layers, which have no number of a head."""
+        found = self.found
+        rows: list[list[Any]] = [["part", "layer", "head", "importance", "ablation"]]
+        for (part, layer), values in found.ablation.items():
+            sizes = found.importance[part, layer]
+            rows += [[part, layer + 1, i + 1, float(sizes[i]), float(value)] for i, value in enumerate(values)]
+        for (part, layer), growth in found.layers.items():
+            rows.append([part, layer + 1, None, found.layer_importance.get((part, layer)), growth])
+        return rows
 
     def record(self) -> dict[str, Any]:
         found = self.found
-        correlation = found.rank_correlation
+        of_heads, of_layers = (
+            None if math.isnan(each) else each for each in (found.rank_correlation, found.layer_rank_correlation)
+        )
+        header, *rows = self.rows()
         return {
             "run": self.run, "source": self.source, "unit": found.unit, "loss": found.loss,
-            "heads": [dict(zip(self.rows()[0], row, strict=True)) for row in self.rows()[1:]],
+            "heads": [dict(zip(header, row, strict=True)) for row in rows if row[2] is not None],
             "layers": [
-                {"part": part, "layer": layer + 1, "growth": growth} for (part, layer), growth in found.layers.items()
+                {"part": part, "layer": layer, "growth": growth, "importance": size}
+                for part, layer, head, size, growth in rows if head is None
             ],
             "pruned": found.pruned, "pruned_at_random": found.at_random, "layers_pruned": found.layers_pruned,
-            "rank_correlation": None if math.isnan(correlation) else correlation,
+            "rank_correlation": of_heads, "layer_rank_correlation": of_layers,
         }  # fmt: skip

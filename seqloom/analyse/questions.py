@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.analyse.attention import find_token
-from seqloom.analyse.read import read_text
+from seqloom.analyse.read import name_token, read_text
 from seqloom.analyse.saliency import Question
 from seqloom.batch import Pair, pack, ragged, to_device, wide
 from seqloom.decode.fill import read_gaps
@@ -25,7 +25,7 @@ def embedding_of(model: Any) -> Any:
 
 
 def name_tokens(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    return [tokenizer.decode([i], specials=True).strip() or tokenizer.token(i) for i in ids]
+    return [name_token(tokenizer, i) for i in ids]
 
 
 def about_next_word(learner: Any, reading: Reading, text: str, token: str | None) -> Question:

@@ -14,6 +14,8 @@ from seqloom.tokens.spelling import spell_text
 from seqloom.tokens.tokenizer import Tokenizer
 
 LONGEST = 128  # tokens of a text that is drawn
+BLANK = "␣"
+BLANKS = {"\n": "↵", "\t": "⇥"}
 
 
 class ReadText(NamedTuple):
@@ -44,9 +46,18 @@ def read_text(reading: Reading, text: str, name: str = "the text", longest: int 
 
 
 def written(tokenizer: Tokenizer, text: str, ids: list[int], spans: list[tuple[int, int]]) -> list[str]:
-    """What stands for each token: its characters in the text; its name where it is blank, or a part of a character."""
-    pieces = [text[a:b].strip() for a, b in spans]
-    return [piece or tokenizer.token(token) for piece, token in zip(pieces, ids, strict=True)]
+    """What stands for each token: its characters in the text; its name where it has none."""
+    return [visible(text[a:b], tokenizer.token(token)) for (a, b), token in zip(spans, ids, strict=True)]
+
+
+def name_token(tokenizer: Tokenizer, token: int) -> str:
+    """What stands for a token that was written, or predicted."""
+    return visible(tokenizer.decode([token], specials=True), tokenizer.token(token))
+
+
+def visible(piece: str, name: str) -> str:
+    """A token as a picture has it: its characters, a sign for each where all are blank, or its name where there are none."""
+    return piece.strip() or "".join(BLANKS.get(c, BLANK) for c in piece) or name.replace("▁", BLANK)
 
 
 def text_or_lines(given: str) -> tuple[list[str], Path | None]:
@@ -92,10 +103,18 @@ def pick_line(given: str, line: int | None) -> tuple[str, list[str]]:
     return lines[number], lines
 
 
+def number_of(count: int, things: str) -> str:
+    """things: in the plural, what they are of behind them, as in "layers with attention"."""
+    first, _, rest = things.partition(" ")
+    return f"there is 1 {f'{first[:-1]} {rest}'.strip()}" if count == 1 else f"there are {count} {things}"
+
+
 def choose_number(option: str, number: int | None, count: int, of_what: str) -> int | None:
     """Of a choice numbered from 1, counted from 0. Raises UsageError where it is not there."""
     if number is None:
         return None
     if not 1 <= number <= count:
-        raise UsageError(f"{option} {number}: there are {count} {of_what}: choose 1 to {count}")
+        raise UsageError(
+            f"{option} {number}: {number_of(count, of_what)}: choose {'1' if count == 1 else f'1 to {count}'}"
+        )
     return number - 1

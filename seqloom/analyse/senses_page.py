@@ -62,6 +62,15 @@ class Senses(Finding):
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
+    def missing(self) -> str:
+        """Why there is no self-similarity."""
+        if all(math.isfinite(layer.anisotropy) for run in self.runs for layer in run.layers):
+            return ""
+        return (
+            "Self-similarity is left out: it is compared with random words, one of each text, and two different ones are "
+            "needed: give a file with more texts."
+        )
+
     def lines(self) -> list[str]:
         found = []
         for run in self.runs:
@@ -74,7 +83,7 @@ class Senses(Finding):
                 words += f", same or not {best.same_accuracy}"
             similarity = layer.self_similarity - layer.anisotropy
             found.append(words + (f", self-similarity {similarity:.3f}" if math.isfinite(similarity) else ""))
-        return found
+        return [*found, *filter(None, [self.missing()])]
 
     def curves(self, what: str) -> str:
         curves = []
@@ -119,7 +128,7 @@ class Senses(Finding):
             f'<p class="note">The vectors of {len(self.texts):,} {whose}, layer by layer. Nearest-neighbour accuracy: an '
             "occurrence has the sense of most of its five nearest neighbours by cosine. Self-similarity is the mean cosine of "
             "occurrences less that of random words (Ethayarajh, 2019): near 1, the context changes nothing. Intervals are for "
-            "other occurrences.</p>"
+            f"other occurrences. {self.missing()}</p>"
         ]
         names = {
             "accuracy": "Are senses kept apart?", "same": "Same sense or not", "silhouette": "Silhouette",

@@ -6,17 +6,19 @@ text and checked on the second: of thousands of units some follow anything by ch
 ones that do so least are shown, too.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.analyse.cells import rows
+from seqloom.analyse.cells import activations, rows
+from seqloom.blocks.views import SourceView
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.encode import Reading
 
 LONGEST = 40_000  # characters that are read
+WAYS = ("", "forward.", "backward.")  # of layers with one direction, and with two
 LEFT, RIGHT = 0.1, 0.9  # a gate below or above is saturated
 SIGMOID = ("input", "forget", "output", "reset", "update")  # gates between 0 and 1
 
@@ -76,6 +78,7 @@ class Units(NamedTuple):
     gates: dict[str, np.ndarray]  # by layer and gate (tokens, units), from 0 to 1
     found: list[Follows]  # best on the second half first
     least: list[tuple[str, float]]  # units that follow nothing, and their best correlation
+    mirrored: bool = False  # lines are read from their end
 
 
 def read_units(reading: Reading, text: str) -> Units:
@@ -85,19 +88,40 @@ def read_units(reading: Reading, text: str) -> Units:
     if reading.backward:
         raise UsageError("--show cells is for models that read from the beginning of a text")
     text = text[:LONGEST]
-    parts = list(rows(backbone, tokenizer, iter([text]), device))
+    is_source = isinstance(backbone, SourceView)
+    parts = list(source_rows(reading, text) if is_source else rows(backbone, tokenizer, iter([text]), device))
+    if not parts:
+        raise DataError("the text is empty: give a longer one, twenty tokens at least")
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     spans = arrays.pop("offsets")
     del arrays["tokens"]
     if len(spans) < 20:
         raise DataError(f"the text has {len(spans)} tokens: give a longer one, twenty at least")
-    values = {}
+    values: dict[str, np.ndarray] = {}
     for i in range(len(backbone.gates)):
-        cell = arrays.get(f"layer{i}.cell")
-        values[f"layer{i}.{'h' if cell is None else 'cell'}"] = arrays[f"layer{i}.h"] if cell is None else np.tanh(cell)
-    gates = {name: array for name, array in arrays.items() if name.split(".")[1] in SIGMOID}
+        cells = {name: np.tanh(arrays[name]) for name in (f"layer{i}.{way}cell" for way in WAYS) if name in arrays}
+        values |= cells or {f"layer{i}.h": arrays[f"layer{i}.h"]}
+    gates = {name: array for name, array in arrays.items() if name.rpartition(".")[2] in SIGMOID}
     found, least = search(values, text, spans)
-    return Units(pieces_of(text, spans), values, gates, found, least)
+    mirrored = is_source and bool(getattr(getattr(backbone, "encoder", None), "reverse", False))
+    return Units(pieces_of(text, spans), values, gates, found, least, mirrored)
+
+
+def source_rows(reading: Reading, text: str) -> Iterator[dict[str, np.ndarray]]:
+    """What `rows` gives, of an encoder that reads sources: every line is one, as when it is translated."""
+    encoder, begin = reading.encoder, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        ids, spans = reading.tokenizer.encode_with_offsets(line)
+        if ids:
+            row = [*encoder.before, *ids, *encoder.after]
+            limit = encoder.backbone.max_len
+            if limit is not None and len(row) > limit:
+                raise DataError(f"line {number} has {len(row):,} tokens, and the model reads {limit:,}: split it")
+            own = slice(len(encoder.before), len(encoder.before) + len(ids))
+            found = activations(encoder.backbone, [row], encoder.device)
+            offsets = np.array(spans, np.int64).reshape(-1, 2) + begin
+            yield {name: values[own] for name, values in found.items()} | {"tokens": np.array(ids), "offsets": offsets}
+        begin += len(line) + 1
 
 
 def pieces_of(text: str, spans: np.ndarray) -> list[str]:

@@ -46,7 +46,7 @@ class Cells(Finding):
             if name.startswith(f"{layer}."):
                 closed, opened = saturation(gate)
                 points = list(zip((100 * closed).tolist(), (100 * opened).tolist(), strict=True))
-                curves.append(Curve(f"gate {name.split('.')[1]}", points, line=False))
+                curves.append(Curve(f"gate {name.split('.', 1)[1]}", points, line=False))
         return chart("closed (below 0.1), % of the time", "open (above 0.9), % of the time", curves)
 
     def pictures(self) -> dict[str, str]:
@@ -59,10 +59,11 @@ class Cells(Finding):
 
     def parts(self) -> list[str | Section]:
         drawn, units = self.pictures(), self.units
+        mirrored = " Each line is read from its end: a unit knows what stands behind a token." if units.mirrored else ""
         found: list[str | Section] = [
             f'<p class="note">What single units of {escaped(self.run)} follow in a text of {len(units.pieces):,} tokens. Units '
             "are chosen by their correlation on the first half of the text, and checked on the second. Blue is a positive state, "
-            "orange a negative one: tanh of the cell, or h where there is no cell.</p>"
+            f"orange a negative one: tanh of the cell, or h where there is no cell.{mirrored}</p>"
         ]
         if self.asked:
             found.append(Section(f"Unit {self.asked}", figure(drawn[self.asked], self.asked)))

@@ -133,4 +133,5 @@ def check_layers(layers: str, depth: int, option: str = "--layers", allowed: Seq
     if not layers.isdecimal():
         raise UsageError(unknown_name(option, layers, layers, [*allowed, "a number"]))
     if int(layers) > depth:
-        raise UsageError(f"{option} {layers}: this model has the layers 1 to {depth}, and 0, the embedding")
+        above = "layer 1" if depth == 1 else f"the layers 1 to {depth}"
+        raise UsageError(f"{option} {layers}: this model has {above}, and 0, the embedding")

@@ -68,7 +68,7 @@ class Stack(nn.Module):
             x, own, seen, *penalty = layer(x, batch, own, shared, maps, **gates)
             penalties += penalty
             if edit is not None and edit.layers is not None:
-                x = torch.lerp(read, x, edit.layers[i].to(x.dtype))  # exact at both ends
+                x = torch.lerp(read, x, edit.layers[i][..., None].to(x.dtype))  # exact at both ends
             after.append(own)
             if layers:
                 outputs.append(x)

@@ -191,6 +191,9 @@ class TwoStreamStack(Stack):
         memory = 0 if state is None else state.own[0].kept.shape[1]
         vectors = self.positions.vectors(memory + batch.max_len - 1, 1 - batch.max_len, x)
         arranged = arrange(batch, state, context, vectors)
+        if context is not None and edit is not None and edit.layers is not None and edit.layers.dim() == 2:
+            # a query has the gates of the token that it predicts
+            edit = edit._replace(layers=torch.cat((edit.layers, edit.layers[:, context.where]), 1))
         return self.streams(x, 0 if context is None else len(context.where), batch, state, arranged, layers, maps, edit)
 
     def in_order(self, x: Tensor, batch: Ragged, state: State | None, layers: bool) -> Output:

@@ -56,6 +56,11 @@ class EncoderView(SourceView):
         """Its layers, which tasks may mix."""
         return self.encoder.stack
 
+    @property
+    def gates(self) -> tuple[tuple[str, ...], ...]:
+        found = tuple(getattr(layer, "gates", ()) for layer in getattr(self.stack, "unrolled_layers", ()))
+        return found if any(found) else ()
+
     def forward(
         self,
         batch: Ragged,

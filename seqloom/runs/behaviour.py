@@ -7,6 +7,7 @@ from typing import Any
 from seqloom.analyse.garbled import Garbled, answer_all
 from seqloom.analyse.preference import Choice, Chosen, Preference, read_choices, side_of
 from seqloom.errors import DataError, UsageError
+from seqloom.tokens.tokenizer import Tokenizer
 
 CONTINUED = 64  # tokens that a language model writes
 MOST_GARBLED = 200  # texts
@@ -48,7 +49,35 @@ def garbled(run: Any, texts: Sequence[str], source: str) -> Garbled:
     some = [text for text in texts if text.strip()][:MOST_GARBLED]
     if not some:
         raise DataError("the texts are empty: give at least one word")
-    return Garbled(run.folder.name, source, answer_all(some, writer_of(run)))
+    write = writer_of(run)
+    return Garbled(run.folder.name, source, answer_all(some, write, fit_of(run)))
+
+
+def fit_of(run: Any) -> Callable[[str], str]:
+    """What a run can read of a text: a translator its beginning, a language model its end, as when it goes on from a prompt."""
+    limit = run.learner.backbone.max_len
+    if limit is None:
+        return str
+    if hasattr(run, "translate"):
+        room = limit - len(run.frame.source_before) - 1
+        return lambda text: cut_text(text, run.source_tokenizer, room, room, from_end=False)
+    return lambda text: cut_text(text, run.tokenizer, limit - 2, max(limit // 2, 1), from_end=True)
+
+
+def cut_text(text: str, tokenizer: Tokenizer, room: int, kept: int, from_end: bool) -> str:
+    """A text of more tokens than there is room for, cut to whole words of at most `kept` tokens."""
+    ids, spans = tokenizer.encode_with_offsets(text)
+    if len(ids) <= room:
+        return text
+    place = spans[-kept][0] if from_end else spans[kept - 1][1]
+    part = text[place:] if from_end else text[:place]
+    is_inside = 0 < place < len(text) and not text[place - 1].isspace() and not text[place].isspace()
+    words = part.split()
+    if is_inside and len(words) > 1:
+        words = words[1:] if from_end else words[:-1]
+    while len(words) > 1 and len(tokenizer.encode(" ".join(words))) > kept:
+        words = words[1:] if from_end else words[:-1]
+    return " ".join(words)
 
 
 def writer_of(run: Any) -> Callable[[list[str]], list[tuple[str, bool]]]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from seqloom.analyse.caption_maps import CaptionMaps, PictureMaps
+from seqloom.analyse.read import name_token
 from seqloom.batch import to_device
 from seqloom.batches.pictures import Pictures, PictureSize, encode_captions, lay_images
 from seqloom.config import build
@@ -154,7 +155,7 @@ class Captioner(Writer):
         for image, best in zip(images, captions, strict=True):
             first = best[0]
             assert first.alignment is not None
-            words = [self.tokenizer.decode([token]).strip() or self.tokenizer.token(token) for token in first.tokens]
+            words = [name_token(self.tokenizer, token) for token in first.tokens]
             name = str(image) if isinstance(image, str | Path) else "a picture"
             found.append(PictureMaps(name, self.read(image), first.text, words, first.alignment))
         return CaptionMaps(self.folder.name, found)

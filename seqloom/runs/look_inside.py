@@ -117,7 +117,7 @@ class LookInside:
 
     def _read_target(self, text: str, target: str | None) -> tuple[list[int], list[int], list[str], str]:
         """What an encoder–decoder writes for a text: what it begins with, its tokens, their names, and that of the end."""
-        from seqloom.analyse.read import LONGEST, written
+        from seqloom.analyse.read import LONGEST, name_token, written
 
         model = self.learner.backbone
         frame = PairFrame.of(model, self.tokenizer, self.learner.start_id)
@@ -125,7 +125,7 @@ class LookInside:
         if target is not None:
             names = written(self.tokenizer, target, *self.tokenizer.encode_with_offsets(target))
         else:
-            names = [self.tokenizer.decode([i]).strip() or self.tokenizer.token(i) for i in ids]
+            names = [name_token(self.tokenizer, i) for i in ids]
         start = [frame.start, *frame.before]
         room = LONGEST if model.max_len is None else min(LONGEST, model.max_len - len(start))
         if len(ids) > room:
@@ -170,6 +170,7 @@ class LookInside:
 
     def _question(self, text: str, label: str | None, token: str | None, target: str | None) -> "Question":
         from seqloom.analyse.questions import about_gap, about_next_word, about_target
+        from seqloom.evaluate.encode import Encoder
 
         if hasattr(self.learner.backbone, "decoder"):
             if label is not None:
@@ -177,10 +178,15 @@ class LookInside:
             start, ids, names, _end = self._read_target(text, target)
             return about_target(self.learner, self.reading, text, start, ids, names, token)
         self._refuse_target(target)
-        if self.learner.has_next_word:
+        ahead = self._left_to_right()
+        if ahead is not None:
             if label is not None:
                 raise UsageError("--label is for classes, tags and gaps: name a token of the text with --token")
-            return about_next_word(self.learner, self.reading, text, token)
+            reading = self.reading
+            if ahead is not self.learner:  # it reads texts as left-to-right models do, not as the whole does
+                reads = Encoder(ahead.backbone, [self.tokenizer.end_id], [], self.device)
+                reading = reading._replace(encoder=reads)
+            return about_next_word(ahead, reading, text, token)
         if not self.learner.fills_gaps:
             raise UsageError(
                 f"{self.folder} predicts neither labels nor words one by one: fine-tune it to a task first"
@@ -189,6 +195,15 @@ class LookInside:
             raise UsageError("--token is for next tokens, translations and tags: name the word in the gap with --label")
         encoder = self.reading.encoder
         return about_gap(self.learner, self.tokenizer, text, (list(encoder.before), list(encoder.after)), label)
+
+    def _left_to_right(self) -> Any:
+        """What predicts the next token: of a model with two directions that never meet the forward one; None if nothing does."""
+        from seqloom.objectives.next_token import as_left_to_right
+
+        learner = self.learner
+        if learner.has_next_word:
+            return as_left_to_right(learner)
+        return learner.direction(False) if hasattr(learner, "direction") else None
 
     def heads(self, text: str = "", *, texts: Sequence[str] = (), file: str | Path | None = None) -> "Heads":
         """Which attention heads and layers the run needs: importance by gradient, true ablation, and what is left of it when

@@ -32,13 +32,15 @@ def prune_heads(run: Any, keep: int, out: Path, texts: Sequence[str] = (), file:
         raise UsageError(
             f"{run.folder}: heads of encoder–decoders and of relative attention can be gated, but not removed"
         )
+    if max(counts) == 1:
+        raise UsageError(f"{run.folder} has one head in every layer: there is nothing to remove")
     if not 1 <= keep < max(counts):
         raise UsageError(
             f"--keep {keep}: every layer of {run.folder} has {max(counts)} heads: keep 1 to {max(counts) - 1}"
         )
     parts = measured_parts(run, modules, texts, file)
     before, size = loss_of(parts), run.learner.size()
-    kept = best_heads(importance(parts), keep)
+    kept = best_heads(importance(parts).heads, keep)
     width = backbone.stack.layers[0].mixer.head_dim
     keep_heads(backbone, kept)
     left = {f"layer {i + 1}: heads": [h + 1 for h in heads] for i, heads in kept.items()}
@@ -57,6 +59,8 @@ def prune_layers(run: Any, keep: int, out: Path, texts: Sequence[str] = (), file
             f"can be gated, but not removed"
         )
     depth = len(stack.layers)  # type: ignore[union-attr]
+    if depth == 1:
+        raise UsageError(f"{run.folder} has one layer: there is nothing to remove")
     if not 1 <= keep < depth:
         raise UsageError(f"--keep-layers {keep}: {run.folder} has {depth} layers: keep 1 to {depth - 1}")
     parts = measured_parts(run, modules, texts, file)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from seqloom.analyse.attention import HeadMaps
+from seqloom.analyse.read import number_of
 from seqloom.analyse.units import saturation, unit_values
 from seqloom.analyse.units_page import BEST, LEAST
 from seqloom.errors import UsageError
@@ -24,7 +25,9 @@ def attention(run: Any, ask: Attention) -> dict[str, Any]:
     shown = run.attention(ask.text, target=ask.target).shown
     most = max(len(maps.weights) for maps, _ in shown)
     if ask.layer is not None and ask.layer > most:
-        raise UsageError(f"layer = {ask.layer}: there are {most} layers with attention: choose 1 to {most}")
+        raise UsageError(
+            f"layer = {ask.layer}: {number_of(most, 'layers with attention')}: choose {'1' if most == 1 else f'1 to {most}'}"
+        )
     parts = [
         part_record(maps, min(ask.layer or chosen.layer + 1, len(maps.weights)), chosen, ask.kind)
         for maps, chosen in shown

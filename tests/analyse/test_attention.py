@@ -8,7 +8,7 @@ import torch
 
 from seqloom.analyse.attention import MEASURES, HeadMaps, choose, head_statistics, measure_heads, self_attention
 from seqloom.analyse.attention_page import Attention, Shown
-from seqloom.analyse.read import ReadText
+from seqloom.analyse.read import ReadText, number_of, visible
 from seqloom.batch import MapRows, pack
 from seqloom.batches.pairs import PairFrame
 from seqloom.blocks import kernels
@@ -237,3 +237,15 @@ def test_hostile_text_is_text():
 def test_empty_texts_have_no_statistics(runs):
     with pytest.raises(DataError):
         head_statistics(load(runs["bert"][0]).reading, ["", ""])
+
+
+def test_blanks_can_be_seen():
+    """The byte-level name of a blank, Ġ, is nothing that a reader knows."""
+    assert [visible(*each) for each in ((" the", "Ġthe"), (" ", "Ġ"), ("\n\t ", "Ċ"), ("", "▁"), ("", "[MASK]"))] == [
+        "the", "␣", "↵⇥␣", "␣", "[MASK]",
+    ]  # fmt: skip
+
+
+def test_one_thing_and_several():
+    assert number_of(1, "layers with attention") == "there is 1 layer with attention"
+    assert number_of(1, "tokens") == "there is 1 token" and number_of(2, "heads") == "there are 2 heads"

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from seqloom.analyse.garbled import WAYS, garble, length_ratio, overlap, repetition
+from seqloom.analyse.garbled import LENGTH, WAYS, Garbled, answer_all, garble, length_ratio, overlap, repetition
 from seqloom.analyse.preference import Choice, side_of
 from seqloom.cli import run
 from seqloom.errors import DataError, UsageError
 from seqloom.evaluate import translation
+from seqloom.runs.behaviour import cut_text
 from seqloom.runs.load import load
 from seqloom.runs.training import pretrain, train
 from tests.training.material import pairs, prepared, write_pairs
@@ -129,6 +130,45 @@ def test_figures_by_hand():
     assert overlap("a b c", "a b d") == pytest.approx(2 / 3) and overlap("", "") == 1 and overlap("a", "") == 0
     assert overlap("a a", "a") == pytest.approx(2 / 3)  # each as often as it occurs
     assert length_ratio("a b", "x y z") == 1.5
+
+
+def test_shares_stay_between_nothing_and_all():
+    found = Garbled(
+        "run", "texts", answer_all(["a b", "c d", "e f g"], lambda texts: [("x x x x x", True)] * len(texts))
+    )
+    figures = [each for way in WAYS for name, each in found.figures(way).items() if name != LENGTH]
+    assert all(0 <= each.low <= each.value <= each.high <= 1 for each in figures)
+    assert all(found.figures(way)[LENGTH].low >= 0 for way in WAYS) and not found.cut()
+    silent = Garbled("run", "texts", answer_all(["a b"], lambda texts: [("", True)] * len(texts)))
+    assert silent.figures("capitals")["nothing written"].value == 1
+
+
+def test_texts_that_are_too_long_are_cut(folder, tmp_path):
+    """A translator reads the beginning, a language model the end, and the page says how many were cut."""
+    texts = [" ".join(source for source, _ in pairs(4, 5)), "the cat sees a bird ."]
+    translator = load(folder / "translator")
+    translator.learner.backbone.max_len = 30
+    small = [*SMALL, "model.num_heads=2", "model.max_len=64", "model.num_layers=1", "batches.length=16"]
+    pretrain("gpt2-tiny", folder / "data", tmp_path / "gpt2", settings=small)
+    model = load(tmp_path / "gpt2")
+    for each, limit in ((translator, 30), (model, model.learner.backbone.max_len)):
+        read = [*texts, " ".join(texts * 4)]
+        found = each.garbled(texts=read)
+        tripled, given = found.answers["whole text three times"], " ".join([read[-1]] * 3)
+        assert [answer.cut for answer in tripled][1:] == [False, True] and tripled[1].read == " ".join([texts[1]] * 3)
+        assert given.startswith(tripled[2].read) if each is translator else given.endswith(tripled[2].read)
+        assert limit / 4 < len(each.tokenizer.encode(tripled[2].read)) < limit
+        assert "(whole text three times)" in found.lines()[-1] and "were cut" in found.html()
+
+
+def test_a_cut_text_has_whole_words(folder):
+    tokenizer, text = load(folder / "lstm").tokenizer, "the old king remembers a small river near the sea"
+    for kept in range(1, len(tokenizer.encode(text))):
+        for from_end in (True, False):
+            part = cut_text(text, tokenizer, kept, kept, from_end)
+            assert f" {part} " in f" {text} " or len(part.split()) == 1
+            assert text.endswith(part) if from_end else text.startswith(part)
+    assert cut_text(text, tokenizer, 1000, 5, True) is text
 
 
 @pytest.mark.parametrize("name", ["translator", "lstm"])

@@ -19,9 +19,10 @@ from seqloom.analyse.heads import (
     parts_of,
     study_heads,
 )  # fmt: skip
+from seqloom.analyse.heads_page import Heads
 from seqloom.batch import Edit, Excerpt, pack
 from seqloom.blocks import attention
-from seqloom.blocks.stack import count_heads
+from seqloom.blocks.stack import Stack, count_heads
 from seqloom.blocks.two_streams import Queries
 from seqloom.cli import run
 from seqloom.errors import UsageError
@@ -61,33 +62,77 @@ def test_gates_at_one_change_no_bit(name):
     assert torch.equal(plain, open_)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "transformer-xl"])
-def test_importance_equals_differences(name):
-    """∂L/∂ξ of each text by central differences, in float64."""
+def check_importance(name):
+    """∂L/∂ξ of each text by central differences, in float64: of the gates on heads, and of those on layers."""
     found = parts(name)
     gradients = importance(found)
-    heads = found.heads()
+    heads, depth = found.heads(), found.depths()["model"]
     expected = {place: np.zeros(count) for place, count in heads.items()}
+    of_layers = np.zeros(depth)
     with torch.no_grad():
         for example in found.examples:
             for n in range(example.batch.num_sequences):
                 begin, end = example.batch.offsets[n : n + 2].tolist()
                 alone = Excerpt(pack([example.batch.ids[begin:end].tolist()]), example.targets[begin:end])
+
+                def slope(count, number, edit, alone=alone):
+                    ends = []
+                    for step in (1e-5, -1e-5):
+                        gate = torch.ones(count, dtype=torch.float64)
+                        gate[number] += step
+                        with edited(found.modules, lambda *_, gate=gate: edit(gate)):
+                            ends.append(float(found.learner(alone).total))
+                    return abs(ends[0] - ends[1]) / 2e-5 / 3 / np.log(2)
+
                 for (part, layer), count in heads.items():
                     for head in range(count):
-                        ends = []
-                        for step in (1e-5, -1e-5):
-                            gate = torch.ones(count, dtype=torch.float64)
-                            gate[head] += step
-                            with edited(found.modules, lambda *_, layer=layer, gate=gate: Edit({layer: gate})):
-                                ends.append(float(found.learner(alone).total))
-                        expected[part, layer][head] += abs(ends[0] - ends[1]) / 2e-5 / 3 / np.log(2)
+                        expected[part, layer][head] += slope(count, head, lambda gate, i=layer: Edit({i: gate}))
+                for layer in range(depth):
+                    of_layers[layer] += slope(depth, layer, lambda gate: Edit(layers=gate))
     for place in heads:
-        np.testing.assert_allclose(gradients[place], expected[place], rtol=1e-5)
+        np.testing.assert_allclose(gradients.heads[place], expected[place], rtol=1e-5)
+    np.testing.assert_allclose(list(gradients.layers.values()), of_layers, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "transformer-xl"])
+def test_importance_equals_differences(name):
+    check_importance(name)
+
+
+@pytest.mark.parametrize("wrong", [lambda layers: layers.flip(0), lambda layers: layers * layers])
+def test_a_wrong_gate_on_layers_is_noticed(wrong, monkeypatch):
+    """The planted bugs: gates of single tokens are those of another layer, or count twice."""
+    forward = Stack.forward
+
+    def planted(self, *given):
+        *rest, edit = given
+        if edit is not None and edit.layers is not None and edit.layers.dim() == 2:
+            edit = edit._replace(layers=wrong(edit.layers))
+        return forward(self, *rest, edit)
+
+    monkeypatch.setattr(Stack, "forward", planted)
+    with pytest.raises(AssertionError):
+        check_importance("gpt2")
+
+
+@pytest.mark.parametrize("name", ["gpt", "gpt2-window", "transformer-xl", "bert", "albert", "reformer"])
+def test_gates_of_tokens_are_as_those_of_layers(name):
+    model, batch = model_of(name), pack(p.sequences(1, (9, 5)))
+    depth = len(count_heads(model))
+    gates = torch.linspace(0.2, 0.8, depth, dtype=torch.float64)
+    with torch.no_grad():
+        one, each, plain = (
+            model(batch, edit=None if layers is None else Edit(layers=layers)).hidden
+            for layers in (gates, gates[:, None].expand(-1, len(batch.ids)), None)
+        )
+        torch.testing.assert_close(each, one)
+        assert not torch.allclose(one, plain)
+        open_ = torch.ones(depth, len(batch.ids), dtype=torch.float64)
+        assert torch.equal(model(batch, edit=Edit(layers=open_)).hidden, plain)
 
 
 def test_gates_of_tokens_reach_the_queries_of_xlnet():
-    """With the gates of one head at every token, both streams are what they are with one gate for all."""
+    """With the gates of one head, or of all layers, at every token, both streams are what they are with one gate for all."""
     model, batch = e.build("xlnet"), pack(p.sequences(1, (9, 5)))
     order = torch.arange(9).repeat(2)[: len(batch.ids)]
     where = torch.tensor([3, 6, 10])
@@ -99,6 +144,12 @@ def test_gates_of_tokens_reach_the_queries_of_xlnet():
     ]
     torch.testing.assert_close(*found)
     assert not torch.allclose(found[0], model(batch._replace(order=order), queries=queries).query)
+    gates = torch.tensor([0.3, 0.6], dtype=torch.float64)
+    layers = [
+        model(batch._replace(order=order), queries=queries, edit=Edit(layers=each)).query
+        for each in (gates, gates[:, None].expand(-1, len(batch.ids)))
+    ]
+    torch.testing.assert_close(*layers)
 
 
 def test_a_gate_on_the_wrong_head_is_noticed(monkeypatch):
@@ -109,9 +160,9 @@ def test_a_gate_on_the_wrong_head_is_noticed(monkeypatch):
         return forward(self, x, batch, state, context, maps, None if heads is None else heads.roll(1, -1))
 
     found = parts()
-    order = np.argsort(importance(found)["model", 0])
+    order = np.argsort(importance(found).heads["model", 0])
     monkeypatch.setattr(attention.SelfAttention, "forward", shifted)
-    assert order.tolist() != np.argsort(importance(found)["model", 0]).tolist()
+    assert order.tolist() != np.argsort(importance(found).heads["model", 0]).tolist()
 
 
 def test_all_heads_off_leave_the_residual_alone():
@@ -129,6 +180,7 @@ def test_the_study_finds_a_head_that_does_nothing():
         found.learner.backbone.stack.layers[0].mixer.out.weight[:, 8:16] = 0
     report = study_heads(found)
     assert abs(report.ablation["model", 0][1]) < 1e-12 and report.importance["model", 0][1] < 1e-12
+    assert report.layer_importance == importance(found).layers and -1 <= report.layer_rank_correlation <= 1
     assert report.ablation["model", 0][0] != 0 and len(report.layers) == 2
     assert report.pruned[0] == (1.0, report.loss) and report.pruned[-1][0] == 0.0 and len(report.at_random) == 3
     assert report.pruned[1][1] == pytest.approx(report.loss, abs=1e-9), "the one that does nothing goes first"
@@ -165,8 +217,21 @@ def test_the_best_heads_of_each_layer():
 def test_the_rank_correlation_is_of_all_heads():
     values = {("model", 0): np.array([0.1, 0.9, 0.5]), ("model", 1): np.array([3.0, 1.0, 2.0])}
     turned = {place: -each for place, each in values.items()}
+    layers = {("model", 0): 0.1, ("model", 1): 0.2}
+    report = HeadReport(
+        "", 0, values, values, layers, [], [], layer_importance={place: -x for place, x in layers.items()}
+    )
+    assert report.layer_rank_correlation == pytest.approx(-1)
     assert HeadReport("", 0, values, values, {}, [], []).rank_correlation == pytest.approx(1)
     assert HeadReport("", 0, values, turned, {}, [], []).rank_correlation == pytest.approx(-1)
+
+
+def test_the_legend_is_negative_where_a_number_is():
+    page = Heads("gpt2", "texts", HeadReport("bits", 0, {}, {}, {}, [], []))
+    values = np.array([0.1, 0.9, 0.5])
+    assert ">-0.9" in page.map_of({("model", 0): -values}, "growth").replace("\N{MINUS SIGN}", "-")
+    drawn = page.map_of({("model", 0): values}, "importance")
+    assert ">0.900<" in drawn and ">-" not in drawn and ">+" not in drawn
 
 
 # ---- runs
@@ -210,6 +275,8 @@ def measured(kind, text, folder):
 def test_the_command(folder, capsys):
     record = measured("gpt2", "texts.txt", folder)
     assert "rank correlation" in capsys.readouterr().out and len(record["heads"]) == 9
+    assert [set(each) for each in record["layers"]] == [{"part", "layer", "growth", "importance"}] * 3
+    assert all(each["importance"] > 0 for each in record["layers"]) and -1 <= record["layer_rank_correlation"] <= 1
     scored = load(folder / "gpt2").score((folder / "texts.txt").read_text().splitlines())
     bits = -sum(sum(each.log_probs) + each.end for each in scored) / sum(len(each.log_probs) + 1 for each in scored)
     assert record["loss"] == pytest.approx(bits / np.log(2), rel=1e-4), "the loss is that of `score`"

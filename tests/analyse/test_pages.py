@@ -78,7 +78,21 @@ def heads():
     random = np.random.default_rng(0)
     values = {("model", i): random.normal(size=4) for i in range(3)}
     curve = [(1 - i / 10, 3 + 0.1 * i) for i in range(11)]
-    return Heads(EVIL, EVIL, HeadReport("bits", 3.0, values, values, {("model", 0): 0.1}, curve, [curve] * 3))
+    return Heads(
+        EVIL,
+        EVIL,
+        HeadReport(
+            "bits",
+            3.0,
+            values,
+            values,
+            {("model", 0): 0.1, ("model", 1): 0.2},
+            curve,
+            [curve] * 3,
+            [],
+            {("model", 0): 0.5},
+        ),
+    )
 
 
 def senses():
@@ -102,6 +116,9 @@ def cells():
 class Named:
     def decode(self, ids, specials=False):
         return " ".join(f"{EVIL}{i}" for i in ids)
+
+    def token(self, number):
+        return f"{number}"
 
 
 def beam_tree():

@@ -94,5 +94,5 @@ def test_calls_that_cannot_work(place, tmp_path, capsys):
     ):
         assert run([*call, text]) == code
         assert said in capsys.readouterr().err
-    with pytest.raises(UsageError, match="there are 1 layers"):
+    with pytest.raises(UsageError, match="there is 1 layer with attention: choose 1"):
         load(place / "music-transformer-tiny", "cpu").roll(place / "song.mid", layer=2)

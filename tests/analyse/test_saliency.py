@@ -8,13 +8,17 @@ import torch
 from torch import nn
 
 import seqloom
+from seqloom.analyse.read import read_text
 from seqloom.analyse.saliency import METHODS, Question, Saliency, erase, find_saliency, gated, value_at
 from seqloom.cli import run
 from seqloom.convert.huggingface import import_folder
 from seqloom.errors import UsageError
+from seqloom.evaluate.score import score
 from seqloom.runs.load import load
+from seqloom.runs.training import pretrain
 from tests.convert.material import save
 from tests.tasks.labelled import examples, write
+from tests.training.material import prepared
 
 TEXT = "The keys to the cabinet are on the table."
 
@@ -151,6 +155,39 @@ def test_answers_are_those_that_the_run_gives(folder):
     assert float(asked.answer().detach()) == pytest.approx(
         np.log(predicted["probabilities"][predicted["label"]]), abs=1e-5
     )
+
+
+def ahead_of(loaded, text):
+    """The log-probability of each token after all before it, by the code that scores texts."""
+    if loaded.learner.has_next_word:
+        return loaded.score(text)[0].log_probs
+    texts = [loaded.tokenizer.encode(text)]
+    learner = loaded.learner.direction(False)
+    found = score(learner, texts, loaded.tokenizer.end_id, loaded.device, spell=lambda flat: loaded.spell(flat, []))
+    return found[0].log_probs
+
+
+SIZES = {"xlnet": ["model.dim=20"], "elmo": ["model.dim=16", "model.proj_dim=8"]}
+
+
+@pytest.mark.parametrize("name", [pytest.param("xlnet", marks=pytest.mark.long), "elmo"])
+def test_the_next_token_is_that_of_the_half_that_predicts_it(name, tmp_path):
+    """Models that read both ways predict a next token by the part of them that has not read it."""
+    few = ["budget={steps=2}", "valid.limit=100", "train.optim.lr=0.05", "batches.streams=2"]
+    pretrain(f"{name}-tiny", prepared(tmp_path / "data", 200), tmp_path / name, settings=[*SIZES[name], *few])
+    loaded, text = load(tmp_path / name), "the old king sees a bird near the sea ."
+    expected = ahead_of(loaded, text)
+    for token in (3, 10):
+        question = loaded._question(text, None, str(token), None)
+        assert float(question.answer().detach()) == pytest.approx(expected[token - 1], abs=1e-5)
+    found = find_saliency(question)
+    assert found.gap <= 1e-3 * max(1.0, abs(found.value - found.empty)) and len(found.words) == 9
+    if name == "xlnet":  # the planted mistake: what has read all tokens before it, but not as their order was learnt
+        read = read_text(loaded.reading, text)
+        with torch.no_grad():
+            hidden = loaded.learner.backbone(read.batch).hidden[8:9]
+            wrong = -loaded.learner.softmax(hidden, read.batch.ids[9:10], each=True)[0]
+        assert abs(float(wrong) - expected[9]) > 1e-3
 
 
 def find_value(loaded, token):

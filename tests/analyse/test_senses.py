@@ -142,6 +142,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         "what follows is not read, what stands before is"
     )
     assert "t-SNE" in (tmp_path / "s.html").read_text()
+    assert "self-similarity is left out" not in (tmp_path / "s.html").read_text().lower()
+    (tmp_path / "line.txt").write_text("the king sees the king , and a king\n")
+    call_line = ["inspect", "gpt2", "--text", "line.txt", "--show", "senses", "--word", "king", "--out", "line.html"]
+    assert run(call_line) == 0 and "give a file with more texts" in capsys.readouterr().out
+    assert "Self-similarity is left out" in (tmp_path / "line.html").read_text()
     for options, code, words in (
         (["--word", "zebra"], 3, "does not occur"), (["--word", "king", "--same", "c.tsv"], 2, "name two tables"),
         (["--word", "king", "--layer", "9"], 2, "layers 1 to 3"),

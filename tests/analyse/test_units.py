@@ -19,11 +19,12 @@ from seqloom.analyse.units import (
 from seqloom.analyse.units_page import Cells
 from seqloom.batches.prepare import prepare
 from seqloom.cli import run
-from seqloom.errors import UsageError
+from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.encode import Encoder, Reading
-from seqloom.runs.training import pretrain
+from seqloom.runs.load import load
+from seqloom.runs.training import pretrain, train
 from tests.contract import properties as p
-from tests.training.material import write_text
+from tests.training.material import prepared, write_pairs, write_text
 
 TEXT = (
     'He said "go on" and left.\n  Then (so they say) 42 men came, "all of them".\nNobody knew why 7 Ravens sang. ' * 12
@@ -93,6 +94,38 @@ def test_models_without_states_are_refused():
     reading = Reading(Encoder(p.build("gpt2"), [0], [], torch.device("cpu")), None)
     with pytest.raises(UsageError, match="for recurrent models"):
         read_units(reading, TEXT)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "seq2seq"])
+def test_units_of_a_translators_encoder(name, tmp_path):
+    """Every line is a source of its own, and a unit has the value that it has when the line is translated."""
+    pairs = write_pairs(tmp_path, 30)
+    train(f"{name}-tiny", "translate", pairs, tmp_path / name, settings=["model.dim=12", "budget={steps=1}"])
+    loaded, lines = load(tmp_path / name), ["", *pairs[0].read_text().splitlines()[:6], "", "the cat sees a bird ."]
+    cells = loaded.cells("", texts=lines)
+    units = cells.units
+    assert "".join(units.pieces).replace("\n", "") == "".join(lines)
+    if name == "bahdanau":
+        expected = np.concatenate(loaded.reading.encode([line for line in lines if line], "1", "none", None))
+        np.testing.assert_allclose(units.values["layer0.h"], expected, atol=1e-6)
+        assert {"layer0.forward.reset", "layer0.backward.update"} <= set(units.gates) and not units.mirrored
+    else:  # its LSTMs read from the end, and hand on σ(output) tanh(cell)
+        expected = np.concatenate(loaded.reading.encode([line for line in lines if line], "2", "none", None))
+        np.testing.assert_allclose(units.gates["layer1.output"] * units.values["layer1.cell"], expected, atol=1e-6)
+        assert units.mirrored and "read from its end" in cells.html()
+    alone = loaded.cells(lines[-1] + " " + lines[-1] + " " + lines[-1] + " " + lines[-1]).units
+    assert len(alone.pieces) < len(units.pieces)
+    with pytest.raises(DataError, match="twenty"):
+        loaded.cells("\n")
+
+
+def test_both_directions_have_cells_and_gates(tmp_path):
+    data = prepared(tmp_path / "data", 60)
+    settings = ["model.dim=16", "model.proj_dim=8", "budget={steps=1}", "valid.limit=100"]
+    pretrain("elmo-tiny", data, tmp_path / "elmo", settings=settings)
+    units = load(tmp_path / "elmo").cells("the old king sees a bird near the sea . " * 4).units
+    assert list(units.values) == [f"layer{i}.{way}.cell" for i in range(2) for way in ("forward", "backward")]
+    assert units.values["layer0.forward.cell"].shape[1] == 16 and "layer1.backward.forget" in units.gates
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

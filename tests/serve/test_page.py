@@ -130,7 +130,7 @@ def test_a_beam_tree_is_that_of_the_run(client, runs):
 LOOKS = [
     ("/api/attention", {"model": "lstm", "text": "the cat"}, "the model lstm cannot show attention"),
     ("/api/attention", {"model": "ngram", "text": "the cat"}, "cannot show attention"),
-    ("/api/attention", {"model": "gpt2", "text": "the cat", "layer": 9}, "layer = 9: there are 1 layers"),
+    ("/api/attention", {"model": "gpt2", "text": "the cat", "layer": 9}, "layer = 9: there is 1 layer with attention"),
     ("/api/attention", {"model": "gpt2", "text": "the cat", "target": "a"}, "gpt2 writes no target"),
     ("/api/attention", {"model": "gpt2", "text": ""}, "empty"),
     ("/api/attention", {"model": "bert", "text": "the cat " * 200}, "tokens"),
