@@ -288,7 +288,7 @@ def learnt_by_heart(norm=None):
 
 @pytest.mark.long
 def test_one_look_learns_scenes():
-    """Planted: without the norm, what scenes have in common grows in their vectors, and they are not told apart."""
+    """Planted: without the norm, what scenes have in common grows in their vectors, which become alike."""
     assert learnt_by_heart() > 0.9
     assert learnt_by_heart(torch.nn.Identity()) < 0.7
 
