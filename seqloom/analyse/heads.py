@@ -154,8 +154,8 @@ class HeadReport(NamedTuple):
     layers: dict[Place, float]  # and without the whole layer
     pruned: list[tuple[float, float]]  # share of heads that are left, loss
     at_random: list[list[tuple[float, float]]]
-    layers_pruned: list[tuple[float, float]] = []  # noqa: RUF012 - share of layers that are left, loss
-    layer_importance: dict[Place, float] = {}  # noqa: RUF012
+    layers_pruned: list[tuple[float, float]]  # share of layers that are left, loss
+    layer_importance: dict[Place, float]
 
     @property
     def rank_correlation(self) -> float:
@@ -166,8 +166,7 @@ class HeadReport(NamedTuple):
     @property
     def layer_rank_correlation(self) -> float:
         """The same of layers."""
-        places = [place for place in self.layers if place in self.layer_importance]
-        a, b = (np.array([each[place] for place in places]) for each in (self.layer_importance, self.layers))
+        a, b = (np.array([each[place] for place in self.layers]) for each in (self.layer_importance, self.layers))
         return spearman(a, b)
 
 

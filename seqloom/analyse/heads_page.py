@@ -7,7 +7,7 @@ import numpy as np
 
 from seqloom.analyse.finding import Finding
 from seqloom.analyse.heads import HeadReport
-from seqloom.charts import NONE, Curve, Section, Square, TableCell, chart, escaped, figure, grid, note, table
+from seqloom.charts import Curve, Section, Square, TableCell, chart, escaped, figure, grid, note, table
 
 
 class Heads(Finding):
@@ -63,20 +63,18 @@ class Heads(Finding):
             "ablation": self.map_of(found.ablation, "growth of the loss"),
             "importance": self.map_of(found.importance, "importance by gradient"),
         }
-        if found.layers_pruned:
-            points = [(100 * share, loss) for share, loss in found.layers_pruned]
-            drawn["layers"] = chart(
-                "layers that are left, %", f"loss, {found.unit}", [Curve("cheapest first", points)], better="lower"
-            )
+        points = [(100 * share, loss) for share, loss in found.layers_pruned]
+        drawn["layers"] = chart(
+            "layers that are left, %", f"loss, {found.unit}", [Curve("cheapest first", points)], better="lower"
+        )
         return drawn
 
     def parts(self) -> list[str | Section]:
         found, drawn = self.found, self.pictures()
         layers: list[list[TableCell]] = []
         for (part, layer), growth in found.layers.items():
-            size = found.layer_importance.get((part, layer))
             name = f"{part} {layer + 1}".replace("model", "layer")
-            layers.append([name, f"{growth:+.4f}", NONE if size is None else f"{size:.4f}"])
+            layers.append([name, f"{growth:+.4f}", f"{found.layer_importance[part, layer]:.4f}"])
         known, known_of_layers = (
             "" if math.isnan(each) else f" The rank correlation of the two is {each:.2f}."
             for each in (found.rank_correlation, found.layer_rank_correlation)
@@ -109,16 +107,9 @@ class Heads(Finding):
                 )
                 + table(("layer", "growth of the loss", "importance"), layers, file="layers.csv"),
             ),
-            *(
-                [
-                    Section(
-                        "Layers taken away",
-                        note("In the order of what each alone costs, the cheapest first.")
-                        + figure(drawn["layers"], "layers"),
-                    )
-                ]
-                if "layers" in drawn
-                else []
+            Section(
+                "Layers taken away",
+                note("In the order of what each alone costs, the cheapest first.") + figure(drawn["layers"], "layers"),
             ),
         ]
 
@@ -130,7 +121,7 @@ class Heads(Finding):
             sizes = found.importance[part, layer]
             rows += [[part, layer + 1, i + 1, float(sizes[i]), float(value)] for i, value in enumerate(values)]
         for (part, layer), growth in found.layers.items():
-            rows.append([part, layer + 1, None, found.layer_importance.get((part, layer)), growth])
+            rows.append([part, layer + 1, None, found.layer_importance[part, layer], growth])
         return rows
 
     def record(self) -> dict[str, Any]:

@@ -21,9 +21,8 @@ from seqloom.errors import SeqloomError, explain
 
 PREFILL = 4096  # tokens of new prompts that are read at once, so that those who write do not wait long
 CALL_TOKENS = 8192  # of calls that are computed together
-ADMIT_SECONDS = (
-    0.02  # new texts are gathered so long while others are written: one prompt costs as much to read as eight
-)
+# new texts are gathered so long while others are written: one prompt costs as much to read as eight
+ADMIT_SECONDS = 0.02
 SCORED_ROWS = 1024  # tokens whose distributions are computed at once
 
 

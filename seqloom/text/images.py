@@ -4,9 +4,9 @@
     captions.tsv     image, tab, caption; an image may have several rows
     a folder         with one of the two in it; pictures that no row names are left out, and counted
 
-Paths stand relative to the file that names them, in its folder or below. PNG, JPEG and PPM are read by Pillow (extra
-`vision`); the header is checked before a pixel is decoded, so that no file can ask for more memory than MAX_PIXELS need. An
-image that ends in .npz is an array `regions` (R, D) of published features, read without pickle.
+Paths stand relative to the file that names them, or are absolute. PNG, JPEG and PPM are read by Pillow (extra `vision`); the
+header is checked before a pixel is decoded, so that no file can ask for more memory than MAX_PIXELS need. An image that ends in
+.npz is an array `regions` (R, D) of published features, read without pickle.
 """
 
 import importlib.util

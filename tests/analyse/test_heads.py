@@ -218,16 +218,14 @@ def test_the_rank_correlation_is_of_all_heads():
     values = {("model", 0): np.array([0.1, 0.9, 0.5]), ("model", 1): np.array([3.0, 1.0, 2.0])}
     turned = {place: -each for place, each in values.items()}
     layers = {("model", 0): 0.1, ("model", 1): 0.2}
-    report = HeadReport(
-        "", 0, values, values, layers, [], [], layer_importance={place: -x for place, x in layers.items()}
-    )
+    report = HeadReport("", 0, values, values, layers, [], [], [], {place: -x for place, x in layers.items()})
     assert report.layer_rank_correlation == pytest.approx(-1)
-    assert HeadReport("", 0, values, values, {}, [], []).rank_correlation == pytest.approx(1)
-    assert HeadReport("", 0, values, turned, {}, [], []).rank_correlation == pytest.approx(-1)
+    assert HeadReport("", 0, values, values, {}, [], [], [], {}).rank_correlation == pytest.approx(1)
+    assert HeadReport("", 0, values, turned, {}, [], [], [], {}).rank_correlation == pytest.approx(-1)
 
 
 def test_the_legend_is_negative_where_a_number_is():
-    page = Heads("gpt2", "texts", HeadReport("bits", 0, {}, {}, {}, [], []))
+    page = Heads("gpt2", "texts", HeadReport("bits", 0, {}, {}, {}, [], [], [], {}))
     values = np.array([0.1, 0.9, 0.5])
     assert ">-0.9" in page.map_of({("model", 0): -values}, "growth").replace("\N{MINUS SIGN}", "-")
     drawn = page.map_of({("model", 0): values}, "importance")

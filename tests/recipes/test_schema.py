@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from seqloom.batch import reads_pictures
 from seqloom.cli import lineage, run
 from seqloom.errors import UsageError
 from seqloom.models import MODELS, model_class
@@ -55,7 +56,7 @@ def test_a_built_in_recipe_builds(name: str) -> None:
         if learner.reads == "cells"
         else "passages"
     )
-    if getattr(learner.backbone, "sources", "texts") == "pictures":
+    if reads_pictures(type(learner.backbone)):
         kind = "pictures"
     elif learner.backbone.learns_from == "labels" and kind != "pairs":
         kind = "labelled"
@@ -65,7 +66,7 @@ def test_a_built_in_recipe_builds(name: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_tiny_has_at_most_a_million_parameters(model: str) -> None:
-    words = 1000 if getattr(model_class(model), "sources", "texts") == "pictures" else 8192  # captions have few
+    words = 1000 if reads_pictures(model_class(model)) else 8192  # captions have few
     with torch.device("meta"):
         learner = find_recipe(f"{model}-tiny").learner(words)
     if model == "ngram":  # it has what it counts
