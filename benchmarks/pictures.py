@@ -361,11 +361,12 @@ def shared_gpu(wanted: bool) -> Any:
     if not wanted or program is None:
         yield
         return
-    subprocess.run([program, "-d"], check=False)
+    started = subprocess.run([program, "-d"], check=False).returncode == 0  # another one may be there, and in use
     try:
         yield
     finally:
-        subprocess.run([program], input=b"quit\n", check=False)
+        if started:
+            subprocess.run([program], input=b"quit\n", check=False)
 
 
 def main() -> None:
