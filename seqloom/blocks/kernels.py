@@ -2,7 +2,8 @@
 
 reference   plain matmuls on the grid; gives the attention weights
 row_weights the weights of some queries, beside any kernel
-padded      the grid and PyTorch's fused attention; any device, attention dropout, a bias, any visibility
+padded      the grid and PyTorch's fused attention; any device, attention dropout, a bias, any visibility; where a compiler is
+            at work and texts are short, written out
 banded      a window by blocks: work and memory grow with length × window; any device, attention dropout
 varlen      straight on the ragged row; CUDA in half precision; all tokens or a window of them
 cached      new tokens against the keys and values of what was read before; on CUDA a single one by a kernel of our own
@@ -13,6 +14,7 @@ Queries may look at another batch than their own: `keys` has its borders then, k
 
 import importlib.util
 import inspect
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -25,6 +27,7 @@ from seqloom.blocks.grid import from_grid, lengths, to_grid
 
 # (sequence, query, key) → whether it may be looked at: numbers of sequences and places in them, as tensors that broadcast
 Visible = Callable[[Tensor, Tensor, Tensor], Tensor]
+SHORT = 64  # keys and queries for which a compiler's kernels are faster than fused attention
 
 
 def attend(
@@ -180,18 +183,37 @@ def padded(
     if bias is not None and mask is not None:
         mask = bias.to(q.dtype).masked_fill(~mask, float("-inf"))
     width, (q, k, v) = q.shape[-1], whole_blocks(q, k, v)
-    out = F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=mask,
-        dropout_p=dropout,
-        is_causal=causal and plain,
-        scale=None if q.shape[-1] == width else width**-0.5,
-    )[..., :width]
+    mixed = written_out if is_short_for_a_compiler(q, k) else F.scaled_dot_product_attention
+    out = mixed(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal and plain, scale=1 / math.sqrt(width))[
+        ..., :width
+    ]
     if blind is not None:
         out = out.masked_fill(blind, 0.0)
     return from_grid(out.transpose(1, 2), batch)
+
+
+def is_short_for_a_compiler(q: Tensor, k: Tensor) -> bool:
+    return q.is_cuda and max(q.shape[-2], k.shape[-2]) <= SHORT and torch.compiler.is_compiling()
+
+
+def written_out(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float,
+) -> Tensor:
+    """As PyTorch's, with the scores in memory. Tiles of fused kernels are mostly empty where texts are short, and a compiler
+    makes one kernel of all that lies between the two products."""
+    scores = q @ k.transpose(-1, -2) * scale
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    if attn_mask is not None:
+        scores = scores + attn_mask if attn_mask.is_floating_point() else scores.masked_fill(~attn_mask, float("-inf"))
+    return F.dropout(scores.softmax(-1), dropout_p) @ v
 
 
 def whole_blocks(*parts: Tensor) -> list[Tensor]:

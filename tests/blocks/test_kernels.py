@@ -35,6 +35,28 @@ def test_zeros_behind_the_numbers_of_a_head_change_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("biased", [True, False])
+def test_written_out_equals_reference(monkeypatch, causal, biased):
+    """As in short texts under a compiler on a GPU, with and without empty cells."""
+    monkeypatch.setattr(kernels, "is_short_for_a_compiler", lambda q, k: True)
+    for counts in ((5, 5), (31, 32, 33)):
+        (q, k, v), batch = inputs(counts)
+        bias = torch.randn(1, H, max(counts), max(counts), dtype=q.dtype) if biased else None
+        expected, _ = kernels.reference(q, k, v, batch, causal=causal, bias=bias)
+        found = kernels.padded(q, k, v, batch, causal=causal, bias=bias)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_planted_mask_left_out_is_noticed(monkeypatch):
+    monkeypatch.setattr(kernels, "is_short_for_a_compiler", lambda q, k: True)
+    true = kernels.written_out
+    monkeypatch.setattr(kernels, "written_out", lambda *qkv, **given: true(*qkv, **given | {"attn_mask": None}))
+    (q, k, v), batch = inputs((31, 32, 33))
+    expected, _ = kernels.reference(q, k, v, batch, causal=False)
+    assert not torch.allclose(kernels.padded(q, k, v, batch, causal=False), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("causal", [True, False])
 def test_reference_equals_the_formula(causal):
     """One token at a time, one head at a time, in plain Python."""
     (q, k, v), batch = inputs((4, 3))
