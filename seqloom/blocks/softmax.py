@@ -108,8 +108,10 @@ class ChunkedLoss(torch.autograd.Function):
         smoothing: float,
         weights: Tensor | None = None,
     ) -> Tensor:
-        words = weight.shape[0]
+        words, dim = weight.shape
         narrow = for_products(weight, hidden)  # in their type; sums stay in the type of the weight
+        if narrow.shape[1] > dim:
+            hidden = F.pad(hidden, (0, narrow.shape[1] - dim))
         total = torch.zeros((), dtype=weight.dtype, device=hidden.device)
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
@@ -126,10 +128,10 @@ class ChunkedLoss(torch.autograd.Function):
                 d_bias += d_scores[:, :words].sum(0, dtype=d_bias.dtype)
             torch.mm(d_scores, narrow, out=d_hidden[start : start + rows])
             if d_scores.dtype == d_weight.dtype:
-                d_weight.addmm_(d_scores[:, :words].T, part)
+                d_weight.addmm_(d_scores[:, :words].T, part[:, :dim])
             else:
-                d_weight += (d_scores.T @ part)[:words]
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+                d_weight += (d_scores.T @ part)[:words, :dim]
+        ctx.save_for_backward(d_hidden[:, :dim], d_weight, d_bias)
         return total
 
     @staticmethod
@@ -145,10 +147,15 @@ class ChunkedLoss(torch.autograd.Function):
 
 
 def for_products(weight: Tensor, hidden: Tensor) -> Tensor:
-    """The weight in the type of the hidden states. For a GPU's matrix units with rows of zeros up to a whole block: scores of
-    50,257 words begin at odd places in memory, and products of such rows take several times as long as of 50,304."""
-    more = -weight.shape[0] % BLOCK if hidden.is_cuda and hidden.element_size() == 2 and weight.shape[0] % 8 else 0
-    return F.pad(weight.to(hidden.dtype), (0, 0, 0, more)) if more else weight.to(hidden.dtype)
+    """The weight in the type of the hidden states. For a GPU's matrix units with rows of zeros up to a whole block, and columns
+    up to a multiple of 8: scores of 50,257 words begin at odd places in memory, as rows of 410 numbers do, and products of such
+    rows take several times as long as of 50,304 or 416."""
+    narrow = weight.to(hidden.dtype)
+    if not hidden.is_cuda or hidden.element_size() != 2:
+        return narrow
+    words, dim = weight.shape
+    more = -dim % 8, -words % BLOCK if words % 8 else 0
+    return F.pad(narrow, (0, more[0], 0, more[1])) if any(more) else narrow
 
 
 def slope(

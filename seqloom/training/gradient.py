@@ -20,6 +20,7 @@ from seqloom.errors import UsageError
 from seqloom.training.precision import LossScale, autocast
 
 MOST_GRAPHS = 40  # shapes of examples; later ones are computed as they come
+ODD = 64  # widths below which it does not matter where rows begin in memory
 
 Differentiate = Callable[[Any, State | None], Loss]
 
@@ -39,11 +40,22 @@ def worth_recording(learner: Learner, device: torch.device) -> bool:
     return device.type == "cuda" and learner.static and not asks
 
 
+def has_odd_widths(learner: nn.Module) -> bool:
+    """Whether larger products are of widths that no multiple of 8 is, such as the 410 of Transformer-XL."""
+    sizes = (module.weight.shape for module in learner.modules() if isinstance(module, nn.Linear))
+    return any(min(size) >= ODD and (size[0] % 8 or size[1] % 8) for size in sizes)
+
+
 class Gradient:
     """Called with an example and a carried state it sets every parameter's .grad, and returns the loss, detached."""
 
     def __init__(self, learner: Learner, precision: str, device: torch.device, compiled: bool, recorded: bool):
-        self.model: Callable[..., Loss] = torch.compile(learner) if compiled else learner
+        # what a GPU's matrix units read at odd places takes several times as long: the compiler fuses the zeros behind into what
+        # comes before
+        options: dict[str, Any] | None = (
+            {"force_shape_pad": True} if device.type == "cuda" and has_odd_widths(learner) else None
+        )
+        self.model: Callable[..., Loss] = torch.compile(learner, options=options) if compiled else learner
         self.precision, self.device, self.recorded = precision, device, recorded
         self.scaler = LossScale(device) if precision == "fp16" else None
         self.parameters = list(learner.parameters())

@@ -51,8 +51,8 @@ def test_planted_wrong_ignore_id_is_noticed(monkeypatch):
 
 
 def with_spare_rows(weight, hidden):
-    """As on a GPU, where the weight has rows up to a whole block."""
-    return F.pad(weight.detach(), (0, 0, 0, 9))
+    """As on a GPU, where the weight has rows up to a whole block, and columns up to a multiple of 8."""
+    return F.pad(weight.detach(), (0, 3, 0, 9))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
