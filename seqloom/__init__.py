@@ -1,8 +1,11 @@
 """seqloom: the instrument that makes two sequence models comparable."""
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any
+
+from seqloom.training.process import prepare_process
 
 __version__ = "0.2.0"
 
@@ -63,6 +66,7 @@ def __getattr__(name: str) -> Any:
     """Public names arrive with their first use: importing seqloom must not cost the two seconds of torch."""
     if name not in PLACES:
         raise AttributeError(f"module 'seqloom' has no attribute {name!r}")
+    prepare_process(os.environ)
     return getattr(importlib.import_module(PLACES[name]), name)
 
 

@@ -103,7 +103,7 @@ SLOW = (
     "runs/test_seeds.py",
     "runs/test_language_model.py",
     "runs/test_task_report.py",
-    "training/test_threads.py",
+    "training/test_process.py",
     "runs/test_translator.py",
     "test_weights.py",
     "text/test_sentences.py",

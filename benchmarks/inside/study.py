@@ -36,9 +36,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom.training.threads import wait_briefly
+from seqloom.training.process import prepare_process
 
-wait_briefly(os.environ)
+prepare_process(os.environ)
 
 from seqloom.batches.prepare import prepare
 from seqloom.comparison.solve import solve_size

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from seqloom import __version__, errors, progress
-from seqloom.training.threads import fall_back_to_cpu, wait_briefly
+from seqloom.training.process import prepare_process
 
 app = typer.Typer(
     name="seqloom",
@@ -74,8 +74,7 @@ class PlainCommand(TyperCommand):
 
 
 def main() -> None:
-    wait_briefly(os.environ)
-    fall_back_to_cpu(os.environ)
+    prepare_process(os.environ)
     if sys.platform == "win32":  # pipes and files have the code page of the country there, which lacks most characters
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]

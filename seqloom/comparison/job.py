@@ -69,6 +69,7 @@ from seqloom.tasks import task_class
 from seqloom.text.survey import SPLITS
 from seqloom.training.interrupt import stop_with
 from seqloom.training.precision import choose_device
+from seqloom.training.process import keep_freed_memory
 
 SAMPLE_TOKENS = 80
 REDO = "remove it and card.md beside it, and rerun: they are written again"
@@ -286,6 +287,7 @@ def on_device(out: Path) -> Iterator[None]:
 def main() -> int:
     out, place, which = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     stop_with(os.getppid())
+    keep_freed_memory(os.environ)  # what the comparison has decided otherwise is in the environment
     progress.QUIET, errors.DEBUG = "--quiet" in sys.argv, "--debug" in sys.argv
     try:
         with on_device(out):

@@ -69,7 +69,7 @@ from seqloom.text.music import is_music
 from seqloom.text.survey import SPLITS, Request
 from seqloom.training.interrupt import Interruption
 from seqloom.training.precision import choose_device
-from seqloom.training.threads import wait_briefly
+from seqloom.training.process import wait_briefly
 
 BUSY = BusyError.exit_code  # of a run folder that another process has
 PATIENCE = 30.0  # seconds for which a killed job may still hold its folder

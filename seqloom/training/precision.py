@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqloom.errors import UsageError
 from seqloom.progress import say
-from seqloom.training.threads import FALLBACK
+from seqloom.training.process import FALLBACK
 
 
 def choose_device(name: str, count_based: bool = False) -> torch.device:

@@ -21,7 +21,7 @@ from seqloom.decode.rules import (
     limit_repetition,
     penalise_repetition,
 )
-from seqloom.decode.sample import invert_cdf, sample
+from seqloom.decode.sample import FEW, invert_cdf, sample
 from seqloom.decode.search import beam_search
 from seqloom.decode.step import Stepper
 from seqloom.evaluate.score import score
@@ -180,6 +180,38 @@ def test_the_last_point_never_hits_a_ruled_out_token():
     scores = torch.tensor([[0.0, 1.0, NEVER, NEVER]])
     assert invert_cdf(scores, torch.tensor([1.0 - 1e-16], dtype=torch.float64)).item() == 1
     assert invert_cdf(scores, torch.tensor([0.0], dtype=torch.float64)).item() == 0
+
+
+def rows_with_gaps(n, size, seed=0):
+    """Scores of rows in which most tokens are ruled out, whole blocks of them too, and points, the two ends among them."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, size, generator=generator) * 4
+    scores[torch.rand(n, size, generator=generator) < 0.7] = NEVER
+    scores[:, : size // 3] = NEVER
+    scores[:, -1] = 0.0
+    points = torch.rand(n, generator=generator, dtype=torch.float64)
+    points[0], points[-1] = 0.0, 1.0 - 1e-16
+    return scores, points
+
+
+@pytest.mark.parametrize("size", [5, 63, 64, 65, 128, 300, 2048, 50_257])
+def test_a_draw_in_blocks_is_the_draw_by_single_tokens(size):
+    scores, points = rows_with_gaps(max(200, 2 * FEW // size), size)
+    drawn = invert_cdf(scores, points)
+    alone = torch.cat([invert_cdf(row[None], point[None]) for row, point in zip(scores, points, strict=True)])
+    assert torch.equal(drawn, alone)
+    assert (scores.gather(1, drawn[:, None]) > NEVER).all()
+
+
+def test_planted_draw_that_forgets_what_stands_before_its_block_is_noticed():
+    scores, points = rows_with_gaps(200, 300)
+    whole = scores.softmax(1).double().cumsum(1)
+    blocks = whole[:, 63::64]
+    block = torch.searchsorted(blocks, points[:, None], right=True).clamp(max=3)
+    inside = torch.stack(
+        [row[64 * at : 64 * at + 64] for row, at in zip(scores, block.flatten().tolist(), strict=True)]
+    )
+    assert not torch.equal(64 * block[:, 0] + invert_cdf(inside, points), invert_cdf(scores, points))
 
 
 def seen(*texts):

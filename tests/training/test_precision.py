@@ -13,7 +13,7 @@ from seqloom.training import precision
 from seqloom.training.loop import Fit
 from seqloom.training.optim import OptimConfig, build_optimizer, step
 from seqloom.training.precision import LossScale, choose_device, choose_precision
-from seqloom.training.threads import fall_back_to_cpu
+from seqloom.training.process import fall_back_to_cpu
 from tests.training.material import prepared
 
 CPU = torch.device("cpu")

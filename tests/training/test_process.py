@@ -1,4 +1,4 @@
-"""How OpenMP's threads wait, as its library itself reports when it is loaded."""
+"""How OpenMP's threads wait, as its library itself reports when it is loaded; and whether freed memory is kept."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from seqloom.comparison.engines.here import LocalEngine
 from seqloom.comparison.run import Jobs
-from seqloom.training.threads import CHOICES, SPINS, wait_briefly
+from seqloom.training.process import ALLOCATORS, CHOICES, SPINS, wait_briefly
 
 
 def reported(*call, **settings):
@@ -45,3 +45,29 @@ def test_nothing_else_is_touched():
     environment = {"PATH": "here"}
     wait_briefly(environment)
     assert environment == {"PATH": "here", "GOMP_SPINCOUNT": SPINS}
+
+
+FAULTS = """
+import resource
+import seqloom
+if {prepared}:
+    seqloom.load
+for _ in range(800):
+    b"x" * (1 << 20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+def page_faults(prepared: bool, **settings):
+    """How many pages a process gets anew that asks for a megabyte 800 times (less than a huge page, which would come at once)."""
+    clean = {name: value for name, value in os.environ.items() if name not in ALLOCATORS}
+    call = [sys.executable, "-c", FAULTS.format(prepared=prepared)]
+    return int(subprocess.run(call, env=clean | settings, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
+def test_freed_memory_is_kept_from_the_first_use_of_the_library():
+    without = page_faults(False, MALLOC_MMAP_THRESHOLD_="131072")
+    assert without > 100_000  # the planted fault: 256 pages each time
+    assert page_faults(True) < 0.5 * without
+    assert page_faults(True, MALLOC_MMAP_THRESHOLD_="131072") > 100_000  # what the user has set stays
