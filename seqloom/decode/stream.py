@@ -41,6 +41,10 @@ class TextStream:
 
     def push(self, token: int) -> str:
         """What can be shown now; "" while a character is unfinished."""
+        if self.tokenizer.byte_exact and not self.ids:
+            alone = self.tokenizer.decode_one(token)
+            if not alone.endswith(INCOMPLETE):
+                return alone
         self.ids.append(token)
         text = self.tokenizer.decode(self.ids)
         if text.endswith(INCOMPLETE):

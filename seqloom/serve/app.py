@@ -36,7 +36,7 @@ from seqloom.serve.abilities import (
     translation_record,
     writes,
 )
-from seqloom.serve.completions import MOST_TOKENS, Answering, disconnected, read_prompts
+from seqloom.serve.completions import MOST_TOKENS, Answering, is_short, read_prompts, until_gone
 from seqloom.serve.describe import Described, describe
 from seqloom.serve.engine import Call, Engine, Full
 from seqloom.serve.mailbox import Mailbox
@@ -153,7 +153,7 @@ class Server:
             self.engines[name].submit(call)
         except Full:
             raise Refused(429, "too many requests are waiting: try again", kind="rate_limit_exceeded") from None
-        watcher: asyncio.Future[Any] = asyncio.ensure_future(disconnected(request))
+        watcher: asyncio.Future[Any] = asyncio.ensure_future(until_gone(request.receive))
         waiting: set[asyncio.Future[Any]] = {future, watcher}
         try:
             waited, _ = await asyncio.wait(waiting, timeout=self.limits.seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -178,8 +178,11 @@ class Server:
 
     async def completions(self, request: Request, ask: Completion) -> Response:
         name = self.pick(ask.model, writes, "continue a text")
-        prompts = await asyncio.to_thread(read_prompts, self.runs[name], ask.prompt)
-        limits = self.limits
+        run, limits = self.runs[name], self.limits
+        if is_short(ask.prompt):
+            prompts = read_prompts(run, ask.prompt)
+        else:
+            prompts = await asyncio.to_thread(read_prompts, run, ask.prompt)
         answering = Answering(self.engines[name], ask, prompts, self.mailbox, limits.seconds, limits.max_tokens)
         return await answering.respond(request)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Row
@@ -19,6 +20,7 @@ from seqloom.serve.messages import Completion, Refused, answer, encode
 
 MOST_TOKENS = 65_536  # of all prompts of a call
 MOST_PROMPTS = 256
+SHORT_PROMPT = 1000  # characters
 
 _numbers = itertools.count(1)
 
@@ -57,6 +59,7 @@ class Answering:
         self.changed = asyncio.Event()  # there is something to send
         self.unsent: list[bytes] = []  # events of a stream
         self.failure: Refused | None = None
+        self.left_alone = False  # nobody waits for the answer any more
         self.deadline = time.monotonic() + seconds
         max_new = 16 if ask.max_tokens is None else ask.max_tokens
         if max_new > most_new:
@@ -158,10 +161,8 @@ class Answering:
         except Full:
             raise Refused(429, "too many requests are waiting: try again", kind="rate_limit_exceeded") from None
         if self.ask.stream:
-            return StreamingResponse(
-                self.stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
-            )
-        watcher = asyncio.ensure_future(disconnected(request))
+            return Streamed(self)
+        watcher = asyncio.ensure_future(until_gone(request.receive))
         ready = asyncio.ensure_future(self.changed.wait())
         waiting: set[asyncio.Future[Any]] = {ready, watcher}
         try:
@@ -177,24 +178,29 @@ class Answering:
         choices = [self.choice_record(i, choice) for i, choice in enumerate(self.choices)]
         return answer(self.head | {"choices": choices, "usage": self.usage()})
 
-    async def stream(self) -> AsyncIterator[bytes]:
-        try:
-            if self.ask.echo:
-                yield b"".join(
-                    self.event(i, self.shown_prompt(choice.prompt), None) for i, choice in enumerate(self.choices)
-                )
-            is_over = False
-            while not is_over:  # everything may be there before the first of it is sent
-                await self.changed.wait()
-                self.changed.clear()
-                is_over = not self.left or self.failure is not None
-                ready, self.unsent = self.unsent, []
-                if is_over:
-                    ready += self.last_events()
-                if ready:
-                    yield b"".join(ready)
-        finally:
-            self.cancel()
+    async def stream(self) -> AsyncIterator[tuple[bytes, bool]]:
+        """Parts of the answer, and whether more will follow, until the client leaves."""
+        if self.ask.echo:
+            shown = [self.event(i, self.shown_prompt(choice.prompt), None) for i, choice in enumerate(self.choices)]
+            yield b"".join(shown), True
+        is_over = False
+        while not is_over:  # everything may be there before the first of it is sent
+            await self.changed.wait()
+            self.changed.clear()
+            if self.left_alone:
+                return
+            is_over = not self.left or self.failure is not None
+            ready, self.unsent = self.unsent, []
+            if is_over:
+                ready += self.last_events()
+            if ready:
+                yield b"".join(ready), not is_over
+
+    def leave(self) -> None:
+        """The client has gone."""
+        self.left_alone = True
+        self.cancel()
+        self.changed.set()
 
     def last_events(self) -> list[bytes]:
         if self.failure is not None:  # the status was sent long ago
@@ -255,6 +261,27 @@ class Answering:
         return str(self.run.tokenizer.entry(token))
 
 
+class Streamed(Response):
+    """An answer whose parts are sent as they come. A server has many of them under way, so that each is one task which sends,
+    and another which sleeps until the client leaves."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, answering: Answering):
+        self.answering, self.status_code = answering, 200
+        self.init_headers({"cache-control": "no-store"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        watcher = asyncio.ensure_future(until_gone(receive))
+        watcher.add_done_callback(lambda _: self.answering.leave())
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async for part, more in self.answering.stream():
+                await send({"type": "http.response.body", "body": part, "more_body": more})
+        finally:
+            watcher.cancel()
+
+
 def read_prompts(run: Any, given: str | list[Any]) -> list[Prompt]:
     """Texts or lists of tokens; a single list of tokens is one prompt."""
     tokenizer = run.tokenizer
@@ -280,6 +307,11 @@ def read_prompts(run: Any, given: str | list[Any]) -> list[Prompt]:
     return found
 
 
-async def disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+def is_short(given: str | list[Any]) -> bool:
+    """Whether a prompt is read sooner than another thread has begun with it."""
+    return isinstance(given, str) and len(given) <= SHORT_PROMPT
+
+
+async def until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -102,6 +102,7 @@ class Tokenizer:
         self.in_bytes: bool = _is_byte_level(data)  # its entries are written in `byte_alphabet`
         self.byte_exact: bool = self.unk_id is None and data.get("normalizer") is None and self.in_bytes
         # fast paths
+        self._alone: dict[int, str] = {}
         cuts = _cuts_at_blanks(data)
         self._table = ChunkTable(self._encode_new, self.unk_id, _splits_punctuation(data)) if cuts else None
         by_character = self.kind == "char" and not self.lowercase and self.unk_id is not None
@@ -313,6 +314,13 @@ class Tokenizer:
         hidden = NO_TOKENS if specials else self._hidden
         text: str = self._rust.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False)
         return text
+
+    def decode_one(self, token: int) -> str:
+        """The text of a token alone, as `decode` gives it. It is remembered: texts are written token by token."""
+        found = self._alone.get(token)
+        if found is None:
+            found = self._alone[token] = self.decode([token])
+        return found
 
     def lowered(self, text: str) -> str:
         """The text after the normaliser (lower case, BERT's cleaning), before it is split into tokens."""
