@@ -7,7 +7,8 @@ measured, and the best counts: once to where each text ends, as the clients' do,
 batch stays full (`ratio_to_full`). The server is a process of its own. As many clients ask it for completions one after the
 other, streamed, each with its own prompt, seed and length, until the time is over; they are one thread that reads sockets and
 parses nothing before the end, so that the server is what is measured. A third process asks for /healthz twenty times a second.
-Answers are compared with those of `generate` alone. CPU time is given as well as wall time: it says what a token costs on a
+Answers are compared with those of a text alone; where one differs, it is looked at how near the choice was, as in
+`serve_company.py`. CPU time is given as well as wall time: it says what a token costs on a
 machine that others use, too. Printed as JSON.
 """
 
@@ -24,7 +25,12 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from serve_company import NEAR, write_alone
+
 from seqloom import load, progress
+from seqloom.decode.rules import SampleConfig
+from seqloom.decode.sample import Row
+from seqloom.decode.stream import continue_text
 
 PROMPTS = ["The ", "A ", "Return the ", "This is ", "", "If there is no "]
 WARM_SECONDS = 3.0
@@ -157,14 +163,24 @@ def generate_speed(run: Any, streams: int, tokens: int, least: int = 0, rounds: 
     return max(found)
 
 
-def count_different(run: Any, answers: dict[Question, bytes], most: int) -> tuple[int, int]:
-    """How many answers are not those of `generate` alone, and how many were compared."""
+def compare(run: Any, answers: dict[Question, bytes], most: int) -> tuple[dict[str, int], list[Any]]:
+    """How many answers are those of a text alone, and of those that differ where, and how near the choice was there."""
     asked = random.Random(0).sample(sorted(answers), min(most, len(answers)))
-    different = 0
+    counts, others = {"same": 0, "near": 0, "wrong": 0}, []
     for question in asked:
-        (sample,) = run.generate(question.prompt, seed=question.seed, max_new=question.size)
-        different += sample.text.removeprefix(question.prompt) != text_and_count(answers[question])[0]
-    return different, len(asked)
+        ids, _ = run.read(question.prompt)
+        tokens, near = write_alone(run, Row(list(ids), SampleConfig(max_new=question.size), question.seed))
+        got = text_and_count(answers[question])[0]
+        texts = (continue_text(run.tokenizer, ids, question.prompt, tokens[:n]) for n in range(len(tokens) + 1))
+        alone = [each.removeprefix(question.prompt) for each in texts]
+        if alone[-1] == got:
+            counts["same"] += 1
+            continue
+        first = max(n for n, text in enumerate(alone) if got.startswith(text.rstrip("\N{REPLACEMENT CHARACTER}")))
+        nearest = near[min(first, len(near) - 1)]
+        counts["near" if nearest < NEAR else "wrong"] += 1
+        others.append({"question": question._asdict(), "token": first, "distance": nearest})
+    return counts, others
 
 
 def main() -> None:
@@ -197,7 +213,7 @@ def main() -> None:
         max(before, generate_speed(run, options.streams, *each))
         for before, each in zip((alone, full), sizes, strict=True)
     )
-    different, compared = count_different(run, served.answers, options.compare)
+    compared, others = compare(run, served.answers, options.compare)
     speed = served.tokens / served.seconds
     found = {
         "run": options.run.name, "parameters": run.learner.size(), "streams": options.streams, "device": options.device,
@@ -206,7 +222,7 @@ def main() -> None:
         "ratio_to_full": round(speed / full[0], 3), "generate_cpu_us_per_token": round(1e6 * alone[1]),
         "full_generate_cpu_us_per_token": round(1e6 * full[1]),
         "served_cpu_us_per_token": round(1e6 * served.cpu / max(served.tokens, 1)),
-        "answers": len(served.answers), "failed": served.failed, "compared": compared, "different": different,
+        "answers": len(served.answers), "failed": served.failed, "compared": compared, "not_the_same": others,
         "healthz_p50_ms": round(1000 * waits[len(waits) // 2], 1),
         "healthz_p99_ms": round(1000 * waits[int(0.99 * (len(waits) - 1))], 1),
     }  # fmt: skip
