@@ -28,6 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from train_gpu import commit
+from turn import alone
 
 from seqloom.batch import Pair, ragged, to_device
 from seqloom.batches.pictures import lay_images
@@ -222,10 +223,11 @@ def time_steps(make: Callable[[], Job], steps: int, device: torch.device) -> dic
         loss = train()
     ready = wait()
     seconds = []
-    for _ in range(steps):
-        begin = wait()
-        loss = train()
-        seconds.append(wait() - begin)
+    with alone():
+        for _ in range(steps):
+            begin = wait()
+            loss = train()
+            seconds.append(wait() - begin)
     return {"seconds": statistics.median(seconds), "start": ready - started, "loss": float(loss)}
 
 

@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import turn
 from serve_company import NEAR, write_alone
 
 from seqloom import load, progress
@@ -202,17 +203,18 @@ def main() -> None:
     assert process.stdout is not None
     port = int(re.search(r":(\d+) ", process.stdout.readline())[1])  # type: ignore[index]
     watch = [sys.executable, "-c", WATCH, str(port), str(options.seconds + WARM_SECONDS)]
-    watcher = subprocess.Popen(watch, stdout=subprocess.PIPE, text=True)
-    try:
-        served = put_under_load(port, process.pid, options.streams, options.tokens, options.seconds)
-        waits = sorted(json.loads(watcher.communicate(timeout=30)[0]))
-    finally:
-        process.terminate()
-        process.wait(60)
-    alone, full = (
-        max(before, generate_speed(run, options.streams, *each))
-        for before, each in zip((alone, full), sizes, strict=True)
-    )
+    with turn.alone():
+        watcher = subprocess.Popen(watch, stdout=subprocess.PIPE, text=True)
+        try:
+            served = put_under_load(port, process.pid, options.streams, options.tokens, options.seconds)
+            waits = sorted(json.loads(watcher.communicate(timeout=30)[0]))
+        finally:
+            process.terminate()
+            process.wait(60)
+        alone, full = (
+            max(before, generate_speed(run, options.streams, *each))
+            for before, each in zip((alone, full), sizes, strict=True)
+        )
     compared, others = compare(run, served.answers, options.compare)
     speed = served.tokens / served.seconds
     found = {

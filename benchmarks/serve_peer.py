@@ -41,6 +41,9 @@ class Tokens:
     def decode(self, ids: list[int], specials: bool = False) -> str:
         return " ".join(map(str, ids))
 
+    def decode_one(self, token: int) -> str:
+        return str(token)
+
 
 def question(rng: random.Random) -> tuple[list[int], int]:
     return [rng.randrange(1, sample_gpu.V) for _ in range(rng.randint(16, 64))], rng.randint(64, 192)

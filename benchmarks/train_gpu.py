@@ -33,6 +33,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from turn import alone
 
 from seqloom.batch import IGNORE, Excerpt, Loss, detach, ragged, to_device
 from seqloom.models.gpt2 import Gpt2
@@ -262,12 +263,13 @@ def measure(make: Callable[[], Train], steps: int) -> dict[str, float]:
     for _ in range(5):
         train()
     seconds = []
-    for _ in range(steps):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        last = train()
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
+    with alone():
+        for _ in range(steps):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            last = train()
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
     return {
         "seconds": statistics.median(seconds),
         "gb": (torch.cuda.max_memory_allocated() - before) / 1e9,

@@ -87,7 +87,7 @@ def test_a_stream_that_is_read_late_is_whole(server):
         answering.engine.submit(*answering.works)
         while answering.left:
             await asyncio.sleep(0.01)
-        return b"".join([part async for part in answering.stream()])
+        return b"".join([part async for part, _ in answering.stream()])
 
     events = asyncio.run(late()).split(b"\n\n")
     assert len(events) >= 3 and events[-2] == b"data: [DONE]"
