@@ -475,7 +475,7 @@ class Server:
         origin = request.headers.get("origin")
         if origin is not None and host_of(origin.rpartition("//")[2]) not in self.hosts:
             raise Refused(403, "pages of other sites get no answer here")
-        if request.url.path in OPEN_PATHS:
+        if request.scope["path"] in OPEN_PATHS:
             return
         if self.key is not None:
             given = request.headers.get("authorization", "").encode("latin-1", "replace")

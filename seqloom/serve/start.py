@@ -6,8 +6,9 @@ import ipaddress
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from seqloom.runs.load import load
 from seqloom.serve.app import LOCAL, Limits, Server
 
 DRAIN_SECONDS = 30.0
+OBJECTS = 10_000  # new ones until garbage is searched among them
 WRITING_SECONDS, WRITING_TRIES = (
     3.0,
     10,
@@ -163,9 +165,22 @@ def serve(
     address = f"http://{host if ':' not in host else f'[{host}]'}:{listening.getsockname()[1]}"
     if not quiet:
         print(f"seqloom serves {', '.join(loaded) or watched} on {address} (Ctrl-C stops it)", flush=True)
+    with without_long_collections():
+        asyncio.run(run_until_stopped(uvicorn.Server(config), server, listening))
+
+
+@contextmanager
+def without_long_collections() -> Iterator[None]:
+    """A search for garbage among all that was loaded would keep every answer waiting for a tenth of a second."""
+    before = gc.get_threshold()
     gc.collect()
-    gc.freeze()  # a search for garbage among all that was loaded would keep every answer waiting for a tenth of a second
-    asyncio.run(run_until_stopped(uvicorn.Server(config), server, listening))
+    gc.freeze()
+    gc.set_threshold(OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -31,6 +31,7 @@ LONGEST = 1 << 20  # characters; text without any space is split here, even insi
 RUN = 1 << 15  # characters of a run of letters and digits, or of punctuation, that are encoded at once
 WORD = 256  # characters of such a run that a vocabulary is learnt from
 _RUN = re.compile(r"\w++|[^\w\s]++")
+FEW = 16  # chunks of a text that are looked up one by one
 _MAX_ENTRIES = 400_000
 _MAX_CHARACTERS = 16 << 20
 
@@ -126,6 +127,8 @@ class ChunkTable:
             missing = set(parts).difference(self._index)
             if missing:
                 self._add(list(missing))
+            if len(texts) == 1 and len(parts) <= FEW:
+                return self._join(parts)
             numbers = np.fromiter(map(self._index.__getitem__, parts), np.int64, len(parts))
             lengths, starts = self._lengths[numbers], self._starts[numbers]
             ends = np.cumsum(lengths)
@@ -140,6 +143,13 @@ class ChunkTable:
         return ids, [
             [parts[i] for i in (np.flatnonzero(unknown[a:b]) + a).tolist()] for a, b in pairwise(stops.tolist())
         ]
+
+    def _join(self, parts: list[str]) -> tuple[list[Ids], list[list[str]]]:
+        """`encode` of one text of a few chunks, all of them known: for those, arrays cost more than they save."""
+        numbers = [self._index[part] for part in parts]
+        places = [(int(self._starts[i]), int(self._lengths[i])) for i in numbers]
+        ids = [np.concatenate([self._flat[a : a + n] for a, n in places])] if parts else [self._flat[:0].copy()]
+        return ids, [[part for part, i in zip(parts, numbers, strict=True) if self._unknown[i]]]
 
 
 def grow(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
