@@ -102,20 +102,21 @@ def compare(
         raise UsageError("--out is missing: give the folder to write")
     check_pack(pack, with_text)
     if chosen.ladder is not None:
-        if pack is not None:
-            raise UsageError(
-                "--pack: a ladder has a comparison for each budget: pack them with 'seqloom report OUT/budgets/… --pack'"
-            )
         from seqloom.comparison.ladder import compare_ladder
+        from seqloom.comparison.ladder_archive import pack_ladder
         from seqloom.comparison.ladder_report import as_text as ladder_text
 
         ladder = compare_ladder(
             chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic,
             where=where,
         )  # fmt: skip
+        if pack is not None:
+            pack_ladder(out, pack, with_text)
         print(json.dumps(ladder.record(), ensure_ascii=False) if as_json else ladder_text(ladder))
         if not as_json:
             print(f"report: {out / 'report.html'}")
+            if pack is not None:
+                print(f"archive: {pack}")
         return
     found = run_plan(
         chosen, out, jobs=jobs, minutes=minutes, overwrite=overwrite, device=device, deterministic=deterministic,

@@ -1,4 +1,4 @@
-"""report: the results of a comparison as a page, a table for a paper, lines for other programs, or one file to check."""
+"""report: the results of a comparison or ladder as a page, a table for a paper, lines for programs, or one file to check."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,9 @@ seqloom report runs/classroom --pack classroom.zip --with-text
 
 @app.command(epilog=REPORT_EXAMPLES)
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of a comparison, finished or not.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a comparison, finished or not, or of a ladder.")
+    ],
     latex: Annotated[
         bool, typer.Option("--latex", help="Print the table in LaTeX, with daggers for significant differences.")
     ] = False,
@@ -45,7 +47,10 @@ def report(
     """Write the page of a comparison again, print its results for a paper or another program, or pack them."""
     from seqloom.comparison.archive import check_pack
     from seqloom.comparison.archive import pack as write_archive
+    from seqloom.comparison.ladder_archive import pack_ladder
+    from seqloom.comparison.ladder_report import ladder_csv, write_ladder_report
     from seqloom.comparison.latex import latex_table
+    from seqloom.comparison.laws import is_ladder, read_ladder
     from seqloom.comparison.methods import methods_sentences
     from seqloom.comparison.report import as_long_csv, read_comparison, write_report
     from seqloom.errors import UsageError
@@ -58,6 +63,21 @@ def report(
         raise UsageError("--baseline needs --latex")
     if items and not csv:
         raise UsageError("--items needs --csv")
+    if is_ladder(folder):
+        if latex or methods or items:
+            option = "--latex" if latex else "--methods" if methods else "--items"
+            raise UsageError(
+                f"{option}: {folder} is a ladder: give the comparison of one budget, a folder in {folder / 'budgets'}"
+            )
+        if pack is not None:
+            print(f"archive: {pack_ladder(folder, pack, with_text)}")
+        elif csv:
+            print(ladder_csv(read_ladder(folder)), end="")
+        else:
+            with sole_owner(folder):
+                write_ladder_report(read_ladder(folder), folder)
+                print(f"report: {folder / 'report.html'}")
+        return
     if pack is not None:
         print(f"archive: {write_archive(folder, pack, with_text)}")
         return

@@ -15,6 +15,8 @@ seqloom verify results.zip
 seqloom verify results.zip --row LSTM --seed 0 --text corpus.jsonl
 
 seqloom verify results.zip --row LSTM --seed 0 --data data --files blimp --device cuda
+
+seqloom verify ladder.zip --budget 500000-words --row LSTM --seed 0 --text corpus.jsonl
 """
 
 
@@ -23,6 +25,9 @@ def verify(
     archive: Annotated[Path, typer.Argument(metavar="FILE.zip", help="File that compare --pack has written.")],
     row: Annotated[str | None, typer.Option(metavar="NAME", help="Row to train again.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of that row.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a ladder: the budget of that row, such as 500000-words.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Prepared text of the row, if it is not in the archive.")
     ] = None,
@@ -43,6 +48,8 @@ def verify(
     inside their tolerance; 1: some lie outside; 3: the archive was changed or is damaged."""
     import json
 
+    from seqloom.comparison.ladder_archive import LadderArchive, is_ladder_archive, open_ladder_archive
+    from seqloom.comparison.ladder_report import as_text as ladder_text
     from seqloom.comparison.report import as_text as table_text
     from seqloom.comparison.unpack import open_archive
     from seqloom.comparison.verify import Given, as_text
@@ -53,21 +60,25 @@ def verify(
 
     if (row is None) != (seed is None):
         raise UsageError("give --row and --seed together, or neither to check the archive alone")
-    if row is None and (data or text or files):
-        raise UsageError("--data, --text and --files are for training a row again: give --row and --seed")
+    if row is None and (data or text or files or budget):
+        raise UsageError("--budget, --data, --text and --files are for training a row again: give --row and --seed")
     if data is not None and text:
         raise UsageError("give --data or --text, not both")
     choose_device(device)  # rejects one that is not there
-    with open_archive(archive) as opened:
+    has_budgets = is_ladder_archive(archive)
+    if budget is not None and not has_budgets:
+        raise UsageError(f"--budget is for the archive of a ladder, and {archive} is none: leave it out")
+    with open_ladder_archive(archive) if has_budgets else open_archive(archive) as opened:
         checked = f"{archive}: checked, {len(opened.manifest.files):,} files, and the table follows from the results"
         if row is None or seed is None:
             found = None
         else:
+            one = opened.at(budget) if isinstance(opened, LadderArchive) else opened
             say(checked)
-            found = repeat(opened, row, seed, Given(data, text or (), files or ()), device)
+            found = repeat(one, row, seed, Given(data, text or (), files or ()), device)
         about = {
             "archive": str(archive),
-            "name": opened.plan.name,
+            "name": opened.found.name,
             "files": len(opened.manifest.files),
             "notes": opened.notes,
         }
@@ -75,7 +86,10 @@ def verify(
             print(json.dumps(about | (found.record() if found is not None else {}), ensure_ascii=False))
         else:
             print("\n".join([checked, *(f"note: {note}" for note in opened.notes), ""]))
-            print(as_text(found) if found is not None else table_text(opened.found))
+            if found is not None:
+                print(as_text(found))
+            else:
+                print(ladder_text(opened.found) if isinstance(opened, LadderArchive) else table_text(opened.found))
     if found is not None and not found.inside:
         wrong = [score.name for score in found.scores if not score.inside]
         raise SeqloomError(

@@ -78,16 +78,21 @@ class Member(Config):
     bytes: int
 
 
-class ArchiveManifest(Open):
-    """packed_by: the program that made the table; pairs: the SHA-256 of the minimal pairs, which are made from the text."""
+class Manifest(Open):
+    """packed_by: the program that made the table."""
 
     format: int
     needs: str
     name: str
     packed_by: dict[str, str | None]
+    files: dict[str, Member]
+
+
+class ArchiveManifest(Manifest):
+    """pairs: the SHA-256 of the minimal pairs, which are made from the text."""
+
     environments: tuple[Environment, ...]
     pairs: str | None
-    files: dict[str, Member]
 
 
 def program() -> dict[str, str | None]:
@@ -128,14 +133,16 @@ def pack(folder: Path, file: Path, with_text: bool = False) -> Path:
             packed_by=program(),
             environments=tuple(environments),
             pairs=pairs,
-            files={
-                name: Member(sha256=sha256(path), bytes=path.stat().st_size) for name, path in sorted(members.items())
-            },
+            files=list_members(members),
         )
         write_json(staged / "manifest.json", plain(manifest.model_dump()))
         members["manifest.json"] = staged / "manifest.json"
         replace_file(file, lambda temporary: write_zip(temporary, members))
     return file
+
+
+def list_members(members: Mapping[str, Path]) -> dict[str, Member]:
+    return {name: Member(sha256=sha256(path), bytes=path.stat().st_size) for name, path in sorted(members.items())}
 
 
 def write_zip(file: Path, members: Mapping[str, Path]) -> None:
@@ -263,7 +270,8 @@ def data_files(folder: Path, plan: ResolvedPlan) -> dict[str, Path]:
         found |= {f"data/{prepared.name}/{path.name}": path for path in files}
     else:
         sources = read_manifest(folder / plan.rows[0].data / MANIFEST).sources
-        files = [built_in_path(folder)] if plan.text.built_in else [folder / name for name in plan.text.files]
+        built_in = (folder / plan.rows[0].data).parent / built_in_path(folder).name  # of a ladder all budgets share it
+        files = [built_in] if plan.text.built_in else [folder / name for name in plan.text.files]
         known = [(path, source.sha256) for path, source in zip(files, sources, strict=True)]
         found |= packed_names(known)
     found |= packed_names([(folder / suite.data, suite.content) for suite in plan.suites if suite.name != "pairs"])

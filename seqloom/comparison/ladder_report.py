@@ -23,7 +23,7 @@ from seqloom.charts import (
     table,
 )
 from seqloom.comparison.folder import slug
-from seqloom.comparison.ladder import LADDER, Ladder, LadderMetric, Pair, budget_path, called
+from seqloom.comparison.laws import LADDER, Ladder, LadderMetric, Pair, budget_path, called
 from seqloom.comparison.plan import Rung
 from seqloom.files import write_bytes, write_json
 from seqloom.metrics.intervals import Interval

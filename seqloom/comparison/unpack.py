@@ -11,16 +11,17 @@ import re
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 
 from seqloom.batches.store import MANIFEST, Manifest, read_manifest
 from seqloom.comparison.archive import BLOCK, MEMBERS, NAME, ArchiveManifest, program
+from seqloom.comparison.archive import Manifest as PackedManifest
 from seqloom.comparison.folder import (
     comparison_path,
     items_path,
@@ -72,6 +73,9 @@ BROKEN = (
     SyntaxError, TokenError,  # numpy reads the headers of arrays as Python
 )  # fmt: skip
 
+Found = TypeVar("Found")
+Kind = TypeVar("Kind", bound=PackedManifest)
+
 
 class Archive(NamedTuple):
     """A checked archive. folder: its files; found: its results, computed from them again; notes: what a reader should know."""
@@ -87,13 +91,20 @@ class Archive(NamedTuple):
 @contextmanager
 def open_archive(path: Path) -> Iterator[Archive]:
     """The checked contents of an archive, in a folder that is removed afterwards."""
+    with checked(path, check_archive) as found:
+        yield found
+
+
+@contextmanager
+def checked(path: Path, check: Callable[[Path, Path], Found]) -> Iterator[Found]:
+    """What `check` makes of an archive and a folder for its files. Whatever goes wrong in it is said in one line."""
     with explained(path), path.open("rb"):
         pass
     with tempfile.TemporaryDirectory(prefix="seqloom-") as place:
         folder = Path(place)
         try:
             with np.errstate(all="ignore"):
-                found = check_archive(path, folder)
+                found = check(path, folder)
         except (NewerFormat, Refused) as error:
             raise type(error)(str(error).replace(f"{folder}/", f"{path}: ")) from error
         except BROKEN as error:
@@ -113,8 +124,8 @@ class Refused(DataError):
 
 def check_archive(path: Path, folder: Path) -> Archive:
     extract(path, folder)
-    manifest = read_archive_manifest(path, folder)
-    check_members(path, folder, manifest)
+    manifest = read_manifest_of(ArchiveManifest, path, folder)
+    check_members(path, folder, manifest, "plan.json", "comparison.json")
     plan = read_plan_record(folder)
     check_names(path, plan, len(manifest.files))
     check_data(path, folder, plan)
@@ -122,11 +133,12 @@ def check_archive(path: Path, folder: Path) -> Archive:
         check_row(path, folder, plan, row)
     check_sets(folder, plan)
     found = read_comparison(folder)
-    notes = check_table(path, folder, manifest, found)
+    stored, now = read_json(comparison_path(folder)), plain(found.record())
+    notes = check_table(path, comparison_path(folder).name, stored, now, manifest.packed_by, STATISTICS)
     return Archive(path, folder, manifest, plan, found, notes)
 
 
-def extract(path: Path, folder: Path) -> None:
+def extract(path: Path, folder: Path, allowed: re.Pattern[str] = MEMBERS) -> None:
     """Only what may be in an archive, and not more than it says."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
@@ -136,7 +148,7 @@ def extract(path: Path, folder: Path) -> None:
         twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice is not None:
             raise Refused(f"{path} has two files called {twice!r}: nobody can say which one is meant")
-        strange = next((name for name in names if not MEMBERS.fullmatch(name)), None)
+        strange = next((name for name in names if not allowed.fullmatch(name)), None)
         if strange is not None:
             raise Refused(f"{path} has a file {strange!r}, which is no part of an archive: nothing is unpacked")
         room = FREE_GROWTH + MOST_GROWTH * path.stat().st_size
@@ -152,7 +164,7 @@ def extract(path: Path, folder: Path) -> None:
 
 
 def is_record(name: str) -> bool:
-    return not name.startswith(("files/", "data/")) and not name.endswith(".npz")
+    return not name.startswith(("files/", "data/")) and not name.endswith((".npz", ".zip"))
 
 
 def copy_bounded(source: Any, target: BinaryIO, size: int) -> None:
@@ -163,17 +175,18 @@ def copy_bounded(source: Any, target: BinaryIO, size: int) -> None:
         target.write(block)
 
 
-def read_archive_manifest(path: Path, folder: Path) -> ArchiveManifest:
+def read_manifest_of(kind: type[Kind], path: Path, folder: Path) -> Kind:
     if not (folder / "manifest.json").exists():
         raise Refused(f"{path} has no manifest.json: it is not an archive of seqloom compare --pack")
     record = parse_json((folder / "manifest.json").read_bytes())
     try:
-        return parse(ArchiveManifest, ARCHIVE.migrate(record, path))
+        return parse(kind, ARCHIVE.migrate(record, path))
     except DataError as error:  # of a newer seqloom
         raise Refused(str(error)) from error
 
 
-def check_members(path: Path, folder: Path, manifest: ArchiveManifest) -> None:
+def check_members(path: Path, folder: Path, manifest: PackedManifest, *expected: str) -> None:
+    """expected: files that every archive of this kind has."""
     there = {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file()} - {"manifest.json"}
     missing, unlisted = sorted(manifest.files.keys() - there), sorted(there - manifest.files.keys())
     if missing:
@@ -183,9 +196,9 @@ def check_members(path: Path, folder: Path, manifest: ArchiveManifest) -> None:
     changed = [name for name, listed in manifest.files.items() if sha256(folder / name) != listed.sha256]
     if changed:
         raise Refused(f"{path}: {changed[0]} was changed: its SHA-256 is not the recorded one{and_more(changed)}")
-    needed = [name for name in ("plan.json", "comparison.json") if name not in there]
+    needed = [name for name in expected if name not in there]
     if needed:
-        raise Refused(f"{path} has no {needed[0]}: it is not the archive of a comparison")
+        raise Refused(f"{path} has no {needed[0]}: it is not an archive of seqloom compare --pack")
 
 
 def and_more(names: list[str]) -> str:
@@ -305,21 +318,22 @@ def check_sets(folder: Path, plan: ResolvedPlan) -> None:
                 check_array(file, packed.stat().st_size)
 
 
-def check_table(path: Path, folder: Path, manifest: ArchiveManifest, found: Comparison) -> list[str]:
-    """comparison.json must follow from the results. Another version of seqloom may have computed other intervals from them."""
-    stored, now = read_json(comparison_path(folder)), plain(found.record())
+def check_table(
+    path: Path, name: str, stored: object, now: object, packed_by: dict[str, str | None], statistics: set[str]
+) -> list[str]:
+    """A table must follow from the results. statistics: parts that another version of seqloom may compute otherwise from them."""
     different = list(differences(stored, now))
-    same = manifest.packed_by == program()
-    wrong = different if same else [each for each in different if not STATISTICS & set(each.keys) and not each.absent]
+    same = packed_by == program()
+    wrong = different if same else [each for each in different if not statistics & set(each.keys) and not each.absent]
     if wrong:
         place, before, after = ".".join(wrong[0].keys), shorten(wrong[0].stored), shorten(wrong[0].now)
         raise Refused(
-            f"{path}: the table does not follow from the results: comparison.json has {place} = {before}, but the results give "
+            f"{path}: the table does not follow from the results: {name} has {place} = {before}, but the results give "
             f"{after}{and_more([place] * len(wrong))}"
         )
     if not different:
         return []
-    by = ", ".join(f"{name} {value}" for name, value in manifest.packed_by.items() if value)
+    by = ", ".join(f"{key} {value}" for key, value in packed_by.items() if value)
     return [
         f"intervals, p values or remarks of its table ({len(different):,} values, the first: {'.'.join(different[0].keys)}) are "
         f"not those that this version computes from the same results; it was packed by {by}"

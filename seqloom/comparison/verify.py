@@ -36,6 +36,7 @@ from seqloom.comparison.folder import built_in_path, plan_path, result_path, sub
 from seqloom.comparison.job import run_job
 from seqloom.comparison.metric import Metric
 from seqloom.comparison.pairs import write_pairs
+from seqloom.comparison.plan import TextConfig
 from seqloom.comparison.records import JobResult, ResolvedPlan, Row, SuiteRecord, TaskRecord, read_items, read_result
 from seqloom.comparison.resume import hash_content
 from seqloom.comparison.tuning import tuned
@@ -194,10 +195,13 @@ def find_text(archive: Archive, row: Row, given: Given, out: Path) -> tuple[Path
     text, manifest = archive.plan.text, manifest_of(archive.folder, row)
     packed = archive.folder / row.data
     if given.data is not None:
-        return checked_text(given.data, row), []
+        return checked_text(part_of(given.data, text, row, out), row), []
     if (packed / "tokenizer.json").exists():  # it was packed as prepared
         return checked_text(packed, row), []
     if text.prepared is not None:
+        whole = archive.folder / "data" / text.prepared
+        if (whole / "tokenizer.json").exists():
+            return checked_text(part_of(whole, text, row, out), row), []
         raise UsageError(
             f"row {row.name!r} learnt from prepared text ({text.prepared}), which is not packed: give it by --data"
         )
@@ -225,9 +229,17 @@ def find_text(archive: Archive, row: Row, given: Given, out: Path) -> tuple[Path
         split_field=text.split_field,
         **held_out,
     )
-    if text.words is not None:
-        subset(place, text.words, place := subset_path(out, place, text.words))
-    return checked_text(place, row), files
+    return checked_text(part_of(place, text, row, out), row), files
+
+
+def part_of(place: Path, text: TextConfig, row: Row, out: Path) -> Path:
+    """What rows learnt from: the text itself, or so many words of it."""
+    if text.words is None or Store.open(place).manifest.fingerprint == row.fingerprint:
+        return place
+    part = subset_path(out, place, text.words)
+    part.parent.mkdir(exist_ok=True)
+    subset(place, text.words, part)
+    return part
 
 
 def checked_text(folder: Path, row: Row) -> Path:

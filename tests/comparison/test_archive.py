@@ -26,6 +26,7 @@ from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.files import digest_of
 from seqloom.metrics.intervals import VarianceComponent
 from seqloom.recipes.library import find_recipe
+from tests.comparison.archives import members, write
 from tests.comparison.plans import BERT, GPT, LSTM, plan_of, write_text
 from tests.mutation import damaged, mutated_json
 
@@ -49,26 +50,6 @@ def packed(finished):
 @pytest.fixture(scope="module")
 def bare(finished):
     return pack(finished, finished.parent / "bare.zip")
-
-
-def members(path: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def write(path: Path, contents: dict[str, bytes], hashed: bool = True) -> Path:
-    """An archive with these contents; hashed: its manifest lists them rightly, as somebody who cheats would do."""
-    if hashed:
-        manifest = json.loads(contents["manifest.json"])
-        listed = {name: data for name, data in contents.items() if name != "manifest.json"}
-        manifest["files"] = {
-            name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in listed.items()
-        }
-        contents = contents | {"manifest.json": json.dumps(manifest).encode()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in contents.items():
-            archive.writestr(name, data)
-    return path
 
 
 def edited(contents: dict[str, bytes], name: str, change) -> dict[str, bytes]:

@@ -1,19 +1,28 @@
 """A plan at several budgets: laws, predictions that are made first, and nothing that is lost."""
 
+import io
 import json
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
+from seqloom.cli import run
 from seqloom.comparison import ladder as module
+from seqloom.comparison import laws
 from seqloom.comparison.ladder import compare_ladder
+from seqloom.comparison.ladder_archive import open_ladder_archive, pack_ladder
 from seqloom.comparison.plan import PlanConfig, Rung
 from seqloom.comparison.run import compare
+from seqloom.comparison.unpack import open_archive
 from seqloom.config import build
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import DataError, SeqloomError, UsageError
+from seqloom.files import digest_of
 from seqloom.runs.track import find_runs, is_finished
+from tests.comparison.archives import members, write
 from tests.comparison.plans import GPT, LSTM, plan_of, values, write_text
+from tests.mutation import mutated_json
 from tests.pages import check_page
 
 WORDS = {"words": [300, 600, 1200], "predict": [2400]}
@@ -121,7 +130,7 @@ def test_planted_a_law_that_has_seen_its_answer_is_noticed(climbed, text, monkey
     found, _ = climbed
     plan = ladder_plan(text)
     seen = plan.ladder.model_copy(update={"words": (300.0, 600.0, 1200.0, 2400.0), "predict": ()})
-    cheated = module.ladder_metrics(seen, {Rung(budget): each for budget, each in found.comparisons.items()})[0]
+    cheated = laws.ladder_metrics(seen, {Rung(budget): each for budget, each in found.comparisons.items()})[0]
     assert list(cheated.laws["GPT"].budgets) != list(found.metrics[0].laws["GPT"].budgets)
 
 
@@ -249,3 +258,135 @@ def test_planted_new_words_in_place_of_passes_are_noticed(both, text, tmp_path, 
 def test_passes_leave_the_size_of_the_text_to_the_budgets(text):
     with pytest.raises(UsageError, match=r"leave text.words out"):
         ladder_plan(text, text=values(text)["text"] | {"words": 600}, ladder={"words": [300, 600], "passes": [1, 3]})
+
+
+# ---- one file
+
+
+@pytest.fixture(scope="module")
+def packed(climbed, text):
+    return pack_ladder(climbed[1], text.parent / "climbed.zip", with_text=True)
+
+
+def changed(path, source, name, change):
+    """An archive in which one record was changed, and listed rightly, as somebody who cheats would do."""
+    contents = members(source)
+    record = json.loads(contents[name])
+    change(record)
+    if record.pop("whole", None) is not None:
+        record["whole"] = digest_of(record)
+    return write(path, contents | {name: json.dumps(record).encode()})
+
+
+def refusal(path):
+    with pytest.raises(DataError) as caught, open_ladder_archive(path):
+        pass
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_ladder_is_one_archive(climbed, packed, tmp_path):
+    found, folder = climbed
+    contents = members(packed)
+    budgets = {f"budgets/{budget:g}-words.zip" for budget in found.comparisons}
+    (text,) = contents.keys() - budgets - {"manifest.json", "ladder.json", "predictions.json"}
+    assert text.startswith("files/") and text.endswith("/text.txt"), "once for all budgets"
+    again = pack_ladder(shutil.copytree(folder, tmp_path / "copy"), tmp_path / "again.zip", with_text=True)
+    assert again.read_bytes() == packed.read_bytes()
+    with open_ladder_archive(packed) as opened:
+        assert opened.found.record() == found.record() and opened.notes == []
+        assert list(opened.budgets) == ["300-words", "600-words", "1200-words", "2400-words"]
+
+
+def test_a_row_of_a_ladder_comes_out_again(packed, capsys):
+    call = ["verify", str(packed), "--row", "LSTM", "--seed", "1", "--device", "cpu", "--json"]
+    assert run([*call, "--budget", "600-words"]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
+    assert {"bits per byte", "tokens"} <= {each["name"] for each in scores}
+    assert all(each["difference"] == 0 for each in scores)
+    assert run(call) == 2 and "give one of them by --budget: 300-words" in capsys.readouterr().err
+    assert run([*call, "--budget", "700-words"]) == 2 and "600-words" in capsys.readouterr().err
+
+
+def test_a_text_of_so_many_words_is_found_again(both, text, capsys):
+    """A budget that reads a part of the text several times; from the text, and from the whole prepared text."""
+    packed = pack_ladder(both[1], text.parent / "both.zip")
+    (data,) = (path.parent for path in (both[1] / "data").glob("*/manifest.json") if "words" not in path.parent.name)
+    call = ["verify", str(packed), "--budget", "300-words-3-passes", "--row", "GPT", "--seed", "0", "--device", "cpu"]
+    for given in (["--text", str(text)], ["--data", str(data)]):
+        assert run([*call, *given]) == 0, capsys.readouterr().err
+        assert "OUTSIDE" not in capsys.readouterr().out
+    assert run(call) == 2 and "give its files by --text" in capsys.readouterr().err
+
+
+def test_a_ladder_is_reported_again(climbed, tmp_path, capsys):
+    copy = shutil.copytree(climbed[1], tmp_path / "copy")
+    page = (copy / "report.html").read_bytes()
+    (copy / "report.html").unlink()
+    assert run(["report", str(copy)]) == 0 and (copy / "report.html").read_bytes() == page
+    capsys.readouterr()
+    assert run(["report", str(copy), "--csv"]) == 0
+    assert capsys.readouterr().out.encode() == (copy / "ladder.csv").read_bytes()
+    assert run(["report", str(copy), "--latex"]) == 2 and "give the comparison of one budget" in capsys.readouterr().err
+    (copy / "ladder.json").unlink()
+    assert run(["report", str(copy), "--pack", str(tmp_path / "a.zip")]) == 4
+    assert "rerun seqloom compare, which finishes it" in capsys.readouterr().err
+    assert not (tmp_path / "a.zip").exists()
+
+
+def test_a_ladder_that_was_changed_is_refused(climbed, packed, tmp_path):
+    def better(record):
+        record["metrics"][0]["values"]["GPT"]["300"][0] -= 0.5
+
+    def steeper(record):
+        record["metrics"][0]["laws"]["GPT"]["exponent"]["value"] -= 0.5
+
+    for change in (better, steeper):
+        assert "ladder.json has metrics" in refusal(changed(tmp_path / "a.zip", packed, "ladder.json", change))
+    contents = members(packed)
+    path = write(tmp_path / "b.zip", {k: v for k, v in contents.items() if k != "budgets/600-words.zip"})
+    assert "budgets/600-words.zip is missing" in refusal(path)
+    path = write(tmp_path / "c.zip", contents | {"budgets/700-words.zip": contents["budgets/600-words.zip"]})
+    assert "700-words.zip is of a budget that ladder.json does not have" in refusal(path)
+    inner = write(
+        tmp_path / "inner.zip", members(io.BytesIO(contents["budgets/600-words.zip"])) | {"x": b""}, hashed=False
+    )
+    path = write(tmp_path / "d.zip", contents | {"budgets/600-words.zip": inner.read_bytes()})
+    assert "no part of an archive" in refusal(path)
+    path = write(tmp_path / "e.zip", contents | {"budgets/600-words.zip": contents["budgets/300-words.zip"]})
+    assert "does not follow from the results" in refusal(path)
+    assert "is damaged" in refusal(write(tmp_path / "f.zip", contents | {"ladder.json": b"[]"}))
+    with pytest.raises(DataError, match="part of an archive"), open_archive(packed):
+        pass
+
+
+def test_predictions_that_do_not_follow_are_said(packed, tmp_path):
+    """Planted: a prediction that was made to fit, in an archive in which everything is listed rightly."""
+
+    def fitted(record):
+        record["predictions"][0]["value"] -= 0.25
+
+    forged = changed(tmp_path / "a.zip", packed, "predictions.json", fitted)
+    contents = members(forged)
+    record = json.loads(contents["ladder.json"])
+    record["predictions"][0]["value"] -= 0.25
+    with open_ladder_archive(
+        write(tmp_path / "b.zip", contents | {"ladder.json": json.dumps(record).encode()})
+    ) as opened:
+        assert "is not what this version computes from the smaller budgets" in opened.notes[0]
+
+
+def test_mutated_ladder_archives_are_never_an_internal_error(packed, tmp_path, capsys):
+    contents, codes = members(packed), []
+    records = [name for name in contents if name.endswith(".json")]
+    for i in range(60):
+        rng = random.Random(f"ladder {i}")
+        name = rng.choice(records)
+        try:
+            mutated = contents | {name: mutated_json(contents[name], rng)}
+            with open_ladder_archive(write(tmp_path / "a.zip", mutated, hashed=name != "manifest.json")):
+                codes.append(0)
+        except SeqloomError as error:
+            codes.append(error.exit_code if "\n" not in str(error) else -1)
+    assert set(codes) <= {0, 3, 4} and codes.count(0) < len(codes) / 2
+    assert not capsys.readouterr().err
