@@ -135,6 +135,18 @@ def mrpc(data: Path) -> Parts:
     }
 
 
+def wic(data: Path) -> Parts:
+    """Whether a word has one sense in two sentences. The word stands before each of them, or nobody would know which it is."""
+    files = {"train": "train", "valid": "dev", "test": "test"}
+    return {
+        split: [
+            {"text": f"{word} : {first}", "text2": f"{word} : {second}", "label": label}
+            for label, word, _, _, first, second in table(data / "wic" / f"{file}.tsv")
+        ]
+        for split, file in files.items()
+    }
+
+
 def sick(data: Path, label: int = 4) -> Parts:
     files = {"train": "train", "valid": "dev", "test": "test"}
     return {
@@ -281,6 +293,7 @@ SETS: dict[str, tuple[Callable[[Path], Parts], str]] = {
     "product_reviews": (product_reviews, "classify"),
     "mrpc": (mrpc, "pair"),
     "sick": (sick, "pair"),
+    "wic": (wic, "pair"),
     "rte": (rte, "pair"),
     "sick-relatedness": (sick_relatedness, "regress"),
     "sts": (sts, "regress"),

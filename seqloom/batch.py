@@ -81,6 +81,7 @@ class Ragged(NamedTuple):
     beside: Tensor | None = None  # (T, B) features from other models, which stand beside what some layer reads
     real: Tensor | None = None  # (T,) whether a token is text and no filler, where it is known: balance losses ask it
     pictures: Images | None = None  # where texts are about pictures
+    states: Tensor | None = None  # (T, S) what a frozen model makes of the tokens, where that was computed before
 
     @property
     def num_sequences(self) -> int:

@@ -254,18 +254,21 @@ def count(learner: nn.Module) -> dict[str, Flops]:
     return found
 
 
-def total(learner: Learner) -> Flops:
+def total(learner: nn.Module) -> Flops:
     return reduce(Flops.plus, count(learner).values(), Flops())
 
 
 def of_training(learner: Learner) -> Callable[[Sizes], int]:
-    """What a step costs that learns from a batch of these sizes. A frozen backbone has no backward pass."""
+    """What a step costs that learns from a batch of these sizes. A frozen backbone has no backward pass, and no forward pass
+    where its states were computed before."""
     heads = getattr(learner, "tasks", None)
     if heads is not None:  # of several tasks on one body a step is of one
         costs = [of_training(head) for head in heads]
         return lambda sizes: costs[sizes.task](sizes)
     whole = total(learner)
     frozen = total(learner.backbone) if getattr(learner, "frozen", False) else Flops()  # type: ignore[arg-type]
+    if getattr(learner, "reads_kept", False):
+        return lambda sizes: whole.training(sizes) - frozen.training(sizes)
     return lambda sizes: whole.training(sizes, learner.extra_forwards) - frozen.backward(sizes)
 
 

@@ -13,6 +13,7 @@ model has never read, so that it is learnt with the task. Recurrent models are r
 """
 
 import hashlib
+import tempfile
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from seqloom.tokens.tokenizer import Tokenizer
 STEP = 256  # tokens of a batch are padded to a multiple of it where the same shapes should occur again
 STEP_WORDS = 256
 STEP_SEQUENCES = 8
+IN_MEMORY = 1 << 30  # bytes of a table of features; a larger one is in a temporary file
 
 Ids = np.ndarray
 
@@ -67,7 +69,7 @@ class Frame(NamedTuple):
 
 
 class Features(NamedTuple):
-    """Features from other models for the tokens of one sequence."""
+    """Numbers for the tokens of one sequence: features from other models, or states of a frozen one."""
 
     table: np.ndarray  # (U, B) of all sequences of a split, in memory or on disk
     rows: np.ndarray  # (L,) the row of each token in it; −1: it has none, and is zeros
@@ -79,6 +81,14 @@ class Features(NamedTuple):
         found = self.table[self.rows]
         found[self.rows < 0] = 0
         return found
+
+
+def new_table(rows: int, width: int) -> np.ndarray:
+    """Zeros; in a file that vanishes by itself where they are too many for memory."""
+    if rows * width * 4 <= IN_MEMORY:
+        return np.zeros((rows, width), np.float32)
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, np.float32, "w+", shape=(rows, width))
 
 
 class Row(NamedTuple):
@@ -94,6 +104,7 @@ class Row(NamedTuple):
     source: np.ndarray | None = None  # (L,) and the text that they are of, by its number; −1: a special token
     features: Features | None = None
     picture: tuple[Pictures, int] | None = None  # where it is, and its number
+    states: Features | None = None  # of a frozen model, where they were computed before
 
 
 def add_special_tokens(texts: Sequence[Ids], frame: Frame) -> tuple[Ids, Ids | None, np.ndarray, list[int]]:
@@ -188,8 +199,9 @@ def batch_of(examples: Sequence[Sequence[Row]], max_len: int | None = None, max_
     batch = Ragged(
         torch.from_numpy(ids), torch.from_numpy(np.arange(len(ids)) - offsets[owner]), torch.from_numpy(owner),
         torch.from_numpy(offsets.astype(np.int32)), longest, segments=segments_of(rows, padding),
-        chars=characters_of(rows, padding), beside=features_of(rows, padding),
+        chars=characters_of(rows, padding), beside=table_of([row.features for row in rows], padding),
         pictures=pictures_of(rows, len(lengths), max_len is not None),
+        states=table_of([row.states for row in rows], padding),
     )  # fmt: skip
     found = Labelled(batch, torch.from_numpy(own), torch.from_numpy(real), torch.empty(0), torch.from_numpy(groups))
     if rows[0].places is not None:
@@ -228,10 +240,11 @@ def characters_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
     return torch.from_numpy(np.concatenate([*letters, nothing]))
 
 
-def features_of(rows: Sequence[Row], padding: int) -> torch.Tensor | None:
-    if rows[0].features is None:
+def table_of(each: Sequence[Features | None], padding: int) -> torch.Tensor | None:
+    """each: of every row; all have some, or none has."""
+    parts = [found.read() for found in each if found is not None]
+    if not parts:
         return None
-    parts = [row.features.read() for row in rows if row.features is not None]
     return torch.from_numpy(np.concatenate([*parts, np.zeros((padding, parts[0].shape[1]), np.float32)]))
 
 

@@ -160,7 +160,7 @@ class FeatureReader:
         lengths = [size + len(encoder.before) + len(encoder.after) for size in sizes]
         read = sum(lengths)
         pairs = sum(length * length for length in lengths)
-        self.flops += cost.total(encoder.backbone).forward(Sizes(read, pairs, read, 0, lengths=tuple(lengths)))  # type: ignore[arg-type]
+        self.flops += cost.total(encoder.backbone).forward(Sizes(read, pairs, read, 0, lengths=tuple(lengths)))
 
 
 class LayerReader(FeatureReader):

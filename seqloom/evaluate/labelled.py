@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
 from seqloom.batch import Labelled, exact, to_device
-from seqloom.batches.labelled import Examples, batch_of
+from seqloom.batches.labelled import Examples, Features, Row, batch_of, new_table
 from seqloom.batches.plan import portions
+from seqloom.cost import total
 from seqloom.progress import Progress
 from seqloom.tasks.transfer import Rows, Transfer
 from seqloom.training.share import ALONE, Share
@@ -62,6 +64,37 @@ def logits_of(
     rows = [examples.rows[i] for i in index]
     example = to_device(batch_of(rows), device)
     return rows, example, learner.logits(learner.features(example.batch)[0], example)
+
+
+@torch.inference_mode()
+def with_states(
+    learner: Transfer, examples: Examples, device: torch.device, bar: Progress
+) -> tuple[list[list[Row]], int]:
+    """The rows of examples with the states of the frozen backbone that are used, and the operations that took."""
+    flat = [row for rows in examples.rows for row in rows]
+    borders = np.cumsum([0, *(len(row.ids) for row in flat)])
+    first = np.cumsum([0, *map(len, examples.rows)])  # row of each example
+    table, operations, cost_of = new_table(int(borders[-1]), width_of_states(learner)), 0, total(learner.backbone)
+    for index in batches_of(examples):
+        example = to_device(batch_of([examples.rows[i] for i in index]), device)
+        found = learner.kept_states(example.batch).cpu().numpy()
+        reached = 0
+        for i in index:
+            begin, end = borders[first[i]], borders[first[i + 1]]
+            table[begin:end] = found[reached : reached + end - begin]
+            reached += end - begin
+        operations += cost_of.forward(example.sizes())
+        bar.advance(len(index))
+    kept = (
+        row._replace(states=Features(table, np.arange(begin, end)))
+        for row, begin, end in zip(flat, borders, borders[1:], strict=False)
+    )
+    return [list(islice(kept, len(rows))) for rows in examples.rows], operations
+
+
+def width_of_states(learner: Transfer) -> int:
+    """The numbers of a token that `with_states` keeps."""
+    return learner.backbone.dim * (4 if learner.layers == "concat4" else learner.num_states)
 
 
 @torch.inference_mode()

@@ -9,21 +9,19 @@ hashes its config.json has.
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from seqloom.batches.labelled import Features, Row
+from seqloom.batches.labelled import Features, Row, new_table
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.features import FeatureReader
 from seqloom.files import read_json
 from seqloom.progress import Progress
 from seqloom.tasks.transfer import BesideConfig
 
-IN_MEMORY = 1 << 30  # bytes of features; more of them are in a temporary file
 AT_ONCE = 256  # texts between two signs of progress
 UNALIGNED = 0.01  # of the stretches of training texts: with more of them the tokens are taken for wrong
 
@@ -102,14 +100,6 @@ def tokens_of(row: Row) -> np.ndarray:
     """(L, 3) of each token its text, the first character that it stands for, and the one behind the last."""
     assert row.source is not None and row.spots is not None, "rows were made without the characters of their tokens"
     return np.column_stack((row.source, row.spots))
-
-
-def new_table(rows: int, width: int) -> np.ndarray:
-    """Zeros; in a file that vanishes by itself where they are too many for memory."""
-    if rows * width * 4 <= IN_MEMORY:
-        return np.zeros((rows, width), np.float32)
-    with tempfile.TemporaryFile() as file:
-        return np.memmap(file, np.float32, "w+", shape=(rows, width))
 
 
 def open_beside(folders: Sequence[Path], settings: BesideConfig, open_run: Callable[[Path], Any]) -> BesideRuns:

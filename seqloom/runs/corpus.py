@@ -3,7 +3,7 @@ held-out part."""
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,9 @@ class Corpus:
             return found[""]
         losses = {name: result["loss"] for name, result in found.items()}
         return {"loss": sum(losses.values()) / len(losses), "languages": losses}
+
+    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
+        """Everything is computed when it is read."""
 
     def calibrate(self, run: Any) -> None:
         """There are no probabilities of classes."""

@@ -1,5 +1,6 @@
 """What a run is trained on: prepared text, pairs, tagged sentences or labelled examples."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -49,6 +50,10 @@ class Dataset(Protocol):
 
     def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
         """Evaluates during training, on the valid split: "loss", and more. share: of the work that is done here."""
+
+    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
+        """What is computed once, before the first step of so many epochs, instead of in each of them. It returns its operations.
+        None: nothing."""
 
     def calibrate(self, run: Any) -> None:
         """Fits what a task's settings ask for to the valid split, before a finished run is scored."""

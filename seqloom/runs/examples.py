@@ -1,6 +1,9 @@
 """The files of tasks as datasets: read, tokenised and cut into batches."""
 
-from collections.abc import Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,10 +20,10 @@ from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import named_object
 from seqloom.errors import UsageError
-from seqloom.evaluate.labelled import class_logits, evaluate_examples
+from seqloom.evaluate.labelled import class_logits, evaluate_examples, width_of_states, with_states
 from seqloom.evaluate.masked import masked_loss
 from seqloom.models import model_class
-from seqloom.progress import say
+from seqloom.progress import Progress, say
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.beside import BesideRuns
 from seqloom.runs.calibration import fit_calibration, load_calibration, write_calibration
@@ -33,6 +36,7 @@ from seqloom.text.pairs import read_pairs, repeated_sources
 from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.precision import choose_precision
 from seqloom.training.share import Share
 from seqloom.weights import shapes_only
 
@@ -88,6 +92,9 @@ class ExampleFiles:
     @property
     def validates(self) -> bool:
         return "valid" in self.files
+
+    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
+        """Everything is computed when it is read."""
 
     def calibrate(self, run: Any) -> None:
         """There are no probabilities of classes."""
@@ -342,6 +349,38 @@ class LabelledFiles(ExampleFiles):
 
     def batches(self, epochs: float, shapes: str) -> Batches:
         return LabelledBatches(self.splits["train"], self.recipe.batches.examples, fixed=shapes != "free")
+
+    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
+        """What a frozen model makes of its texts, where they are read more than once. A GPU computes it sooner than it is
+        brought there."""
+        learns = any(weight.requires_grad for weight in learner.backbone.parameters())
+        reads_more = learner.beside_at.isdecimal() or self.splits["train"].rows[0][0].picture is not None
+        exact = device.type == "cpu" and choose_precision(self.recipe.train.precision, device) == "fp32"
+        if learns or reads_more or not exact or epochs <= 1:
+            return None
+        tokens = sum(len(row.ids) for name in self.read_often for rows in self.splits[name].rows for row in rows)
+        if 4 * tokens * width_of_states(learner) > shutil.disk_usage(tempfile.gettempdir()).free / 2:
+            return None
+        learner.reads_kept = True
+        return partial(self.keep_states, learner, device)
+
+    @property
+    def read_often(self) -> list[str]:
+        """The splits that are read in every epoch."""
+        return [name for name in ("train", "valid") if name in self.splits]
+
+    def keep_states(self, learner: Any, device: torch.device) -> int:
+        """Gives examples the states of the frozen model. Returns the operations for those to learn from; as everywhere, those of
+        evaluation are not counted."""
+        operations = 0
+        with Progress(
+            "features", total=sum(len(self.splits[name]) for name in self.read_often), unit="examples"
+        ) as bar:
+            for name in self.read_often:
+                part = self.splits[name]
+                part.rows, added = with_states(learner, part, device, bar)
+                operations += added if name == "train" else 0
+        return operations
 
     def calibrate(self, run: Any) -> None:
         learner = run.learner

@@ -81,6 +81,7 @@ class Transfer(Task):
     predicts: bool = True  # it can be asked for predictions, and be a task alone
     about_pictures: ClassVar[bool] = False  # its texts can be about pictures
     finds_spots: bool = True  # its rows can say which characters each token stands for
+    reads_kept: bool = False  # the states of its frozen backbone are computed once, before training
     over_tokens = ("softmax",)  # it predicts the next token at every token, also where a label is of a whole text
     backbone: Backbone
 
@@ -140,6 +141,7 @@ class Transfer(Task):
         if self.beside_at.isdecimal():
             make_room(backbone, int(self.beside_at), beside.dim)
         self.mix = self.mix_above = None
+        self.num_states = depth + 1 if config.layers == "mix" else 1  # of the backbone, that it uses
         if config.layers == "mix":
             if stack is None:
                 raise UsageError('\'task.layers\' = "mix": this model has no layers to mix: use "last"')
@@ -193,15 +195,11 @@ class Transfer(Task):
 
     def features(self, batch: Ragged) -> tuple[Tensor, Output]:
         """(T, width) features, and the output of the backbone."""
-        several = self.layers != "last"
         if self.beside_at:
             assert batch.beside is not None, "this task reads features of other runs, and the batch has none"
             batch = batch._replace(beside=self.beside_dropout(batch.beside))
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            output = self.backbone(batch, layers=several)
-            states = (*output.layers[:-1], output.hidden)
-            mixed = self.layers == "mix"
-            found = states[0] if mixed else choose(states, self.layers) if several else output.hidden
+        states, output = self.states(batch)
+        found = states[0]
         if self.mix is not None:
             found = self.mixed(self.mix, states)
         if self.reader is not None:
@@ -210,6 +208,23 @@ class Transfer(Task):
             found = torch.cat((found, self.mixed(self.mix_above, states)), 1)
         return self.with_beside(found, batch, "output"), output
 
+    def states(self, batch: Ragged) -> tuple[tuple[Tensor, ...], Output]:
+        """What is used of the backbone: all of its layers for a mix, else one (T, D). With its output."""
+        if batch.states is not None:
+            kept = batch.states.tensor_split(self.num_states, 1)
+            return kept, Output(kept[-1])
+        several = self.layers != "last"
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            output = self.backbone(batch, layers=several)
+            states = (*output.layers[:-1], output.hidden)
+            return states if self.layers == "mix" else (choose(states, self.layers),), output
+
+    def kept_states(self, batch: Ragged) -> Tensor:
+        """(T, S) the same side by side, as a batch can have them."""
+        states, _ = self.states(batch)
+        check_widths(states)
+        return torch.cat(states, 1)
+
     def with_beside(self, x: Tensor, batch: Ragged, place: str) -> Tensor:
         """With the features from other runs, if this is where they enter."""
         if self.beside_at != place or batch.beside is None:
@@ -217,9 +232,7 @@ class Transfer(Task):
         return torch.cat((x, batch.beside.to(x.dtype)), 1)
 
     def mixed(self, mix: ScalarMix, states: tuple[Tensor, ...]) -> Tensor:
-        widths = [state.shape[1] for state in states]
-        if len(set(widths)) > 1:
-            raise UsageError(f'\'task.layers\' = "mix": the layers are {widths} wide and cannot be mixed: use "last"')
+        check_widths(states)
         return self.mix_dropout(mix(states))
 
     def with_mix_penalty(self, loss: Loss) -> Loss:
@@ -356,6 +369,13 @@ def check_mix(config: Transfer.Config) -> None:
         found = [f"'task.at' = {config.at!r} is for task.reader = \"lstm\", beside whose output the mix enters"]
     if found:
         raise UsageError("; ".join(found) + ": set it, or leave them out")
+
+
+def check_widths(states: tuple[Tensor, ...]) -> None:
+    """Raises UsageError where states cannot be mixed."""
+    widths = [state.shape[1] for state in states]
+    if len(set(widths)) > 1:
+        raise UsageError(f'\'task.layers\' = "mix": the layers are {widths} wide and cannot be mixed: use "last"')
 
 
 def check_beside(config: Transfer.Config) -> None:

@@ -124,13 +124,15 @@ class Fit:
         keep_start: Callable[[int], None] | None = None,
         on_log: OnLog | None = None,
         ranks: Ranks | None = None,
+        prepare: Callable[[], int] | None = None,
     ):
-        """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved."""
+        """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved. prepare: called
+        before the first step; its time and energy are those of training, and it returns its operations."""
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
         self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
-        self.on_log, self.ranks = on_log, ranks or Ranks()
+        self.on_log, self.ranks, self.prepare = on_log, ranks or Ranks(), prepare
         parts = len(loader.own)
         check_parts(self.ranks, parts, bool(loader.batches.rows))
         loader.own = self.ranks.own(parts)
@@ -174,8 +176,11 @@ class Fit:
         self.state.energy_method = meter.method
         self.costs = lambda: self.add_costs(joules, alone, meter, self.state.seconds - before)
         self.clock = time.monotonic() - before
+        if self.prepare is not None:
+            operations = self.prepare()
+            self.state.flops += 0 if self.state.step else operations
         self.learner.train()
-        first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, before)
+        first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, time.monotonic() - self.clock)
         with (
             Interruption() as self.asked,
             self.writer,

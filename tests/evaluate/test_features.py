@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from seqloom.batch import pack
+from seqloom.batches import labelled
 from seqloom.batches.labelled import Examples, Frame, batch_of
 from seqloom.blocks.pooling import choose
 from seqloom.errors import DataError, UsageError
@@ -337,9 +338,9 @@ def test_padding_has_no_features():
 
 
 def test_many_features_are_on_disk(monkeypatch):
-    monkeypatch.setattr(beside, "IN_MEMORY", 8)
+    monkeypatch.setattr(labelled, "IN_MEMORY", 8)
     assert tokens_have_their_own("classify", asked_for("classify")) > 10
-    assert isinstance(beside.new_table(4, 4), np.memmap)
+    assert isinstance(labelled.new_table(4, 4), np.memmap)
 
 
 def test_texts_that_cannot_be_aligned_are_refused():

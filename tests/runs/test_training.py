@@ -11,8 +11,10 @@ import torch
 from seqloom.cli import run as main
 from seqloom.errors import DataError, UsageError
 from seqloom.migrations import RUN
+from seqloom.runs import examples as examples_module
 from seqloom.runs.load import load, load_language_model, load_predictor
 from seqloom.runs.training import finetune, pretrain, train
+from seqloom.tasks.transfer import Transfer
 from seqloom.training import checkpoint as checkpoints
 from tests.tasks.labelled import examples, sentence, write
 
@@ -90,6 +92,80 @@ def test_it_begins_with_the_weights_of_the_run(place, tmp_path):
     assert all(torch.equal(frozen[name], before[name]) for name in before)
     moved = tuned(place, tmp_path / "all").learner.backbone.state_dict()
     assert not all(torch.equal(moved[name], before[name]) for name in before)
+
+
+def features_run(place, out, kept, monkeypatch, model="bert", task="pair", settings=()):
+    """A frozen run, with states that are computed once or in every epoch, and how often its backbone ran."""
+    calls = []
+    with monkeypatch.context() as patch:
+        if not kept:
+            patch.setattr(examples_module.LabelledFiles, "precompute", lambda *_: None)
+        true = Transfer.states
+        patch.setattr(Transfer, "states", lambda self, batch: (calls.append(batch.states), true(self, batch))[1])
+        tuned(place, out, model, task, how="features", settings=list(settings))
+    metrics = json.loads((out / "metrics.json").read_text())
+    losses = [
+        line["loss"] for line in map(json.loads, (out / "metrics.jsonl").read_text().splitlines()) if "loss" in line
+    ]
+    return losses, metrics, sum(states is None for states in calls)
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "settings"),
+    [
+        ("bert", "pair", ["task.layers=mix"]),
+        ("gpt", "choose", ["task.reader=lstm", "task.layers=mix", "task.at=both"]),
+        ("lstm", "span", ["task.layers=embedding"]),
+        ("bert", "classify", ["task.layers=concat4", "model.num_layers=4"]),
+    ],
+)
+def test_states_of_a_frozen_model_are_computed_once(place, tmp_path, monkeypatch, model, task, settings):
+    start = place
+    if "model.num_layers=4" in settings:  # concat4 is of four layers
+        settings = settings[:1]
+        start = tmp_path / "deep"
+        start.mkdir()
+        for split in ("train", "valid", "test"):
+            shutil.copy(place / f"{task}.{split}.jsonl", start)
+        sizes = ["model.dim=24", "model.num_layers=4", "model.num_heads=3", "budget={steps=2}", "valid.limit=500"]
+        pretrain(f"{model}-tiny", place / "data", start / model, settings=sizes, device="cpu")
+    once, metrics, runs = features_run(start, tmp_path / "once", True, monkeypatch, model, task, settings)
+    often, plain, more = features_run(start, tmp_path / "often", False, monkeypatch, model, task, settings)
+    assert once == pytest.approx(often, abs=1e-5) and runs < more
+    assert metrics["valid_loss"] == pytest.approx(plain["valid_loss"], abs=1e-5)
+    assert metrics["test_scores"]["loss"] == pytest.approx(plain["test_scores"]["loss"], abs=1e-5)
+    assert metrics["flops"] < plain["flops"]
+
+    # planted: the states of the token before
+    true = examples_module.with_states
+
+    def shifted(learner, part, device, bar):
+        rows, operations = true(learner, part, device, bar)
+        moved = [row._replace(states=row.states._replace(rows=np.roll(row.states.rows, 1))) for row in rows[0]]
+        return [moved, *rows[1:]], operations
+
+    monkeypatch.setattr(examples_module, "with_states", shifted)
+    wrong, _, _ = features_run(start, tmp_path / "wrong", True, monkeypatch, model, task, settings)
+    assert wrong != pytest.approx(often, abs=1e-5)
+
+
+def test_states_that_are_kept_cost_one_forward_pass(place, tmp_path, monkeypatch):
+    """Two epochs cost a forward pass of the model less than without keeping them, and the same for each further one."""
+    flops = {}
+    for epochs in (2, 3):
+        for kept in (True, False):
+            out = tmp_path / f"{epochs}-{kept}"
+            _, metrics, _ = features_run(place, out, kept, monkeypatch, settings=[f"budget={{epochs={epochs}}}"])
+            flops[epochs, kept] = metrics["flops"]
+    forward = (flops[3, False] - flops[2, False]) - (flops[3, True] - flops[2, True])
+    assert forward > 0 and flops[2, False] - flops[2, True] == forward
+
+
+@pytest.mark.parametrize("settings", [["budget={epochs=1}"], ["train.precision=bf16"]])
+def test_states_are_not_kept_where_that_saves_nothing_or_changes_them(place, tmp_path, monkeypatch, settings):
+    kept = features_run(place, tmp_path / "kept", True, monkeypatch, settings=settings)
+    plain = features_run(place, tmp_path / "plain", False, monkeypatch, settings=settings)
+    assert kept[0] == plain[0] and kept[2] == plain[2]
 
 
 def test_gradual_unfreezing_begins_at_the_top(place, tmp_path):
