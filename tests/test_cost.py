@@ -78,6 +78,13 @@ def test_within_one_percent_of_torch(name, training, monkeypatch):
     assert ratio(name, monkeypatch, training) == pytest.approx(1, abs=limit)
 
 
+def test_narrow_word_vectors_within_one_percent_of_torch(monkeypatch):
+    """Every cluster is widened for every token, whichever it is of."""
+    narrow = {"narrow": 2, "cutoffs": (4, 9)}
+    found = ratio("transformer-xl", monkeypatch, True, narrow, softmax="adaptive", tie=True)
+    assert found == pytest.approx(1, abs=0.01)
+
+
 def test_a_planted_memory_that_is_not_counted_is_noticed(monkeypatch):
     each = lambda m: Flops(pair=6 * m.num_heads * m.head_dim)  # noqa: E731
     monkeypatch.setitem(cost.PARTS, cost.RelativeAttention, ("attention", each))

@@ -6,7 +6,7 @@ second one, over narrower vectors, tells the words apart:
     p(w) = p_head(w)   or   p_head(cluster of w) · p_cluster(w)
 
 A target pays for the head and for the cluster that it lies in. Shared with the input embeddings, as Transformer-XL has it (Dai
-et al., 2019), every word has its vector there, and clusters are not narrower. Departures: the entries of the clusters have a
+et al., 2019), every word has its vector there, and clusters are as wide as these. Departures: the entries of the clusters have a
 bias that starts at the logarithm of their size, so that at first every word is equally likely.
 """
 
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Vocabulary, wide
+from seqloom.blocks.narrowed import NarrowedTable, NarrowRows
 from seqloom.blocks.ranks import Ranks
 from seqloom.blocks.softmax import Softmax
 
@@ -40,8 +41,8 @@ class Cluster(Softmax):
         super().init_weights(std)
         nn.init.normal_(self.down, std=self.down.shape[1] ** -0.5)
 
-    def narrowed(self, hidden: Tensor) -> Tensor:
-        return F.linear(hidden, self.down)
+    def forward(self, hidden: Tensor, *others: Any) -> Tensor:
+        return super().forward(F.linear(hidden, self.down), *others)
 
 
 class TableRows(Softmax):
@@ -74,9 +75,6 @@ class TableRows(Softmax):
             nn.init.normal_(self.own, std=std)
         nn.init.zeros_(self.bias)
 
-    def narrowed(self, hidden: Tensor) -> Tensor:
-        return hidden
-
 
 class AdaptiveSoftmax(nn.Module):
     """hidden (T, D) → log-probabilities (T, V). cutoffs: the ranks at which the clusters begin. table: input embeddings to share,
@@ -90,13 +88,15 @@ class AdaptiveSoftmax(nn.Module):
         vocab_size: int,
         cutoffs: tuple[int, ...],
         bias: bool = False,
-        table: nn.Embedding | None = None,
+        table: nn.Embedding | NarrowedTable | None = None,
     ):
         super().__init__()
         self.borders = (*cutoffs, vocab_size)
-        self.ranks = Ranks(vocab_size)
+        self.ranks = table.ranks if isinstance(table, NarrowedTable) else Ranks(vocab_size)
         if table is None:
             self.head = Softmax(dim, cutoffs[0] + len(cutoffs), bias=True)
+        elif isinstance(table, NarrowedTable):
+            self.head = NarrowRows(table, 0, more=len(cutoffs))
         else:
             self.head = TableRows(table, self.ranks, 0, cutoffs[0], more=len(cutoffs))
         self.clusters: Any = nn.ModuleList()
@@ -104,11 +104,13 @@ class AdaptiveSoftmax(nn.Module):
             share = math.log((end + 1) / (begin + 1)) / math.log(
                 vocab_size + 1
             )  # by Zipf's law, until the counts are known
-            self.clusters.append(
-                Cluster(dim, max(1, dim // SHRINK ** (i + 1)), end - begin, share, bias)
-                if table is None
-                else TableRows(table, self.ranks, begin, end, share=share)
-            )
+            if table is None:
+                part: Softmax = Cluster(dim, max(1, dim // SHRINK ** (i + 1)), end - begin, share, bias)
+            elif isinstance(table, NarrowedTable):
+                part = NarrowRows(table, i + 1, share=share)
+            else:
+                part = TableRows(table, self.ranks, begin, end, share=share)
+            self.clusters.append(part)
 
     @property
     def device(self) -> torch.device:
@@ -144,7 +146,7 @@ class AdaptiveSoftmax(nn.Module):
         losses = self.head(hidden, wanted, each)
         for i, layer in enumerate(self.clusters):
             rows = (cluster == i + 1).nonzero().squeeze(1)  # their number is asked of the device: no fixed course
-            part = layer(layer.narrowed(hidden[rows]), rank[rows] - self.borders[i], each)
+            part = layer(hidden[rows], rank[rows] - self.borders[i], each)
             losses = losses.index_add(0, rows, part) if each else losses + part
         return losses
 
@@ -153,15 +155,9 @@ class AdaptiveSoftmax(nn.Module):
         first = self.borders[0]
         parts = [head[:, :first]]
         for i, layer in enumerate(self.clusters):
-            parts.append(log_softmax(layer(layer.narrowed(hidden))) + head[:, first + i, None])
+            parts.append(log_softmax(layer(hidden)) + head[:, first + i, None])
         return torch.cat(parts, dim=1)[:, self.ranks.rank]
 
 
 def log_softmax(scores: Tensor) -> Tensor:
     return wide(scores).log_softmax(1)
-
-
-def default_cutoffs(vocab_size: int) -> tuple[int, ...]:
-    """Two clusters, from V^⅔ and V^⅚ on: of 8,192 words 406 are in the head, of 800,000 8,618."""
-    cutoffs = {round(vocab_size ** (2 / 3)), round(vocab_size ** (5 / 6))}
-    return tuple(sorted(cut for cut in cutoffs if 0 < cut < vocab_size))

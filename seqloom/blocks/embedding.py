@@ -1,5 +1,7 @@
 """Tokens, and where recurrence does not give the order their places, as vectors."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from seqloom.batch import Ragged
@@ -23,7 +25,7 @@ class TokenEmbedding(nn.Module):
         project: nn.Module | None = None,
     ):
         super().__init__()
-        self.token = nn.Embedding(vocab_size, dim)
+        self.token: Any = nn.Embedding(vocab_size, dim)
         self.positions, self.scale = positions, scale
         self.segments, self.norm, self.project = segments, norm, project
         self.dropout = nn.Dropout(dropout)

@@ -6,8 +6,8 @@ kept and looked at again. No gradient goes into the memory, but what it says rea
 Departures from the paper: no dropout inside the feed-forward network; in tiny and small the norm stands before each block (an
 option of the authors' code: few steps are enough for it), and the memory begins anew with every document, as in evaluation
 (`batches.reset = false` lets it run on, as published); evaluation always has the authors' `same_length`; the clusters of the
-adaptive softmax begin at V^⅔ and V^⅚ (`objective.cutoffs`; the authors: at 20,000, 40,000 and 200,000), and in large the vectors
-of rare words are as wide as all others, where the authors' are narrower by 4 with every cluster; AdamW.
+adaptive softmax begin at V^⅔ and V^⅚ (`objective.cutoffs`, in large `model.cutoffs`; the authors: at 20,000, 40,000 and 200,000);
+AdamW.
 """
 
 from typing import Any, Literal, Self
@@ -15,11 +15,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from seqloom.batch import Lineage
+from seqloom.batch import Lineage, Vocabulary
 from seqloom.blocks.attention import HEAD_DIM, heads_divide_dim
 from seqloom.blocks.embedding import TokenEmbedding
 from seqloom.blocks.feedforward import FeedForward
 from seqloom.blocks.layers import PostNormLayer, ResidualLayer
+from seqloom.blocks.narrowed import NarrowedTable
+from seqloom.blocks.ranks import clusters
 from seqloom.blocks.relative import PreNormMemoryLayer, RelativeAttention, RelativePositions, RelativeStack
 from seqloom.blocks.stack import StackedBackbone
 from seqloom.config import Config as BaseConfig
@@ -62,6 +64,16 @@ class TransformerXl(StackedBackbone):
         dropout: Dropout = 0.1
         attention_dropout: AttentionDropout = 0.0
 
+        narrow: int = Field(
+            1,
+            ge=1,
+            le=64,
+            description="Words of each cluster of rarer words have vectors so many times narrower; 1: all are equally wide.",
+        )
+        cutoffs: tuple[int, ...] = Field(
+            (), max_length=16, description="Frequency ranks at which these clusters begin; empty: V^⅔ and V^⅚."
+        )
+
         whole_heads = model_validator(mode="after")(heads_divide_dim)
 
         @property
@@ -101,6 +113,7 @@ class TransformerXl(StackedBackbone):
             "mem_len": 384,
             "eval_len": 1600,
             "clamp_len": 1000,
+            "narrow": 4,
         },
         "enwik8": {
             "vocab_size": 204,
@@ -160,9 +173,20 @@ class TransformerXl(StackedBackbone):
             for _ in range(config.num_layers)
         ]
         embedding = TokenEmbedding(config.vocab_size, config.dim, config.dropout, scale=config.dim**0.5)
+        if config.narrow > 1:
+            cutoffs = clusters("model.cutoffs", config.cutoffs, config.vocab_size)
+            embedding.token = NarrowedTable(config.vocab_size, config.dim, cutoffs, config.narrow)
         positions = RelativePositions(config.dim, config.num_heads, head_dim, config.dropout, config.clamp_len)
         stack = RelativeStack(layers, positions, top=nn.Dropout(config.dropout))
         super().__init__(embedding, stack, config.dim)
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        if isinstance(self.table, NarrowedTable):
+            self.table.set_vocabulary(vocabulary)
+
+    def validate_loaded(self) -> None:
+        if isinstance(self.table, NarrowedTable):
+            self.table.ranks.validate_loaded()
 
     def init_weights(self) -> None:
         """Normal, std 0.02, for every matrix, u and v; zero for every bias."""

@@ -20,7 +20,9 @@ from seqloom.batch import (
     select,
     with_penalty,
 )
-from seqloom.blocks.adaptive import AdaptiveSoftmax, default_cutoffs
+from seqloom.blocks.adaptive import AdaptiveSoftmax
+from seqloom.blocks.narrowed import NarrowedTable
+from seqloom.blocks.ranks import clusters
 from seqloom.blocks.sampled import SampledSoftmax
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
@@ -135,6 +137,8 @@ def output_layer(backbone: Backbone, config: NextToken.Config, dim: int | None =
         elif table.embedding_dim != dim:
             why = f"the embeddings have {table.embedding_dim} numbers, the hidden states {dim}, so one table "
             why += "cannot serve both"
+        elif isinstance(table, NarrowedTable) and config.softmax == "full":
+            why = "rare words have narrower vectors, which only an adaptive softmax can share"
         if why:
             raise UsageError(f"'objective.tie' = true: {why}: set objective.tie = false")
         if config.softmax == "full":
@@ -142,11 +146,13 @@ def output_layer(backbone: Backbone, config: NextToken.Config, dim: int | None =
     if config.softmax == "sampled":
         return SampledSoftmax(dim, size, config.samples, config.bias)
     if config.softmax == "adaptive":
-        cutoffs = config.cutoffs or default_cutoffs(size)
-        if not cutoffs or any(a >= b for a, b in zip((0, *cutoffs), (*cutoffs, size), strict=True)):
-            raise UsageError(
-                f"'objective.cutoffs' = {list(cutoffs)}: clusters begin at rising ranks above 0 and below the "
-                f"vocabulary's {size:,}"
-            )
+        own = config.cutoffs
+        if config.tie and isinstance(table, NarrowedTable):
+            if own not in ((), table.cutoffs):
+                raise UsageError(
+                    f"'objective.cutoffs' = {list(own)}: the embeddings have clusters at {list(table.cutoffs)}: leave it out"
+                )
+            own = table.cutoffs
+        cutoffs = clusters("objective.cutoffs", own, size)
         return AdaptiveSoftmax(dim, size, cutoffs, config.bias, table if config.tie else None)
     return Softmax(dim, size, bias=config.bias)

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 
 from seqloom.batch import IGNORE
 from seqloom.blocks import adaptive
-from seqloom.blocks.adaptive import AdaptiveSoftmax, default_cutoffs
-from seqloom.blocks.ranks import Ranks
+from seqloom.blocks.adaptive import AdaptiveSoftmax
+from seqloom.blocks.narrowed import NarrowedTable
+from seqloom.blocks.ranks import Ranks, default_cutoffs
 from seqloom.blocks.sampled import SampledSoftmax
 
 VOCAB, DIM = 23, 16
@@ -87,6 +88,52 @@ def shared_adaptive_by_hand():
 
 def test_shared_adaptive_by_hand():
     shared_adaptive_by_hand()
+
+
+def narrowed_table(cutoffs=(5, 11)):
+    """With vectors of 16, 4 and 1 numbers."""
+    torch.manual_seed(2)
+    table = NarrowedTable(VOCAB, DIM, cutoffs, 4).double()
+    table.set_vocabulary(Words())
+    return table
+
+
+@pytest.mark.parametrize("cutoffs", [(1,), (5, 11), (3, 4, 22)])
+def test_narrowed_adaptive_loss_and_gradient_are_those_of_the_distribution(cutoffs):
+    adaptive_is_its_distribution(cutoffs=cutoffs, table=narrowed_table(cutoffs))
+
+
+def narrowed_by_hand():
+    """The vector of a word is that of its rank in its cluster, made wider; and so is what tells it from others."""
+    table = narrowed_table()
+    order = Words().counts().sort(descending=True, stable=True).indices.tolist()
+    assert [rows.embedding_dim for rows in table.rows] == [16, 4, 1]
+    layer, (hidden, _) = filled(AdaptiveSoftmax(DIM, VOCAB, (5, 11), table=table)), problem(4)
+    with torch.no_grad():
+        vectors, found = table(torch.arange(VOCAB)), layer(hidden)
+        torch.testing.assert_close(vectors, table.weight)
+        for rank, word in enumerate(order):
+            cluster = (rank >= 5) + (rank >= 11)
+            row = table.rows[cluster].weight[rank - (0, 5, 11)[cluster]]
+            torch.testing.assert_close(vectors[word], table.widen[cluster].weight @ row)
+            for h, log_probs in zip(hidden, found, strict=True):
+                top = torch.cat((table.rows[0].weight, layer.head.own)) @ (h @ layer.head.widen) + layer.head.bias
+                expected = top.log_softmax(0)[rank if cluster == 0 else 4 + cluster]
+                if cluster:
+                    narrow = h @ table.widen[cluster].weight
+                    inside = table.rows[cluster].weight @ narrow + layer.clusters[cluster - 1].bias
+                    expected = expected + inside.log_softmax(0)[rank - (0, 5, 11)[cluster]]
+                torch.testing.assert_close(log_probs[word], expected)
+
+
+def test_narrowed_by_hand():
+    narrowed_by_hand()
+
+
+def test_planted_words_of_another_cluster_are_noticed(monkeypatch):
+    monkeypatch.setattr(Ranks, "set_vocabulary", lambda ranks, counts: None)
+    with pytest.raises(AssertionError):
+        narrowed_by_hand()
 
 
 def test_planted_rows_of_other_words_are_noticed(monkeypatch):

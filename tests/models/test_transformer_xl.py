@@ -13,6 +13,7 @@ from seqloom.blocks import relative
 from seqloom.blocks.relative import RelativeAttention
 from seqloom.cli import run
 from seqloom.decode.step import Stepper
+from seqloom.errors import UsageError
 from seqloom.evaluate import perplexity as measuring
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.models.transformer_xl import TransformerXl
@@ -300,6 +301,50 @@ def test_published_sizes(preset, millions):
     vocabulary = TransformerXl.presets[preset]["vocab_size"]
     with torch.device("meta"):
         assert round(find_recipe(f"transformer-xl-{preset}").learner(vocabulary).size() / 1e6) == millions
+
+
+def test_published_size_with_narrow_vectors():
+    """Word by word of the authors' script: the tables, what widens them, what narrows for the head, biases and layers."""
+    vocabulary, dim, cutoffs = 267_735, 1024, (20_000, 40_000, 200_000)
+    recipe = find_recipe("transformer-xl-large", [f"model.cutoffs={list(cutoffs)}"])
+    with torch.device("meta"):
+        found = recipe.learner(vocabulary).size()
+    widths, sizes = (1024, 256, 64, 16), (20_000, 20_000, 160_000, 67_735)
+    words = sum(width * size for width, size in zip(widths, sizes, strict=True)) + dim * sum(widths)
+    output = dim * dim + 3 * dim + vocabulary + 3
+    layer = 5 * dim * dim + (2 * 4 * dim * dim + 5 * dim) + 4 * dim
+    assert found == words + output + 18 * layer + 2 * dim
+
+
+NARROW = {"narrow": 2, "cutoffs": (4, 9)}
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [p.every_gradient, p.initial_loss, p.all_ignored, p.accumulation, p.packing, p.causality],
+    ids=lambda check: check.__name__,
+)
+def test_properties_with_narrow_vectors(holds, monkeypatch):
+    learner_of = p.learner_of
+    monkeypatch.setattr(p, "learner_of", lambda model: learner_of(model, tie=True, softmax="adaptive").train())
+    holds(p.build("transformer-xl", 1, **NARROW), 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (["objective.softmax=full"], "only an adaptive softmax can share"),
+        (["objective.cutoffs=[7]"], r"'objective.cutoffs' = \[7\]: the embeddings have clusters at \[39, 98\]"),
+        (
+            ["model.cutoffs=[900]"],
+            r"'model.cutoffs' = \[900\]: clusters begin at rising ranks above 0 and below .* 245",
+        ),
+    ],
+)
+def test_clusters_that_do_not_fit_are_refused(settings, problem):
+    recipe = find_recipe("transformer-xl-tiny", ["model.narrow=4", "objective.softmax=adaptive", *settings])
+    with pytest.raises(UsageError, match=problem):
+        recipe.learner(245)
 
 
 def written(learner, prompts, count):
