@@ -3,12 +3,14 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +73,27 @@ def _work(texts: list[str]) -> EncodedBatch:
     return _encoder(texts)
 
 
+class Worker(SpawnProcess):
+    """A process that imports this package alone. Usually it would run the caller's script once more, which must be written for
+    that: without a guard around its calls it would start such processes, too, and end before it has read what it is to do."""
+
+    @staticmethod
+    def _Popen(process: Any) -> Any:  # noqa: N802
+        main = vars(sys.modules["__main__"])
+        hidden: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
+        main.update(dict.fromkeys(hidden))
+        try:
+            return SpawnProcess._Popen(process)  # type: ignore[attr-defined]
+        finally:
+            main.update(hidden)
+
+
+class Workers(SpawnContext):
+    """New processes, because threads of this one make a fork unsafe."""
+
+    Process = Worker
+
+
 def encode_batches(
     encoder: Encoder, batches: Iterable[tuple[int, list[str]]], workers: int
 ) -> Iterator[tuple[int, EncodedBatch]]:
@@ -82,8 +105,7 @@ def encode_batches(
     # each worker uses one core: threads of the Rust side below them would only compete
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    context = multiprocessing.get_context("spawn")  # threads of this process make a fork unsafe
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(encoder,))
+    pool = ProcessPoolExecutor(workers, mp_context=Workers(), initializer=_start_worker, initargs=(encoder,))
     waiting: deque[tuple[int, Future[EncodedBatch]]] = deque()
     try:
         for split, texts in batches:

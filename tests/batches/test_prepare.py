@@ -1,5 +1,6 @@
 """Preparing: what goes in comes out, killed anywhere it ends the same, and failures are one clear line."""
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -109,6 +110,40 @@ def test_workers_give_identical_shards(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(prepare_module, "BATCH", 100)
     three = prepare([path], tmp_path / "three", **OPTIONS)
     assert one == two == three
+
+
+UNGUARDED = """
+import sys
+from pathlib import Path
+from seqloom.batches import prepare, shards
+
+if sys.argv[3] == "planted":  # workers that run this script once more
+    shards.Worker = shards.SpawnContext.Process
+    shards.Workers.Process = shards.Worker
+prepare.BATCH = 3000
+prepare.prepare([Path(sys.argv[1])], Path(sys.argv[2]), vocab_size=300, valid=0.1, test=0.05, shard_tokens=1500, workers=2)
+print("done")
+"""
+
+
+def test_a_script_without_a_guard_can_have_workers(tmp_path: Path) -> None:
+    path, script = make(tmp_path / "a.txt"), tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+
+    def called(how: str) -> str:
+        command = [sys.executable, str(script), str(path), str(tmp_path / how), how]
+        with contextlib.suppress(subprocess.TimeoutExpired):  # large encoders hang, small ones break
+            return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout
+        return ""
+
+    assert called("right").count("done") == 1
+    assert contents(tmp_path / "right") == contents(prepare_one(path, tmp_path / "one"))
+    assert "done" not in called("planted")
+
+
+def prepare_one(path: Path, out: Path) -> Path:
+    prepare([path], out, **OPTIONS)
+    return out
 
 
 KILLED = """
