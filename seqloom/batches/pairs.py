@@ -124,9 +124,11 @@ def encode_pairs(
     name: str,
     frame: PairFrame | None = None,
     source_tokenizer: Tokenizer | None = None,
+    translates: bool = False,
 ) -> EncodedPairs:
     """Tokenize pairs. Those with an empty side, or longer than `longest` tokens, are left out and reported. frame: the special
-    tokens around them, else the end of a document; source_tokenizer: of the sources, if they have a vocabulary of their own."""
+    tokens around them, else the end of a document; source_tokenizer: of the sources, if they have a vocabulary of their own;
+    translates: all sources are translated, too, so that one that is too long is a DataError."""
     tokenizers = (source_tokenizer or tokenizer, tokenizer)
     frame = frame or plain_frame(tokenizer.end_id, tokenizers[0].end_id)
     around = max(len(frame.source_before), len(frame.before))
@@ -134,6 +136,7 @@ def encode_pairs(
     parts: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     words = size = 0
     left_out: dict[str, list[str]] = {}
+    unreadable: list[str] = []
     rows = iter(pairs)
     with Progress(f"encode {name}", total=None, unit="pairs") as bar:
         while some := list(islice(rows, AT_ONCE)):
@@ -144,6 +147,8 @@ def encode_pairs(
                     why = "an empty side"
                 elif longest is not None and max(len(source), len(target)) + around >= longest:
                     why = f"{longest} tokens or more"
+                    if len(source) + len(frame.source_before) >= longest:
+                        unreadable.append(f"{pair.place}, {len(source):,} tokens")
                 if why:
                     left_out.setdefault(why, []).append(pair.place)
                     continue
@@ -152,6 +157,12 @@ def encode_pairs(
                 words += len(pair.target.split())
                 size += len(pair.target.encode())
             bar.advance(len(some))
+    if translates and unreadable:
+        assert longest is not None
+        raise DataError(
+            f"{name}: {len(unreadable):,} sources are longer than the {longest - 1 - len(frame.source_before):,} tokens that the "
+            f"model reads: split them into sentences (first: {'; '.join(unreadable[:3])})"
+        )
     for why, places in left_out.items():
         say(f"{name}: {len(places):,} pairs with {why} left out (first: {', '.join(places[:3])})")
     if not parts[0]:

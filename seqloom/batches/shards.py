@@ -83,7 +83,7 @@ class Worker(SpawnProcess):
         hidden: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
         main.update(dict.fromkeys(hidden))
         try:
-            return SpawnProcess._Popen(process)  # type: ignore[attr-defined]
+            return SpawnProcess._Popen(process)
         finally:
             main.update(hidden)
 

@@ -143,7 +143,15 @@ class PairFiles(ExampleFiles):
         if issubclass(model, EncoderDecoder):
             frame = PairFrame.of(model, tokenizer, recipe.task.get("start_id"), source_tokenizer)
         self.splits: dict[str, EncodedPairs] = {
-            name: encode_pairs(read_pairs(paths), tokenizer, lengths.get(name, limit), name, frame, source_tokenizer)
+            name: encode_pairs(
+                read_pairs(paths),
+                tokenizer,
+                lengths.get(name, limit),
+                name,
+                frame,
+                source_tokenizer,
+                translates=frame is not None and name != "train",
+            )
             for name, paths in files.items()
         }
         for name in self.splits:

@@ -122,6 +122,18 @@ def test_a_source_longer_than_the_model_reads_is_refused_by_its_line(run):
         run.translate(["a bird", "bird " * limit])
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_held_out_sources_that_are_too_long_are_refused_before_training(folder, tmp_path, split):
+    for side in ("en", "xx"):
+        short = (folder / f"{split}.{side}").read_text().splitlines()[:3]
+        (tmp_path / f"long.{side}").write_text("\n".join([*short, "bird " * 300, "bird"]) + "\n")
+    out, files = tmp_path / "run", {split: [tmp_path / "long.en", tmp_path / "long.xx"]}
+    problem = rf"{split}: 1 sources are longer than the \d+ tokens .* \(first: .*long.en:4.*, 300 tokens\)"
+    with pytest.raises(DataError, match=problem):
+        made(folder, out=out, settings=["budget={steps=2}"], **files)
+    assert not out.exists()
+
+
 def test_a_model_without_attention_has_no_alignments(folder):
     plain = made(folder, "seq2seq-tiny", ["budget={steps=2}"], out="plain", test=())
     assert plain.translate(["a bird sees my friend today ."])
