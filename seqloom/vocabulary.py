@@ -10,6 +10,10 @@ MOST_SENTINELS = 100  # as T5 has
 class Vocabulary(Protocol):
     """What a learner may ask about the vocabulary before training; each answer is computed only when asked for."""
 
+    @property
+    def has_counts(self) -> bool:
+        """Whether there is a text in which words can be counted: a task has examples alone."""
+
     def counts(self) -> Tensor:
         """(V,) how often each token occurs in the training text."""
 

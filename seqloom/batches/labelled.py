@@ -13,6 +13,7 @@ model has never read, so that it is learnt with the task. Recurrent models are r
 """
 
 import hashlib
+import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -84,10 +85,13 @@ class Features(NamedTuple):
 
 
 def new_table(rows: int, width: int) -> np.ndarray:
-    """Zeros; in a file that vanishes by itself where they are too many for memory."""
-    if rows * width * 4 <= IN_MEMORY:
+    """Zeros; in a file that vanishes by itself where they are too many for memory. OSError where the disk has no room for it."""
+    size = rows * width * 4
+    if size <= IN_MEMORY:
         return np.zeros((rows, width), np.float32)
     with tempfile.TemporaryFile() as file:
+        if hasattr(os, "posix_fallocate"):  # a file with holes would end the process where the disk is full later
+            os.posix_fallocate(file.fileno(), 0, size)
         return np.memmap(file, np.float32, "w+", shape=(rows, width))
 
 

@@ -22,6 +22,10 @@ class PreparedVocabulary:
     def __init__(self, tokenizer: Tokenizer, train: Sequence[Split] = ()):
         self.tokenizer, self.train = tokenizer, train
 
+    @property
+    def has_counts(self) -> bool:
+        return bool(self.train)
+
     def counts(self) -> Tensor:
         assert self.train, "words can be counted in a text only"
         counts = np.zeros(self.tokenizer.vocab_size, np.int64)

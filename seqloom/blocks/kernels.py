@@ -208,7 +208,7 @@ def written_out(
 ) -> Tensor:
     """As PyTorch's, with the scores in memory. Tiles of fused kernels are mostly empty where texts are short, and a compiler
     makes one kernel of all that lies between the two products."""
-    scores = q @ k.transpose(-1, -2) * scale
+    scores = (q * scale) @ k.transpose(-1, -2)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
     if attn_mask is not None:

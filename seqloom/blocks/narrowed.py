@@ -44,7 +44,8 @@ class NarrowedTable(nn.Module):
         return by_rank[self.ranks.rank]
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
-        self.ranks.set_vocabulary(vocabulary.counts().double())
+        if vocabulary.has_counts:  # else ids stand for ranks, which they nearly are
+            self.ranks.set_vocabulary(vocabulary.counts().double())
 
 
 class NarrowRows(Softmax):

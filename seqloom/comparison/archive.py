@@ -124,9 +124,7 @@ def pack(folder: Path, file: Path, with_text: bool = False) -> Path:
         members = {str(path.relative_to(staged)): path for path in staged.rglob("*") if path.is_file()}
         if with_text:
             members |= data_files(folder, plan)
-        strange = next((name for name in members if not MEMBERS.fullmatch(name)), None)
-        if strange is not None:
-            raise DataError(f"{strange!r} cannot be packed under this name: rename the file")
+        check_names(members, MEMBERS)
         manifest = ArchiveManifest(
             **ARCHIVE.stamp(),
             name=plan.name,
@@ -139,6 +137,13 @@ def pack(folder: Path, file: Path, with_text: bool = False) -> Path:
         members["manifest.json"] = staged / "manifest.json"
         replace_file(file, lambda temporary: write_zip(temporary, members))
     return file
+
+
+def check_names(members: Mapping[str, Path], allowed: "re.Pattern[str]") -> None:
+    """Raises DataError for a name that a reader of the archive would refuse."""
+    strange = next((name for name in members if not allowed.fullmatch(name)), None)
+    if strange is not None:
+        raise DataError(f"{strange!r} cannot be packed under this name: rename the file")
 
 
 def list_members(members: Mapping[str, Path]) -> dict[str, Member]:

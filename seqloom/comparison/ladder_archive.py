@@ -21,6 +21,7 @@ from seqloom.comparison.archive import (
     MEMBERS,
     NAME,
     Manifest,
+    check_names,
     check_pack,
     data_files,
     list_members,
@@ -114,6 +115,7 @@ def pack_ladder(folder: Path, file: Path, with_text: bool = False) -> Path:
             shutil.copyfile(folder / PREDICTIONS, staged / PREDICTIONS)
         write_json(staged / LADDER, found.record())
         members = {str(path.relative_to(staged)): path for path in staged.rglob("*") if path.is_file()} | text
+        check_names(members, LADDER_MEMBERS)
         manifest = Manifest(**ARCHIVE.stamp(), name=found.name, packed_by=program(), files=list_members(members))
         write_json(staged / "manifest.json", plain(manifest.model_dump()))
         members["manifest.json"] = staged / "manifest.json"

@@ -1,6 +1,6 @@
 """Predictions of a task for labelled texts, with their loss and scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from typing import Any
@@ -68,14 +68,22 @@ def logits_of(
 
 @torch.inference_mode()
 def with_states(
-    learner: Transfer, examples: Examples, device: torch.device, bar: Progress
+    learner: Transfer,
+    examples: Examples,
+    table: np.ndarray,
+    device: torch.device,
+    bar: Progress,
+    check: Callable[[], None],
 ) -> tuple[list[list[Row]], int]:
-    """The rows of examples with the states of the frozen backbone that are used, and the operations that took."""
+    """The rows of examples with the states of the frozen backbone that are used, and the operations that took. table: where they
+    are written, a row for each token; check: called now and then, raises where this should end."""
+    learner.eval()
     flat = [row for rows in examples.rows for row in rows]
     borders = np.cumsum([0, *(len(row.ids) for row in flat)])
     first = np.cumsum([0, *map(len, examples.rows)])  # row of each example
-    table, operations, cost_of = new_table(int(borders[-1]), width_of_states(learner)), 0, total(learner.backbone)
+    operations, cost_of = 0, total(learner.backbone)
     for index in batches_of(examples):
+        check()
         example = to_device(batch_of([examples.rows[i] for i in index]), device)
         found = learner.kept_states(example.batch).cpu().numpy()
         reached = 0
@@ -92,9 +100,10 @@ def with_states(
     return [list(islice(kept, len(rows))) for rows in examples.rows], operations
 
 
-def width_of_states(learner: Transfer) -> int:
-    """The numbers of a token that `with_states` keeps."""
-    return learner.backbone.dim * (4 if learner.layers == "concat4" else learner.num_states)
+def table_of_states(learner: Transfer, examples: Examples) -> np.ndarray:
+    """Room for the states of all tokens. OSError where there is none."""
+    width = learner.backbone.dim * (4 if learner.layers == "concat4" else learner.num_states)
+    return new_table(sum(len(row.ids) for rows in examples.rows for row in rows), width)
 
 
 @torch.inference_mode()

@@ -16,7 +16,7 @@ from seqloom.batches.plan import Batches, Packed, Streams
 from seqloom.batches.sentences import keep_borders
 from seqloom.batches.store import Split
 from seqloom.config import Config, build, problems, unknown_name
-from seqloom.errors import UsageError
+from seqloom.errors import SeqloomError, UsageError
 from seqloom.models import MODELS, OWN, model_class
 from seqloom.objectives import OBJECTIVES, fitting_objectives, objective_class
 from seqloom.plugins import Plugin
@@ -272,12 +272,18 @@ class Recipe(Config):
         return Several(backbone, dict(zip(names, made, strict=True)), weights)
 
 
-def fill_defaults(values: Any) -> Any:
-    """A stored recipe with the fields that were added later, whose defaults mean "as before"; anything else is left as it is."""
+def fill_defaults(values: Any, vocab_size: int | None = None) -> Any:
+    """A stored recipe with the fields that were added later, whose defaults mean "as before"; anything else is left as it is.
+    vocab_size: with those of its model, too, which depend on it."""
     try:
-        return json.loads(Recipe.model_validate(values).model_dump_json())
-    except ValidationError:
+        recipe = Recipe.model_validate(values)
+        found = json.loads(recipe.model_dump_json())
+        if vocab_size is None:
+            return found
+        model = json.loads(recipe.model_config_of(vocab_size).model_dump_json())
+    except (ValidationError, SeqloomError):
         return values
+    return found | {"model": found["model"] | model}
 
 
 def without_name(section: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@ held-out part."""
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,9 @@ from seqloom.runs.beside import BesideRuns
 from seqloom.runs.folder import read_config
 from seqloom.text.survey import SPLITS
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.loop import Precompute
 from seqloom.training.share import Share
+from seqloom.training.state import Budget
 from seqloom.weights import shapes_only
 
 
@@ -230,7 +232,7 @@ class Corpus:
         losses = {name: result["loss"] for name, result in found.items()}
         return {"loss": sum(losses.values()) / len(losses), "languages": losses}
 
-    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
+    def precompute(self, learner: Any, device: torch.device, budget: Budget) -> Precompute | None:
         """Everything is computed when it is read."""
 
     def calibrate(self, run: Any) -> None:

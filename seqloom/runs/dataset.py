@@ -1,6 +1,5 @@
 """What a run is trained on: prepared text, pairs, tagged sentences or labelled examples."""
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -11,7 +10,9 @@ from seqloom.randomness import derive_seed
 from seqloom.recipes.schema import Recipe
 from seqloom.runs.beside import BesideRuns
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.loop import Precompute
 from seqloom.training.share import Share
+from seqloom.training.state import Budget
 
 
 class Dataset(Protocol):
@@ -51,9 +52,8 @@ class Dataset(Protocol):
     def evaluate(self, learner: Any, device: torch.device, share: Share) -> dict[str, Any]:
         """Evaluates during training, on the valid split: "loss", and more. share: of the work that is done here."""
 
-    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
-        """What is computed once, before the first step of so many epochs, instead of in each of them. It returns its operations.
-        None: nothing."""
+    def precompute(self, learner: Any, device: torch.device, budget: Budget) -> Precompute | None:
+        """What is computed once, before the first step, instead of in each epoch of the budget. None: nothing."""
 
     def calibrate(self, run: Any) -> None:
         """Fits what a task's settings ask for to the valid split, before a finished run is scored."""

@@ -1,7 +1,5 @@
 """The files of tasks as datasets: read, tokenised and cut into batches."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from seqloom.batches.tagged import TaggedPassages, TaggedText, encode_tagged
 from seqloom.batches.vocabulary import PreparedVocabulary
 from seqloom.config import named_object
 from seqloom.errors import UsageError
-from seqloom.evaluate.labelled import class_logits, evaluate_examples, width_of_states, with_states
+from seqloom.evaluate.labelled import class_logits, evaluate_examples, table_of_states, with_states
 from seqloom.evaluate.masked import masked_loss
 from seqloom.models import model_class
 from seqloom.progress import Progress, say
@@ -36,8 +34,10 @@ from seqloom.text.pairs import read_pairs, repeated_sources
 from seqloom.text.tables import PLAIN, Layout
 from seqloom.text.tagged import read_tagged
 from seqloom.tokens.tokenizer import Tokenizer
+from seqloom.training.loop import Precompute
 from seqloom.training.precision import choose_precision
 from seqloom.training.share import Share
+from seqloom.training.state import Budget
 from seqloom.weights import shapes_only
 
 Splits = dict[str, list[Path]]  # train, and what is held out; empty lists are left out
@@ -93,7 +93,7 @@ class ExampleFiles:
     def validates(self) -> bool:
         return "valid" in self.files
 
-    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
+    def precompute(self, learner: Any, device: torch.device, budget: Budget) -> Precompute | None:
         """Everything is computed when it is read."""
 
     def calibrate(self, run: Any) -> None:
@@ -358,35 +358,33 @@ class LabelledFiles(ExampleFiles):
     def batches(self, epochs: float, shapes: str) -> Batches:
         return LabelledBatches(self.splits["train"], self.recipe.batches.examples, fixed=shapes != "free")
 
-    def precompute(self, learner: Any, device: torch.device, epochs: float) -> Callable[[], int] | None:
+    def precompute(self, learner: Any, device: torch.device, budget: Budget) -> Precompute | None:
         """What a frozen model makes of its texts, where they are read more than once. A GPU computes it sooner than it is
-        brought there."""
-        learns = any(weight.requires_grad for weight in learner.backbone.parameters())
+        brought there; a run that may stop anywhere, by its time or steps, need not come to all of them."""
         reads_more = learner.beside_at.isdecimal() or self.splits["train"].rows[0][0].picture is not None
         exact = device.type == "cpu" and choose_precision(self.recipe.train.precision, device) == "fp32"
-        if learns or reads_more or not exact or epochs <= 1:
+        reads_often = budget == Budget(budget.tokens) and self.num_tokens < budget.tokens
+        if not learner.frozen or reads_more or not exact or not reads_often:
             return None
-        tokens = sum(len(row.ids) for name in self.read_often for rows in self.splits[name].rows for row in rows)
-        if 4 * tokens * width_of_states(learner) > shutil.disk_usage(tempfile.gettempdir()).free / 2:
+        try:
+            tables: dict[str, np.ndarray] = {
+                name: table_of_states(learner, self.splits[name]) for name in ("train", "valid") if name in self.splits
+            }
+        except OSError:  # a full disk
             return None
         learner.reads_kept = True
-        return partial(self.keep_states, learner, device)
+        return partial(self.keep_states, learner, tables, device)
 
-    @property
-    def read_often(self) -> list[str]:
-        """The splits that are read in every epoch."""
-        return [name for name in ("train", "valid") if name in self.splits]
-
-    def keep_states(self, learner: Any, device: torch.device) -> int:
+    def keep_states(
+        self, learner: Any, tables: dict[str, np.ndarray], device: torch.device, check: Callable[[], None]
+    ) -> int:
         """Gives examples the states of the frozen model. Returns the operations for those to learn from; as everywhere, those of
         evaluation are not counted."""
-        operations = 0
-        with Progress(
-            "features", total=sum(len(self.splits[name]) for name in self.read_often), unit="examples"
-        ) as bar:
-            for name in self.read_often:
+        operations, many = 0, sum(len(self.splits[name]) for name in tables)
+        with Progress("features", total=many, unit="examples") as bar:
+            for name, table in tables.items():
                 part = self.splits[name]
-                part.rows, added = with_states(learner, part, device, bar)
+                part.rows, added = with_states(learner, part, table, device, bar, check)
                 operations += added if name == "train" else 0
         return operations
 

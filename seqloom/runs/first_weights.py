@@ -10,6 +10,7 @@ import torch
 
 from seqloom.batch import EncoderDecoder
 from seqloom.batches.store import Store
+from seqloom.blocks.narrowed import NarrowedTable
 from seqloom.errors import DataError, UsageError
 from seqloom.files import read_json
 from seqloom.plugins import Plugin
@@ -142,6 +143,8 @@ def known_words(path: Path, tokenizer: Tokenizer, learner: Any) -> Known:
     table = getattr(learner.backbone, "table", None)
     if table is None:
         raise UsageError(f"--vectors {path}: this model has no vectors of words: bilstm-cnn and others have")
+    if isinstance(table, NarrowedTable):
+        raise UsageError(f"--vectors {path}: rare words of this model have narrower vectors: set model.narrow=1")
     special = {tokenizer.unk_id, *tokenizer.special_ids.values()}
     entries = {i: entry for i in range(tokenizer.vocab_size) if i not in special and (entry := tokenizer.entry(i))}
     read = read_vectors(path, {form for entry in entries.values() for form in (entry, entry.lower())})

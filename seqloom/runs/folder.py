@@ -113,8 +113,10 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
             f"that it was started with, or start anew with --overwrite"
         )
     kinds = ("recipe", "vocab_size", "tokenizer", "seed")
-    before = before | {"recipe": fill_defaults(before["recipe"])}
-    changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(now[kind]))]
+    before, after = (
+        each | {"recipe": fill_defaults(plain(each["recipe"]), each["vocab_size"])} for each in (before, now)
+    )
+    changed = [kind for kind in kinds if numeric_settings(before[kind]) != numeric_settings(plain(after[kind]))]
     changed += ["source tokenizer"] if before.get(SOURCE_KEY) != now.get(SOURCE_KEY) else []
     changed += ["plugin"] if before.get("plugin") != now.get("plugin") else []
     first = [config.get("from", {}).get("weights") for config in (before, now)]

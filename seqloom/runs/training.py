@@ -307,8 +307,7 @@ def train_run(
             f"out, and give train --source-vocab-size"
         )
     budget = recipe.budget.resolve(dataset)
-    epochs = budget.tokens / dataset.num_tokens
-    batches = dataset.batches(epochs, repeated_shapes(shape, device))
+    batches = dataset.batches(budget.tokens / dataset.num_tokens, repeated_shapes(shape, device))
     counted = None
     if recipe.count_based:
         assert isinstance(dataset, Corpus), "what is counted is prepared text"
@@ -351,7 +350,7 @@ def train_run(
             train = recipe.train
             loader = Loader(batches, learner, options.seed, train.workers, train.accumulate, train.parts)
             marks = milestones(budget.tokens, dataset) if train.milestones else []
-            prepare = None if is_sharded(train, ranks) else dataset.precompute(learner, device, epochs)
+            precompute = None if is_sharded(train, ranks) else dataset.precompute(learner, device, budget)
             shared = options.shared if can_share(recipe, learner) else None
             if shared is not None:
                 fall = train.schedule.fall
@@ -359,7 +358,7 @@ def train_run(
             fit = Fit(
                 learner, loader, train, budget, folder, device, options.seed, measure, partial(export, folder=folder), marks,
                 lambda weights, mark, state: keep_milestone(weights, folder, mark, state),
-                None if shared is None else partial(keep_start, folder, shared, config), options.on_log, ranks, prepare,
+                None if shared is None else partial(keep_start, folder, shared, config), options.on_log, ranks, precompute,
             )  # fmt: skip
             among = "" if ranks.world == 1 else f", {ranks.world} ranks"
             among += ", sharded" if fit.weights.is_sharded else ""

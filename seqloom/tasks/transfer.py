@@ -33,6 +33,7 @@ from seqloom.batch import (
 from seqloom.batches.labelled import Frame, Row, add_special_tokens, spelling_of, truncate
 from seqloom.blocks.cells import LstmCell
 from seqloom.blocks.feedforward import ACTIVATIONS
+from seqloom.blocks.narrowed import NarrowedTable
 from seqloom.blocks.pooling import LAYERS, ScalarMix, check_layers, choose, pool
 from seqloom.blocks.recurrent import Bidirectional, init_lstm
 from seqloom.blocks.softmax import Softmax
@@ -164,9 +165,13 @@ class Transfer(Task):
                 raise UsageError(
                     "'task.lm': only a model that reads from left to right can predict the next token beside"
                 )
-            self.softmax = Softmax(
-                backbone.dim, backbone.vocab_size, backbone.table if config.lm_tie else None, config.lm_bias
-            )
+            table = backbone.table if config.lm_tie else None
+            if isinstance(table, NarrowedTable):
+                raise UsageError(
+                    "'task.lm': rare words of this model have narrower vectors, which this loss cannot share: set "
+                    "task.lm_tie = false"
+                )
+            self.softmax = Softmax(backbone.dim, backbone.vocab_size, table, config.lm_bias)
             self.softmax.init_weights(std=0.02, tied=config.lm_tie)
         if config.frozen:
             if config.lm:

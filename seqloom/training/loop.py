@@ -102,6 +102,8 @@ class TrainConfig(Config):
 
 
 Validate = Callable[[Learner, Share], dict[str, Any]]  # of a learner, by all who share the work
+# what is computed before the first step: returns its operations; what it is given raises where the run is to stop
+Precompute = Callable[[Callable[[], None]], int]
 
 
 class Fit:
@@ -124,15 +126,15 @@ class Fit:
         keep_start: Callable[[int], None] | None = None,
         on_log: OnLog | None = None,
         ranks: Ranks | None = None,
-        prepare: Callable[[], int] | None = None,
+        precompute: Precompute | None = None,
     ):
-        """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved. prepare: called
-        before the first step; its time and energy are those of training, and it returns its operations."""
+        """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved. precompute: its
+        time, energy and operations are those of training."""
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
         self.validate, self.keep_best = validate, keep_best
         self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
-        self.on_log, self.ranks, self.prepare = on_log, ranks or Ranks(), prepare
+        self.on_log, self.ranks, self.precompute = on_log, ranks or Ranks(), precompute
         parts = len(loader.own)
         check_parts(self.ranks, parts, bool(loader.batches.rows))
         loader.own = self.ranks.own(parts)
@@ -176,11 +178,7 @@ class Fit:
         self.state.energy_method = meter.method
         self.costs = lambda: self.add_costs(joules, alone, meter, self.state.seconds - before)
         self.clock = time.monotonic() - before
-        if self.prepare is not None:
-            operations = self.prepare()
-            self.state.flops += 0 if self.state.step else operations
-        self.learner.train()
-        first, self.rate_from = self.state.spent(self.budget), (self.state.tokens, time.monotonic() - self.clock)
+        first = self.state.spent(self.budget)
         with (
             Interruption() as self.asked,
             self.writer,
@@ -190,6 +188,9 @@ class Fit:
             torch.random.fork_rng([self.device] if self.device.type == "cuda" else []),
         ):
             try:
+                self.compute_first()
+                self.learner.train()
+                self.rate_from = (self.state.tokens, time.monotonic() - self.clock)
                 self.steps(items, self.asked)
             except Interrupted as error:
                 self.save()
@@ -203,6 +204,13 @@ class Fit:
                     raise other_rank_left(error) from error
                 raise
         return self.state
+
+    def compute_first(self) -> None:
+        if self.precompute is None:
+            return
+        alone = self.ranks.world == 1  # several stop together, at a step
+        operations = self.precompute(self.asked.check if alone else lambda: None)
+        self.state.flops = self.state.flops or operations * self.ranks.world  # a run that goes on has counted them
 
     def steps(self, items: Iterator[Item], asked: Interruption) -> None:
         state, config = self.state, self.config

@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.cli import run
 from seqloom.comparison import ladder as module
-from seqloom.comparison import laws
+from seqloom.comparison import ladder_archive, laws
 from seqloom.comparison.ladder import compare_ladder
 from seqloom.comparison.ladder_archive import open_ladder_archive, pack_ladder
 from seqloom.comparison.plan import PlanConfig, Rung
@@ -296,6 +296,13 @@ def test_a_ladder_is_one_archive(climbed, packed, tmp_path):
     with open_ladder_archive(packed) as opened:
         assert opened.found.record() == found.record() and opened.notes == []
         assert list(opened.budgets) == ["300-words", "600-words", "1200-words", "2400-words"]
+
+
+def test_names_that_no_reader_would_take_are_refused_where_it_is_packed(climbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(ladder_archive, "data_files", lambda *_: {"files/0/my\\text.txt": climbed[1] / "ladder.json"})
+    with pytest.raises(DataError, match="cannot be packed under this name: rename the file"):
+        pack_ladder(climbed[1], tmp_path / "packed.zip", with_text=True)
+    assert not (tmp_path / "packed.zip").exists()
 
 
 def test_a_row_of_a_ladder_comes_out_again(packed, capsys):

@@ -116,6 +116,8 @@ NEURAL = [name for name in (*SMALL, *VARIANTS) if model_class(VARIANTS.get(name,
 class Words:
     """A vocabulary in which every word is one character of its own, and later ones are rarer."""
 
+    has_counts = True
+
     def counts(self) -> Tensor:
         return torch.arange(VOCAB, 0, -1)
 

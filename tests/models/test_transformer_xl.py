@@ -18,8 +18,10 @@ from seqloom.evaluate import perplexity as measuring
 from seqloom.evaluate.perplexity import perplexity
 from seqloom.models.transformer_xl import TransformerXl
 from seqloom.recipes.library import find_recipe
+from seqloom.runs.first_weights import vectors_from
 from seqloom.runs.load import load
 from seqloom.runs.training import pretrain
+from seqloom.tokens.tokenizer import Tokenizer
 from tests.contract import properties as p
 from tests.contract.test_planted import noticed
 from tests.contract.test_traced import traced_equals_plain
@@ -345,6 +347,20 @@ def test_clusters_that_do_not_fit_are_refused(settings, problem):
     recipe = find_recipe("transformer-xl-tiny", ["model.narrow=4", "objective.softmax=adaptive", *settings])
     with pytest.raises(UsageError, match=problem):
         recipe.learner(245)
+
+
+def test_narrow_vectors_are_shared_with_no_other_loss():
+    recipe = find_recipe("transformer-xl-tiny", ["model.narrow=4", "task.lm=0.5"], task="classify")
+    with pytest.raises(UsageError, match=r"set task\.lm_tie = false"):
+        recipe.learner(245)
+
+
+def test_narrow_vectors_are_not_read_from_a_file(tmp_path):
+    (tmp_path / "vectors.txt").write_text("a 1 2\n")
+    tokenizer = Tokenizer.train("word", ["a b a"])
+    recipe = find_recipe("transformer-xl-tiny", ["model.narrow=4", "model.cutoffs=[1, 2]"], task="classify")
+    with pytest.raises(UsageError, match=r"set model\.narrow=1"):
+        vectors_from(tmp_path / "vectors.txt", tokenizer, recipe)
 
 
 def written(learner, prompts, count):

@@ -1,15 +1,19 @@
 """From a pre-trained run to a task and its answers, by the program's own commands."""
 
+import errno
 import json
+import os
 import random
 import shutil
+import signal
 
 import numpy as np
 import pytest
 import torch
 
+from seqloom.batches import labelled as labelled_module
 from seqloom.cli import run as main
-from seqloom.errors import DataError, UsageError
+from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.migrations import RUN
 from seqloom.runs import examples as examples_module
 from seqloom.runs.load import load, load_language_model, load_predictor
@@ -94,59 +98,92 @@ def test_it_begins_with_the_weights_of_the_run(place, tmp_path):
     assert not all(torch.equal(moved[name], before[name]) for name in before)
 
 
-def features_run(place, out, kept, monkeypatch, model="bert", task="pair", settings=()):
-    """A frozen run, with states that are computed once or in every epoch, and how often its backbone ran."""
+DEEP = ["model.dim=24", "model.num_layers=4", "model.num_heads=3", "model.dropout=0.3"]  # dropout is for training alone
+MEMORY = ["model.dim=24", "model.num_layers=2", "model.num_heads=3", "model.mem_len=4", "model.dropout=0.3"]
+
+
+@pytest.fixture(scope="module")
+def frozen(place, tmp_path_factory):
+    """The files of tasks beside runs that compute something else when they are trained."""
+    folder = tmp_path_factory.mktemp("frozen")
+    for path in place.glob("*.json*"):
+        shutil.copy(path, folder)
+    narrow = ["model.narrow=2", "objective.softmax=adaptive"]
+    for name, settings in {"bert": DEEP, "transformer-xl": [*MEMORY, *narrow]}.items():
+        short = [*settings, "budget={steps=3}", "valid.limit=500"]
+        pretrain(f"{name}-tiny", place / "data", folder / name, settings=short, device="cpu")
+    shutil.copytree(place / "lstm", folder / "lstm")
+    return folder
+
+
+def features_run(start, out, kept, monkeypatch, model="bert", task="pair", settings=(), resume=False):
+    """The losses of a frozen run, with states that are computed once or in every epoch, its metrics, and how often its backbone
+    ran."""
     calls = []
     with monkeypatch.context() as patch:
         if not kept:
             patch.setattr(examples_module.LabelledFiles, "precompute", lambda *_: None)
         true = Transfer.states
         patch.setattr(Transfer, "states", lambda self, batch: (calls.append(batch.states), true(self, batch))[1])
-        tuned(place, out, model, task, how="features", settings=list(settings))
+        tuned(start, out, model, task, how="features", settings=list(settings), resume=resume)
     metrics = json.loads((out / "metrics.json").read_text())
-    losses = [
-        line["loss"] for line in map(json.loads, (out / "metrics.jsonl").read_text().splitlines()) if "loss" in line
-    ]
-    return losses, metrics, sum(states is None for states in calls)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line], metrics, sum(states is None for states in calls)
 
 
-@pytest.mark.parametrize(
-    ("model", "task", "settings"),
-    [
-        ("bert", "pair", ["task.layers=mix"]),
-        ("gpt", "choose", ["task.reader=lstm", "task.layers=mix", "task.at=both"]),
-        ("lstm", "span", ["task.layers=embedding"]),
-        ("bert", "classify", ["task.layers=concat4", "model.num_layers=4"]),
-    ],
-)
-def test_states_of_a_frozen_model_are_computed_once(place, tmp_path, monkeypatch, model, task, settings):
-    start = place
-    if "model.num_layers=4" in settings:  # concat4 is of four layers
-        settings = settings[:1]
-        start = tmp_path / "deep"
-        start.mkdir()
-        for split in ("train", "valid", "test"):
-            shutil.copy(place / f"{task}.{split}.jsonl", start)
-        sizes = ["model.dim=24", "model.num_layers=4", "model.num_heads=3", "budget={steps=2}", "valid.limit=500"]
-        pretrain(f"{model}-tiny", place / "data", start / model, settings=sizes, device="cpu")
-    once, metrics, runs = features_run(start, tmp_path / "once", True, monkeypatch, model, task, settings)
-    often, plain, more = features_run(start, tmp_path / "often", False, monkeypatch, model, task, settings)
+def states_equal(start, folder, monkeypatch, model, task, settings):
+    once, metrics, runs = features_run(start, folder / "once", True, monkeypatch, model, task, settings)
+    often, plain, more = features_run(start, folder / "often", False, monkeypatch, model, task, settings)
     assert once == pytest.approx(often, abs=1e-5) and runs < more
-    assert metrics["valid_loss"] == pytest.approx(plain["valid_loss"], abs=1e-5)
-    assert metrics["test_scores"]["loss"] == pytest.approx(plain["test_scores"]["loss"], abs=1e-5)
+    for scores in ("valid_scores", "test_scores"):
+        assert metrics[scores]["loss"] == pytest.approx(plain[scores]["loss"], abs=1e-5)
+    again = load_predictor(folder / "once", "cpu").evaluate(files(start, task)["valid"])
+    assert again["loss"] == pytest.approx(metrics["valid_scores"]["loss"], abs=1e-5)
     assert metrics["flops"] < plain["flops"]
 
-    # planted: the states of the token before
-    true = examples_module.with_states
 
-    def shifted(learner, part, device, bar):
-        rows, operations = true(learner, part, device, bar)
+CASES = {
+    "pair of a bert, mixed": ("bert", "pair", ["task.layers=mix"]),
+    "class by four layers of a bert": ("bert", "classify", ["task.layers=concat4"]),
+    "choice by a memory, below and above a reader": (
+        "transformer-xl", "choose", ["task.reader=lstm", "task.layers=mix", "task.at=both"],
+    ),
+    "span of an lstm's embeddings": ("lstm", "span", ["task.layers=embedding"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_states_of_a_frozen_model_are_computed_once(frozen, tmp_path, monkeypatch, case):
+    states_equal(frozen, tmp_path, monkeypatch, *CASES[case])
+
+
+def shifted(true):
+    """The states of the token before."""
+
+    def states(learner, part, *rest):
+        rows, operations = true(learner, part, *rest)
         moved = [row._replace(states=row.states._replace(rows=np.roll(row.states.rows, 1))) for row in rows[0]]
         return [moved, *rows[1:]], operations
 
-    monkeypatch.setattr(examples_module, "with_states", shifted)
-    wrong, _, _ = features_run(start, tmp_path / "wrong", True, monkeypatch, model, task, settings)
-    assert wrong != pytest.approx(often, abs=1e-5)
+    return states
+
+
+def in_training(true):
+    """States with dropout."""
+
+    def states(learner, *rest):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(learner, "eval", learner.backbone.train)
+            return true(learner, *rest)
+
+    return states
+
+
+@pytest.mark.parametrize("bug", [shifted, in_training])
+def test_planted_states_are_noticed(frozen, tmp_path, monkeypatch, bug):
+    monkeypatch.setattr(examples_module, "with_states", bug(examples_module.with_states))
+    with pytest.raises(AssertionError):
+        states_equal(frozen, tmp_path, monkeypatch, *CASES["pair of a bert, mixed"])
 
 
 def test_states_that_are_kept_cost_one_forward_pass(place, tmp_path, monkeypatch):
@@ -161,11 +198,64 @@ def test_states_that_are_kept_cost_one_forward_pass(place, tmp_path, monkeypatch
     assert forward > 0 and flops[2, False] - flops[2, True] == forward
 
 
-@pytest.mark.parametrize("settings", [["budget={epochs=1}"], ["train.precision=bf16"]])
-def test_states_are_not_kept_where_that_saves_nothing_or_changes_them(place, tmp_path, monkeypatch, settings):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["budget={epochs=1}"],
+        ["budget={epochs=2,steps=3}"],
+        ["budget={epochs=2,minutes=5}"],
+        ["budget={flops=3e6}"],
+        ["train.precision=bf16"],
+    ],
+)
+def test_states_are_not_kept_where_that_saves_nothing_or_changes_something(place, tmp_path, monkeypatch, settings):
     kept = features_run(place, tmp_path / "kept", True, monkeypatch, settings=settings)
     plain = features_run(place, tmp_path / "plain", False, monkeypatch, settings=settings)
     assert kept[0] == plain[0] and kept[2] == plain[2]
+
+
+def test_states_need_room_on_the_disk(place, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(labelled_module, "IN_MEMORY", 8)
+    on_disk = features_run(place, tmp_path / "disk", True, monkeypatch)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    without = features_run(place, tmp_path / "full", True, monkeypatch)
+    plain = features_run(place, tmp_path / "plain", False, monkeypatch)
+    assert on_disk[2] < without[2] == plain[2] and without[0] == plain[0]
+
+
+def asked_within(true, batches):
+    """The run is asked to stop after so many batches were computed; before its first step, if there are fewer."""
+
+    def states(learner, part, table, device, bar, check):
+        left = iter(range(batches))
+
+        def asked():
+            if next(left, None) is None:
+                signal.raise_signal(signal.SIGTERM)
+            check()
+
+        found = true(learner, part, table, device, bar, asked)
+        signal.raise_signal(signal.SIGTERM)
+        return found
+
+    return states
+
+
+@pytest.mark.parametrize("batches", [0, 1_000])
+def test_a_frozen_run_that_was_stopped_ends_with_the_same_bits(frozen, tmp_path, monkeypatch, batches):
+    case = ("bert", "classify", ["task.layers=mix", "budget={epochs=3}"])
+    whole = features_run(frozen, tmp_path / "whole", True, monkeypatch, *case)
+    with monkeypatch.context() as patch:
+        patch.setattr(examples_module, "with_states", asked_within(examples_module.with_states, batches))
+        with pytest.raises(Interrupted, match="stopped at step 0, state saved"):
+            features_run(frozen, tmp_path / "run", True, monkeypatch, *case)
+    found = features_run(frozen, tmp_path / "run", True, monkeypatch, *case, resume=True)
+    assert found[0] == whole[0] and found[1]["flops"] == whole[1]["flops"]
+    written = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", "run")]
+    assert written[0] == written[1]
 
 
 def test_gradual_unfreezing_begins_at_the_top(place, tmp_path):

@@ -259,3 +259,13 @@ def test_what_is_resumed_must_be_the_same_run(data, tmp_path):
     other = prepared(tmp_path / "other", 1000)
     with pytest.raises(DataError, match="fingerprints differ"):
         pretrain("gpt2-tiny", other, tmp_path / "run", settings=settings("gpt2", 4), resume=True)
+
+
+def test_settings_that_are_left_out_are_those_of_before(data, tmp_path):
+    """A size may get a setting that its older runs lack: they go on as they were, if that is said."""
+    known = settings("gpt2", 4)
+    pretrain("gpt2-tiny", data, tmp_path / "run", settings=known)
+    again = pretrain("gpt2-tiny", data, tmp_path / "run", settings=[*known, "model.attention_dropout=0"], resume=True)
+    assert "attention_dropout" not in again.config["recipe"]["model"]
+    with pytest.raises(UsageError, match="another recipe"):
+        pretrain("gpt2-tiny", data, tmp_path / "run", settings=[*known, "model.window=8"], resume=True)
