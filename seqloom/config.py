@@ -102,15 +102,15 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # also of endless numbers and brackets
-        raise UsageError(f"{path} is no valid TOML: {error}") from error
+        raise UsageError(f"{path} is not valid TOML: {error}") from error
 
 
 def override(values: dict[str, Any], assignment: str) -> None:
-    """`train.lr=3e-4` → values["train"]["lr"] = 3e-4. The value is read as TOML, else taken as a plain string."""
+    """`train.steps=3` → values["train"]["steps"] = 3. The value is read as TOML, else taken as a plain string."""
     path, equals, text = assignment.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys):
-        raise UsageError(f"--set {assignment!r}: write it as path=value, for example --set train.lr=3e-4")
+        raise UsageError(f"--set {assignment!r}: write it as path=value, for example --set train.optim.lr=3e-4")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

@@ -42,7 +42,9 @@ def new_file(path: Path, option: str, *endings: str) -> Path:
 def check_run_folder(folder: Path) -> None:
     """Raises ModelError for a folder that is no run: asked before anything heavy is imported."""
     if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} is no run folder: it has no config.json")
+        if not folder.exists():
+            raise ModelError(f"{folder} is not a run folder: there is no such folder")
+        raise ModelError(f"{folder} is not a run folder: it has no config.json")
 
 
 def check_prepared_folder(folder: Path) -> None:
@@ -162,7 +164,7 @@ def explained(path: Path) -> Iterator[None]:
 def make_folder(folder: Path) -> None:
     """Makes a folder and those above it; an existing one stays as it is."""
     if folder.is_file():
-        raise UsageError(f"{folder} is a file, and a folder is wanted: choose another --out")
+        raise UsageError(f"{folder} is a file, not a folder: choose another --out")
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
 

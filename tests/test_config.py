@@ -210,7 +210,7 @@ def test_toml_leaves_out_what_is_none() -> None:
 )
 def test_what_is_no_toml_is_refused_by_name(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "my.toml").write_bytes(data)
-    with pytest.raises(UsageError, match=r"my\.toml is no valid TOML"):
+    with pytest.raises(UsageError, match=r"my\.toml is not valid TOML"):
         read_toml(tmp_path / "my.toml")
 
 

@@ -248,7 +248,7 @@ def test_a_folder_that_cannot_be_made_is_a_file_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError), sole_owner(tmp_path / "file/run"):
         pass
-    with pytest.raises(UsageError, match="is a file, and a folder is wanted"), sole_owner(tmp_path / "file"):
+    with pytest.raises(UsageError, match="is a file, not a folder"), sole_owner(tmp_path / "file"):
         pass
 
 

@@ -288,7 +288,7 @@ class Store:
             check_prepared_folder(folder)
             raise DataError(
                 f"{folder} has no {MANIFEST}: it is not a prepared folder, or its preparation was interrupted; "
-                f"run 'seqloom prepare TEXT... --out {folder}' (rerun the same command to resume)"
+                f"make one with 'seqloom prepare TEXT... --out FOLDER' (rerun the same command to resume)"
             )
         store = cls(folder, read_manifest(path))
         if verify:

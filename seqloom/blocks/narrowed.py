@@ -45,7 +45,7 @@ class NarrowedTable(nn.Module):
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         if vocabulary.has_counts:  # else ids stand for ranks, which they nearly are
-            self.ranks.set_vocabulary(vocabulary.counts().double())
+            self.ranks.set_vocabulary(vocabulary.counts())
 
 
 class NarrowRows(Softmax):

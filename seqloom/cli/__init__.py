@@ -189,7 +189,8 @@ def run_command(arguments: list[str]) -> int:
             raise KeyboardInterrupt
         return result if isinstance(result, int) else 0
     except ClickUsageError as error:
-        return fail(f"{error.format_message()} (see 'seqloom --help')", 2, error)
+        command = error.ctx.command_path if error.ctx is not None else "seqloom"
+        return fail(f"{error.format_message()} (see '{command} --help')", 2, error)
     except typer.Abort:
         return fail("stopped", 75)
     except (BrokenPipeError, SystemExit) as error:  # typer exits when it meets a broken pipe

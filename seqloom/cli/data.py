@@ -334,7 +334,7 @@ def _print_report(report: dict[str, Any]) -> None:
         f"characters {report['characters']:,}   bytes {report['bytes']:,}"
     )
     print(
-        f"words each  min {lengths['min']:,}   median {lengths['median']:,.0f}   mean {lengths['mean']:,.1f}   "
+        f"words per document  min {lengths['min']:,}   median {lengths['median']:,.0f}   mean {lengths['mean']:,.1f}   "
         f"95% {lengths['p95']:,.0f}   max {lengths['max']:,}"
     )
     for kind, problem in report["problems"].items():

@@ -27,7 +27,7 @@ Settings = Annotated[
 Flops = Annotated[float | None, typer.Option(help="Stop after this many floating-point operations.")]
 Minutes = Annotated[float | None, typer.Option(help="Stop after this many minutes of training.")]
 Rate = Annotated[
-    float | None, typer.Option("--lr", help="Highest learning rate, in place of the recipe's (train.optim.lr).")
+    float | None, typer.Option("--lr", help="Peak learning rate, in place of the recipe's (train.optim.lr).")
 ]
 Epochs = Annotated[float | None, typer.Option(help="Stop after this many passes over the training data.")]
 Batch = Annotated[

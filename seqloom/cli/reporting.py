@@ -44,7 +44,7 @@ def report(
     pack: Pack = None,
     with_text: WithText = False,
 ) -> None:
-    """Write the page of a comparison again, print its results for a paper or another program, or pack them."""
+    """Rewrite the report page of a comparison, print its results for a paper or another program, or pack them."""
     from seqloom.comparison.archive import check_pack
     from seqloom.comparison.archive import pack as write_archive
     from seqloom.comparison.ladder_archive import pack_ladder
@@ -55,6 +55,7 @@ def report(
     from seqloom.comparison.report import as_long_csv, read_comparison, write_report
     from seqloom.errors import UsageError
     from seqloom.files import sole_owner
+    from seqloom.progress import say
 
     if latex + csv + methods + (pack is not None) > 1:
         raise UsageError("give one of --latex, --csv, --methods and --pack")
@@ -82,6 +83,8 @@ def report(
         print(f"archive: {write_archive(folder, pack, with_text)}")
         return
     found = read_comparison(folder)
+    if found.unfinished:
+        say(f"warning: the comparison is not finished: no result of {'; '.join(found.unfinished)}")
     if latex:
         print(latex_table(found, baseline), end="")
     elif csv:

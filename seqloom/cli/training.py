@@ -223,7 +223,7 @@ def evaluate(
             help="Evaluate a language model on a test suite. blimp: is the grammatical sentence of two more likely? agreement: "
             "is the form of a word that agrees in number more likely? lambada: is the last word of a passage predicted "
             "(left-to-right models only)? copy: is the second half of 0w0w predicted (left-to-right models only)? analogies: is "
-            "Athens to Greece as Oslo to Norway? similarity: are words alike that people call so?",
+            "Athens to Greece as Oslo to Norway? similarity: does it agree with people's ratings?",
             rich_help_panel=SUITES,
         ),
     ] = None,

@@ -114,13 +114,18 @@ def generate(
     loaded = load_language_model(run, device, plugin)
     prompt = text_of_prompt(loaded, prompt, out)
     streaming = n == 1 and not as_json and out is None
-    if streaming:
-        write(prompt)
-    samples = loaded.generate(prompt, n=n, seed=seed, on_text=write if streaming else None, **options)
+    shown: list[str] = []
+
+    def show(piece: str) -> None:
+        """The prompt with the first piece: until then something may be wrong."""
+        write(piece if shown else prompt + piece)
+        shown.append(piece)
+
+    samples = loaded.generate(prompt, n=n, seed=seed, on_text=show if streaming else None, **options)
     if out is not None:
         save_song(loaded, samples[0].text, out)
     elif streaming:
-        print()
+        print("" if shown else prompt)
     elif as_json:
         rows = [
             {"text": s.text, "tokens": s.tokens, "log_prob": sum(s.log_probs), "log_probs": s.log_probs}

@@ -138,7 +138,7 @@ def unequal_search(found: Findings) -> list[str]:
     """What was tuned, and what of that was not alike."""
     search, trained = found.plan.search, found.trained
     if search is None:
-        return ["settings were not searched for: a row may win or lose by them"] if len(trained) > 1 else []
+        return ["settings were not tuned, which may favour some rows"] if len(trained) > 1 else []
     lines = []
     if search.finalists:
         lines.append(

@@ -60,6 +60,8 @@ def remarks(found: Comparison) -> list[str]:
     names = "".join([*found.rows, found.name, *(metric.name for metric in found.metrics)])
     if any(ord(letter) > LAST_LATIN and letter not in SPECIAL for letter in names):
         lines.append("% names have letters that pdflatex lacks: use XeLaTeX or LuaLaTeX, and a font that has them")
+    if found.unfinished:
+        lines.append(f"% without results: {'; '.join(found.unfinished)}".replace("\n", " "))
     return lines
 
 

@@ -36,6 +36,8 @@ def training(found: Comparison) -> list[str]:
         else "The model was trained"
     )
     lines = [f"{rows} with a budget of {budget} and {seeds}."]
+    if found.unfinished:
+        lines.append(f"There are no results of {joined(found.unfinished)}.")
     if plan.parameters is not None:
         lines.append(f"The sizes of trained models were set to about {plan.parameters:,.0f} parameters.")
     fixed = sorted({row for metric in found.metrics for row in metric.deterministic if row in found.rows})

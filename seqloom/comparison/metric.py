@@ -113,5 +113,8 @@ class Metric:
         if self.pool is not None:
             names = ", ".join(list(self.values)[i] for i in self.pool.rows)
             done = "pooled over" if self.pool.component else "not pooled over"
-            lines.append(f"seed variance {done} {names} (Bartlett's test of equal variances: p = {self.pool.p:.2g})")
+            own = ", and a row that varies more keeps its own" if self.pool.component else ""
+            lines.append(
+                f"seed variance {done} {names} (Bartlett's test of equal variances: p = {self.pool.p:.2g}){own}"
+            )
         return "; ".join(lines)

@@ -32,7 +32,7 @@ from seqloom.progress import clock, human
 WINNER, AMONG, EDGE = " ★", " ☆", " ⚠"
 LEGEND = (
     "↓ lower is better, ↑ higher is better. ★ significantly better than every other row; ☆ not significantly different from the "
-    "best, so that there is no winner. "
+    "best, so there is no single winner. "
     "Intervals are 95% confidence intervals; where there are two, the first is for other sets of items and the second for other "
     "items of the same sets. p values are corrected for multiple comparisons."
 )

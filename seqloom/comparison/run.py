@@ -331,8 +331,8 @@ def run_jobs(folder: Path, plan: ResolvedPlan, engine: Engine, until: float) -> 
     total = count_jobs(plan)
     left = total - count_done(folder, plan)
     if left < total:
-        say(f"{total - left} of {total} jobs are done")
-    return Jobs(folder, engine).run(lambda: pending_jobs(folder, plan), left, until) if left else {}
+        say(f"{total - left} of {total} jobs already done")
+    return Jobs(folder, engine).run(lambda: pending_jobs(folder, plan), total - left, left, until) if left else {}
 
 
 def count_jobs(plan: ResolvedPlan) -> int:
@@ -379,8 +379,11 @@ class Jobs:
             path.unlink(missing_ok=True)
         engine.prepare(folder.resolve())
 
-    def run(self, pending: Callable[[], Iterator[Job]], left: int, until: float) -> dict[str, tuple[int, str]]:
-        """pending: what can be run now, again and again, as trials decide what comes after them. left: how many there will be."""
+    def run(
+        self, pending: Callable[[], Iterator[Job]], before: int, left: int, until: float
+    ) -> dict[str, tuple[int, str]]:
+        """pending: what can be run now, again and again, as trials decide what comes after them. before, left: how many are done
+        and how many there will be."""
         done = 0
         with Interruption() as asked, Progress("compare", float(left)) as bar:
             while self.start_next(pending) or self.running:
@@ -388,11 +391,13 @@ class Jobs:
                 for _ in self.ended():
                     done += 1
                     if self.most == 1:
-                        say(f"{done} of {left} jobs done")
+                        say(f"{before + done} of {before + left} jobs done")
                 self.show(bar, done, left)
                 if asked.asked or time.monotonic() > until:
                     self.stop()
-                    raise Interrupted(f"stopped, {done} of {left} jobs done: rerun the same command to resume")
+                    raise Interrupted(
+                        f"stopped, {before + done} of {before + left} jobs done: rerun the same command to resume"
+                    )
         return self.failed
 
     def show(self, bar: Progress, done: int, left: int) -> None:

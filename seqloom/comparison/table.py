@@ -96,6 +96,16 @@ class Comparison(NamedTuple):
     versions: Mapping[str, str | None]
     searches: Mapping[str, RowSearch] = {}  # of rows whose settings were searched for
 
+    @property
+    def unfinished(self) -> list[str]:
+        """The rows and seeds of the plan that have no result, whether they failed or were not run yet."""
+        return [
+            f"{row.name}, seed {seed}"
+            for row in self.plan.rows
+            for seed in self.plan.seeds
+            if seed not in self.seeds.get(row.name, ())
+        ]
+
     def record(self) -> dict[str, Any]:
         """comparison.json. Keys of earlier versions are kept for now: figures, figure, kinds, not_told_apart_from_the_best."""
         metrics = [metric_record(metric) for metric in self.metrics]

@@ -53,7 +53,7 @@ def evaluate_with_cache(
             )
         best = int(total_losses(learner, valid, device, size, thetas, shares).argmin())
         thetas, shares = (thetas[best // len(shares)],), (shares[best % len(shares)],)
-        tuned_on = f"{valid.name}, the very split that is measured" if asked.name == valid.name else valid.name
+        tuned_on = f"{valid.name}, the split being evaluated: optimistic" if asked.name == valid.name else valid.name
     nats = total_losses(learner, asked, device, size, thetas, shares).item()
     return {
         "cache": size,

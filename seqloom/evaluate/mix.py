@@ -45,7 +45,7 @@ def mix(
     nats = mixture_loss(first, second, weight)
     return {
         "lambda": weight,
-        "lambda_tuned_on": f"{valid.name}, the very split that is measured" if same else valid.name,
+        "lambda_tuned_on": f"{valid.name}, the split being evaluated: optimistic" if same else valid.name,
         **loss_metrics(nats, len(first), asked, True, f"{context} + {other_context}"),
         "parts": [
             {"run": part.name, **loss_metrics(float(losses.sum()), len(losses), asked, True, context)}

@@ -183,9 +183,9 @@ def plan_power(seeds: int, comparisons: int, rows: int = 2, deviation: float | N
     design = Design(seeds, None, Spread(1.0), max(comparisons, 1), rows if rows > 1 else 0)
     found = design.detectable()
     size = f"{found:.1f} standard deviations of a seed" + (f" ({found * deviation:.2g})" if deviation else "")
-    among = f"among {comparisons} comparisons" if comparisons > 1 else "in one comparison"
-    words = f"with {seeds} seeds a row, differences of {size} or more are found in {WANTED:.0%} of repetitions, {among}"
+    among = f" among {comparisons} comparisons" if comparisons > 1 else ""
+    words = f"with {seeds} seeds per row, differences of at least {size} are detected with {WANTED:.0%} power{among}"
     if found <= FEW:
         return PlanPower(found, True, words)
-    needed = f"{design.seeds_needed(FEW)} seeds would find differences of {FEW:.0f}"
-    return PlanPower(found, False, f"{words}: smaller ones will mostly be missed; {needed}")
+    needed = f"{design.seeds_needed(FEW)} seeds would detect differences of {FEW:.0f}"
+    return PlanPower(found, False, f"{words}, smaller ones will mostly be missed; {needed}")

@@ -442,4 +442,4 @@ def check_recipe_name(name: str) -> None:
     if name.endswith(".toml") and not Path(name).exists():
         raise UsageError(f"{name}: no such recipe file: 'seqloom recipes gpt2-tiny --toml > {name}' makes one to edit")
     if not name.endswith(".toml") and not Path(name).is_file() and name not in recipe_names():
-        raise UsageError(unknown_name("recipe", name, name, recipe_names()) + "; a TOML file is taken too")
+        raise UsageError(unknown_name("recipe", name, name, recipe_names()) + "; or give a TOML file")

@@ -158,7 +158,8 @@ class PairFiles(ExampleFiles):
             places = [] if name == "train" else repeated_sources(read_pairs(files[name]), read_pairs(files["train"]))
             if places:
                 first = ", ".join(places[:3])
-                say(f"warning: {len(places):,} sources of {name} are in the training text, too (first: {first})")
+                many = f"1 source of {name} is" if len(places) == 1 else f"{len(places):,} sources of {name} are"
+                say(f"warning: {many} in the training text, too (first: {first})")
 
     @staticmethod
     def texts(files: list[Path], task: str, sides: slice = slice(0, 2)) -> Iterator[str]:
@@ -215,7 +216,8 @@ class CaptionFiles(ExampleFiles):
             places = [row.place for row in rows if row.image.resolve() in known] if name != "train" else []
             if places:
                 first = ", ".join(places[:3])
-                say(f"warning: {len(places):,} pictures of {name} are in the training files, too (first: {first})")
+                many = f"1 picture of {name} is" if len(places) == 1 else f"{len(places):,} pictures of {name} are"
+                say(f"warning: {many} in the training files, too (first: {first})")
 
     @staticmethod
     def texts(files: list[Path], task: str) -> Iterator[str]:
@@ -341,7 +343,8 @@ class LabelledFiles(ExampleFiles):
             places = [each.place for each in examples if key(each) in known] if name != "train" else []
             if places:
                 first = ", ".join(places[:3])
-                say(f"warning: {len(places):,} examples of {name} are in the training files, too (first: {first})")
+                many = f"1 example of {name} is" if len(places) == 1 else f"{len(places):,} examples of {name} are"
+                say(f"warning: {many} in the training files, too (first: {first})")
 
     @staticmethod
     def texts(files: list[Path], task: str, layout: Layout = PLAIN) -> Iterator[str]:

@@ -16,6 +16,7 @@ import torch
 
 from seqloom import __version__, cost, migrations
 from seqloom.batch import Learner
+from seqloom.config import flatten
 from seqloom.errors import DataError, FileError, ModelError, UsageError
 from seqloom.files import (
     FolderKind,
@@ -37,6 +38,7 @@ from seqloom.weights import save_tensors
 RATE_PAGE = "find-lr.html"  # may be there before a run starts
 WEIGHTS = ("backbone.safetensors", "head.safetensors")
 SOURCE_TOKENIZER = "source-tokenizer.json"
+SHOWN = 5  # settings that an error names
 SOURCE_KEY = "source_tokenizer"  # of config.json: its hash
 BOUND = (*WEIGHTS, "config.json", "tokenizer.json")  # a model is all four; weights.json has their hashes
 
@@ -125,9 +127,17 @@ def check_same(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> Non
     changed += ["--beside"] if others[0] != others[1] else []
     if changed:
         raise UsageError(
-            f"{folder} was started with another {' and '.join(changed)}: call it as it was started, "
-            f"or start anew with --overwrite"
+            f"{folder} was started with another {' and '.join(changed)}{differences(before['recipe'], after['recipe'])}: use the "
+            f"original options, or start anew with --overwrite"
         )
+
+
+def differences(before: Any, now: Any) -> str:
+    """The settings that differ, in brackets; none: ""."""
+    old, new = (flatten(numeric_settings(each)) for each in (before, now))
+    names = [name for name in old | new if old.get(name) != new.get(name)]
+    shown = ", ".join(f"{name} = {old.get(name)}, now {new.get(name)}" for name in names[:SHOWN])
+    return f" ({shown}{', …' if names[SHOWN:] else ''})" if names else ""
 
 
 def data_name(data: dict[str, Any]) -> str:
@@ -266,6 +276,10 @@ def finish(
 
 def check_weights(folder: Path) -> None:
     if not (folder / "weights.json").is_file():
+        if (folder / "card.md").exists():
+            raise ModelError(
+                f"{folder / 'weights.json'} is missing: restore it from a copy, or train it again with --overwrite"
+            )
         raise ModelError(f"{folder} has no weights yet: its training was interrupted; continue it with --resume")
     try:
         listed = read_json(folder / "weights.json")
@@ -275,6 +289,8 @@ def check_weights(folder: Path) -> None:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{folder / 'weights.json'} is damaged: {error}") from error
     if damaged:
-        raise ModelError(
-            f"{folder / damaged[0]} is damaged (its SHA-256 is not the recorded one): restore it, or --resume the run"
-        )
+        path = folder / damaged[0]
+        what = "is damaged (its SHA-256 is not the recorded one)" if path.is_file() else "is missing"
+        # a finished run has its best weights nowhere else
+        again = "train it again with --overwrite" if (folder / "card.md").exists() else "--resume the run"
+        raise ModelError(f"{path} {what}: restore it from a copy, or {again}")

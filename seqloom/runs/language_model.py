@@ -258,14 +258,14 @@ class Run(TextScorer):
         if not self.learner.has_next_word:
             if not self.learner.fills_gaps:
                 raise UsageError(
-                    f"{self.folder} cannot go on from a text: it was not trained to predict the next word alone"
+                    f"{self.folder} cannot continue a text: it was not trained to predict the next word alone"
                 )
             raise UsageError(
-                f"{self.folder} reads in both directions and cannot go on from a text: 'seqloom fill {self.folder} TEXT' has it "
-                f"fill [MASK] in one"
+                f"{self.folder} reads in both directions and cannot continue a text: to fill [MASK] in one, use "
+                f"'seqloom fill {self.folder} TEXT'"
             )
         if self.backward:
-            raise UsageError(f"{self.folder} reads from the end of a text and cannot go on from its beginning")
+            raise UsageError(f"{self.folder} reads from the end of a text and cannot continue its beginning")
         ids, unknown = self.read(prompt)
         if unknown and not self.characters:
             say(f"warning: the model has never seen {', '.join(map(repr, unknown[:5]))}: read as unknown")

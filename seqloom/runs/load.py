@@ -212,7 +212,7 @@ def load_translator(folder: str | Path, device: str = "auto") -> Translator:
     if isinstance(found, Run) and isinstance(found.learner.backbone, EncoderDecoder):
         return Translator(found.folder, found.config, found.learner, found.tokenizer, found.device)
     if not isinstance(found, Translator):
-        raise UsageError(f"{folder} is no translator: train one with 'seqloom train RECIPE --task translate'")
+        raise UsageError(f"{folder} is not a translator: train one with 'seqloom train RECIPE --task translate'")
     return found
 
 

@@ -35,6 +35,8 @@ def form_of(out: Path | None, table: Table | None) -> Form:
     kind = "jsonl" if ending in ("parquet", "ndjson") and out is None else ending
     if kind == "tsv" and given != "tsv":
         raise UsageError(f"--out {out}: a .tsv cannot hold texts with tabs or line ends: name a .csv or .jsonl")
+    if kind in ("xlsx", "xls", "parquet"):
+        raise UsageError(f"--out {out}: predictions are written as .csv, .tsv or .jsonl: name such a file")
     if kind not in ("csv", "tsv"):
         return Form("jsonl")  # also for files of any other name
     separator = table.separator if table is not None and table.kind in ("csv", "tsv") else ","

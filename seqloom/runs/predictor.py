@@ -377,11 +377,11 @@ class LongTexts:
         """name: of what is read."""
         if self.cut:
             first = ", ".join(self.places)
-            say(
-                f"{name}: {self.cut:,} texts are longer than {frame.limit} tokens and are read up to there (first: {first})"
-            )
+            texts = "1 text is" if self.cut == 1 else f"{self.cut:,} texts are"
+            say(f"{name}: {texts} longer than {frame.limit} tokens and truncated (first: {first})")
         if self.windowed:
+            texts = "1 text is" if self.windowed == 1 else f"{self.windowed:,} texts are"
             say(
-                f"{name}: {self.windowed:,} texts are longer than {frame.limit} tokens and are read in {self.windows:,} windows, "
-                f"whose predictions are averaged"
+                f"{name}: {texts} longer than {frame.limit} tokens and read in {self.windows:,} windows, whose predictions are "
+                f"averaged"
             )

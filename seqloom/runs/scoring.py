@@ -277,15 +277,15 @@ class TextScorer(LoadedRun):
         learner: Any = self.learner
         if not learner.fills_gaps:
             raise UsageError(
-                f"{self.folder} reads from left to right and does not see what comes after a gap: let it go on from what "
-                f"comes before, with 'seqloom generate {self.folder} --prompt TEXT'"
+                f"{self.folder} reads from left to right and does not see what comes after a gap: to continue from what "
+                f"comes before, use 'seqloom generate {self.folder} --prompt TEXT'"
             )
         if not 1 <= top <= 10_000 or not 1 <= beam <= 10_000 or not 1 <= longest <= 10_000:
             raise UsageError(f"top = {top}, beam = {beam}, longest = {longest}: each is between 1 and 10,000")
         if self.tokenizer.mask_id is None:
             raise UsageError(
-                f"{self.folder} has a vocabulary without a mask token, which marks gaps: let it go on from what comes before, "
-                f"with 'seqloom generate {self.folder} --prompt TEXT'"
+                f"{self.folder} has a vocabulary without a mask token, which marks gaps: to continue from what comes before, "
+                f"use 'seqloom generate {self.folder} --prompt TEXT'"
             )
         ids, gaps = read_gaps(text, self.tokenizer)
         if not gaps:

@@ -380,7 +380,7 @@ def track(
             found = find_runs(folders)
             if not follow and (empty := [folder for folder in folders if not find_runs([folder])]):
                 raise ModelError(
-                    f"{empty[0]} is no run folder and holds none: give the folder of a run or of a comparison"
+                    f"{empty[0]} is not a run folder and holds none: give the folder of a run or of a comparison"
                 )
             new = following.update(found, patient=follow)
             count += new

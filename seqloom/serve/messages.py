@@ -1,13 +1,17 @@
 """What may be asked of the server, as types that check it, and how answers and refusals look."""
 
+import re
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from seqloom.config import unknown_name
+
 LONGEST_TEXT = 1 << 20  # characters
 MOST_TEXTS = 256
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
 
 Name = Annotated[str, Meta(max_length=200, description="Name of a model, as /v1/models lists it.")]
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
@@ -163,8 +167,21 @@ def answer(value: Any, status: int = 200, headers: dict[str, str] | None = None)
 def decode(kind: type[Struct], data: bytes) -> Any:
     try:
         return decoders[kind].decode(data)
+    except msgspec.ValidationError as error:
+        raise wrong_field(kind, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(400, f"the body is not what this route takes: {error}") from None
+        raise Refused(400, f"invalid request: the body is not JSON: {error}") from None
+
+
+def wrong_field(kind: type[Struct], message: str) -> Refused:
+    """message: what the decoder says, with the place of the field at its end."""
+    if unknown := UNKNOWN_FIELD.match(message):
+        name = unknown[1]
+        return Refused(400, "invalid request: " + unknown_name("field", name, name, list(kind.__struct_fields__)), name)
+    what, _, place = message.partition(" - at `$")
+    name = place.rstrip("`").lstrip(".")
+    where = f"{name}: " if name else ""
+    return Refused(400, f"invalid request: {where}{what[:1].lower()}{what[1:]}", name or None)
 
 
 def as_list(texts: str | list[str]) -> list[str]:

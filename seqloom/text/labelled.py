@@ -23,7 +23,6 @@ from typing import Any, Literal, NamedTuple, overload
 from seqloom.config import unknown_name
 from seqloom.errors import DataError, UsageError
 from seqloom.files import parse_json
-from seqloom.progress import say
 from seqloom.text.ids import SeenIds
 from seqloom.text.pairs import lines, lines_with_errors
 from seqloom.text.tables import NOTHING, PLAIN, Layout, Names, Rows, Table, fields_of, is_table
@@ -45,6 +44,9 @@ class Example(NamedTuple):
     place: str  # file:line
     row: Mapping[str, Any] | None = None  # all columns of its row, where labels are not needed
     image: Path | None = None  # the picture that it is about
+
+
+BLANK = "the line is blank"
 
 
 class BadRow(NamedTuple):
@@ -151,7 +153,7 @@ def _without_empty(rows: Rows, columns: Sequence[str | None]) -> Rows:
 
 
 def read_lines(path: Path, layout: Layout = PLAIN) -> Rows:
-    """A text for each line that is not blank."""
+    """A text for each line; a blank line keeps its place with an error, but for those at the end."""
     if layout.columns:
         raise UsageError(
             f"{path}: a text file has no columns: leave them out, or give a .csv, .tsv, .jsonl or .parquet"
@@ -161,14 +163,14 @@ def read_lines(path: Path, layout: Layout = PLAIN) -> Rows:
 
 def lines_of(lines: Iterable[tuple[str, str | None]], where: str) -> Rows:
     """The same from lines and their errors. where: the prefix of the line number."""
-    blank = 0
+    blank: list[int] = []
     for number, (line, wrong) in enumerate(lines, 1):
         if wrong is None and not line.strip():
-            blank += 1
+            blank.append(number)
             continue
+        yield from ((f"{where}{each}", BLANK) for each in blank)
+        blank = []
         yield f"{where}{number}", {"text": line} if wrong is None else wrong
-    if blank:
-        say(f"{where.rstrip(':') or 'standard input'}: {blank:,} blank lines are left out")
 
 
 class Label(NamedTuple):

@@ -43,6 +43,7 @@ class Problems:
     places: dict[str, list[str]] = field(default_factory=dict)
     unreadable: int = 0  # characters of documents that are not UTF-8
     sample: bytes = b""  # the first of them
+    has_utf_8: bool = False  # other lines have letters that only UTF-8 writes so
 
     def add(self, kind: str, place: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -102,6 +103,11 @@ class Reader:
             if len(head) < _HEAD:  # a compressed file may give less at first
                 head = opened.bytes.read(_HEAD)
         form = "parquet" if head.startswith(PARQUET) else file_format(path)
+        if form == "txt" and file_extension(path) in ("csv", "tsv"):
+            raise UsageError(
+                f'{path} is a table, and its columns would be read as text: write the texts as .jsonl, as "text" of each line, '
+                f"or as .txt"
+            )
         if form == "parquet" and head and not head.startswith(PARQUET):
             raise DataError(f"{path}: not a parquet file: its first bytes are {head[:4]!r}: check the name")
         if form != "parquet":
@@ -205,6 +211,7 @@ class Reader:
                 place = f"{name}:{int(number) + line}"
             self.problems.add_unreadable(raw, place)
             return None
+        self.problems.has_utf_8 |= not text.isascii()
         return self._kept(text, place, None)
 
     def _json_row(self, raw: bytes, place: str) -> Document | None:

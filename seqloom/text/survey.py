@@ -233,10 +233,12 @@ def _unreadable(problems: Problems, characters: int, documents: int) -> dict[str
     share = problems.unreadable / max(problems.unreadable + characters, 1)
     refused = None
     if share > MAX_UNREADABLE:
-        guess = guess_encoding(problems.sample)
+        remedy = f"give the encoding of the text (maybe --encoding {guess_encoding(problems.sample)}), or convert it to UTF-8"
+        if problems.has_utf_8:  # another encoding would garble what can be read now
+            remedy = "other documents are UTF-8, so the text is in two encodings: convert these to UTF-8"
         refused = (
             f"{problems.places[UNREADABLE][0]}: not UTF-8: {lost:,} of {lost + documents:,} documents with {share:.1%} of all "
-            f"characters would be lost: give the encoding of the text (maybe --encoding {guess}), or convert it to UTF-8"
+            f"characters would be lost: {remedy}"
         )
     return {"documents": lost, "characters": problems.unreadable, "share": share, "refused": refused}
 

@@ -139,8 +139,8 @@ class Table:
         other = next((SEPARATORS[s] for s in SEPARATORS if len(self.names) == 1 and s in self.names[0]), None)
         cut = "" if other is None else f" (is it separated by {other}? name it .csv or .tsv to match)"
         return (
-            f'{self.place}: the header needs one column "{field}" and has 0: the first line must name the columns '
-            f"{', '.join(wanted)}, and it has {self.listed()}{cut}{hint}"
+            f'{self.place}: no column "{field}": the first line must name the columns {", ".join(wanted)}, and it has '
+            f"{self.listed()}{cut}{hint}"
         )
 
     def listed(self) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, overload
 from seqloom.errors import DataError, UsageError
 from seqloom.progress import say
 from seqloom.text.labelled import (
+    BLANK,
     NOT_TEXT,
     BadRow,
     Id,
@@ -159,6 +160,8 @@ def has_columns(lines: Iterable[str]) -> bool:
 
 def _sentences(path: Path, layout: Layout) -> Iterator[Sentence | BadRow]:
     for place, row in lines_of(lines_with_errors(path, layout.encoding), f"{path}:"):
+        if row == BLANK:  # between sentences, as between those with tags
+            continue
         yield BadRow(place, row) if isinstance(row, str) else _sentence(row, place, need_tags=False)
 
 

@@ -145,7 +145,9 @@ class Tokenizer:
     def load(cls, path: Path | str) -> "Tokenizer":
         path = Path(path)
         if not path.is_file():
-            raise ModelError(f"{path}: no such tokenizer file: 'seqloom prepare' writes one as tokenizer.json")
+            raise ModelError(
+                f"{path}: no such tokenizer file: restore it, or give one that 'seqloom prepare' or a run has written"
+            )
         with explained(path):
             if path.stat().st_size > SIZE_LIMIT:
                 raise ModelError(f"{path} is larger than {SIZE_LIMIT >> 20} MB, too large for a tokenizer.json")

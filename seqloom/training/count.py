@@ -107,7 +107,7 @@ def put(learner: Counted, table: Table) -> None:
         found = discounts(counts)
         if found is None:
             shown = ", ".join(map(str, FALLBACK))
-            say(f"order {k}: too few or too odd counts to take Kneser–Ney's discounts from: {shown} instead")
+            say(f"order {k}: the counts are too sparse to estimate Kneser–Ney discounts: using {shown}")
         output.discounts[k - 1] = torch.tensor(found or FALLBACK, dtype=torch.float64)
     for k, keys in enumerate(table.keys, 2):
         trie.register_buffer(f"keys{k}", torch.from_numpy(keys).to(device))

@@ -170,7 +170,7 @@ class Fit:
         meter = cost.EnergyMeter(cuda=self.device.type == "cuda")
         if self.state.finished:
             self.state.energy_method = self.state.energy_method or meter.method  # older checkpoints do not say
-            say(f"{self.folder} is finished already: give it a larger budget in a new run")
+            say(f"{self.folder} is trained already: to train longer, start a new run with a larger budget")
             return self.state
         path = self.folder / "metrics.jsonl"
         self.log = MetricsLog(path, self.state.log_bytes, self.on_log) if self.ranks.first else NoLog()

@@ -15,7 +15,7 @@ from seqloom.training.shard import is_shared, own_share, whole
 
 class OptimConfig(Config):
     name: Literal["adamw", "sgd", "adagrad"] = Field("adamw", description="Optimizer.")
-    lr: float = Field(1e-3, gt=0, description="Highest learning rate; the schedule multiplies it.")
+    lr: float = Field(1e-3, gt=0, description="Peak learning rate; the schedule multiplies it.")
     weight_decay: float = Field(
         0.0, ge=0, description="Weight decay of matrices; vectors such as biases and norms have none."
     )

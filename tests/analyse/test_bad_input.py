@@ -37,7 +37,7 @@ def folder(tmp_path_factory):
 
 # of each case: what follows `inspect` or `probe`, the exit code, words of the refusal
 CASES = {
-    "no run": (["nothing", "--text", "the cat"], 4, "nothing is no run folder"),
+    "no run": (["nothing", "--text", "the cat"], 4, "nothing is not a run folder"),
     "a folder for a text": (["gpt2", "--text", "nothing"], 2, "--text nothing: it is a folder"),
     "a text for a file": (["lstm", "--text", "the cat sees"], 2, "--show flow reads a file"),
     "attention, not UTF-8": (["gpt2", "--text", "latin.txt"], 3, "latin.txt: not valid UTF-8"),

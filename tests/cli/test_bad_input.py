@@ -59,7 +59,7 @@ def pretrain(data: Path, out: Path, *more: object) -> tuple[object, ...]:
 def test_a_file_is_no_folder_to_write(data: Path, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "mine"
     out.write_text("the cat sees the dog\n" * 50)
-    words = f"{out} is a file, and a folder is wanted: choose another --out"
+    words = f"{out} is a file, not a folder: choose another --out"
     fails(capsys, 2, words, "prepare", out, "--out", out)
     fails(capsys, 2, words, *pretrain(data, out))
     fails(capsys, 2, words, *pretrain(data, out, "--find-lr"))
@@ -144,7 +144,7 @@ def test_an_unknown_recipe(data: Path, tmp_path: Path, capsys: Capture) -> None:
 def test_a_recipe_that_is_no_toml(text: str, data: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "my.toml").write_text(text)
     options = ("--data", data, "--out", tmp_path / "run")
-    fails(capsys, 2, "my.toml is no valid TOML", "pretrain", tmp_path / "my.toml", *options)
+    fails(capsys, 2, "my.toml is not valid TOML", "pretrain", tmp_path / "my.toml", *options)
 
 
 def test_an_empty_recipe(data: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -293,16 +293,19 @@ def test_a_damaged_run(data: Path, tmp_path: Path, capsys: Capture) -> None:
     weights = tmp_path / "run/backbone.safetensors"
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    fails(capsys, 4, ("backbone.safetensors is damaged", "--resume"), *evaluate)
+    fails(capsys, 4, ("backbone.safetensors is damaged", "--overwrite"), *evaluate)
     weights.unlink()
-    fails(capsys, 4, "backbone.safetensors is damaged", *evaluate)
+    fails(capsys, 4, "backbone.safetensors is missing", *evaluate)
+    (tmp_path / "run/card.md").rename(tmp_path / "card.md")  # its training goes on
+    fails(capsys, 4, ("backbone.safetensors is missing", "--resume the run"), *evaluate)
+    (tmp_path / "card.md").rename(tmp_path / "run/card.md")
     weights.write_bytes(content)
     fails(capsys, 3, "has no split 'test'", *evaluate, "--split", "test")
     fails(capsys, 3, "no such folder", "evaluate", tmp_path / "run", "--data", tmp_path / "none")
     (tmp_path / "run/config.json").write_text("{")
     fails(capsys, 4, "config.json is damaged", *evaluate)
     fails(capsys, 4, "config.json is damaged", *pretrain(data, tmp_path / "run", "--resume"))
-    fails(capsys, 4, "no run folder", "evaluate", tmp_path, "--data", data)
+    fails(capsys, 4, "not a run folder", "evaluate", tmp_path, "--data", data)
 
 
 def test_no_checkpoint_is_intact(data: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -56,6 +56,23 @@ def test_a_small_text_has_a_small_vocabulary(tmp_path: Path, capsys: pytest.Capt
     assert "vocabulary 270" in out
 
 
+@pytest.mark.parametrize("command", ["prepare", "check"])
+def test_tables_are_not_read_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n1,the cat\n")
+    out = ("--out", tmp_path / "o") if command == "prepare" else ()
+    code, _, err = call(capsys, command, tmp_path / "a.csv", *out)
+    assert code == 2 and "is a table" in err and ".jsonl" in err and not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(("other", "remedy"), [("café", "two encodings"), ("cafe", "maybe --encoding cp1252")])
+def test_an_encoding_is_not_advised_where_it_would_garble_other_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: str, remedy: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(f"{other} au lait\n".encode() + "café noir\n".encode("cp1252"))
+    code, _, err = call(capsys, "prepare", tmp_path / "a.txt", "--out", tmp_path / "o")
+    assert code == 3 and remedy in err and ("--encoding" in err) == (other == "cafe")
+
+
 def test_check_prints_a_report(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open(corpus, "ab") as file:
         file.write(b"b\xffd\n" + corpus.read_bytes().splitlines()[0] + b"\n")

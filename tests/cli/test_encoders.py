@@ -113,7 +113,7 @@ def test_fill_of_bad_input(runs, capsys):
     refused(capsys, 2, "top = 0", "fill", runs["bert-tiny"], "[MASK]", "--top", 0)
     refused(capsys, 3, "the text has 41 tokens", "fill", runs["bert-tiny"], "[MASK]" + " the" * 40)
     refused(capsys, 2, "seqloom fill", "generate", runs["bert-tiny"])
-    refused(capsys, 4, "no run folder", "fill", runs["lines"].parent, "[MASK]")
+    refused(capsys, 4, "not a run folder", "fill", runs["lines"].parent, "[MASK]")
 
 
 # ---- embed

@@ -81,7 +81,7 @@ def test_planted_fresh_weights_are_noticed(made, tmp_path, monkeypatch, capsys):
         (("--set", "model.dim=16"), "lstm-tiny", 2, "--set model.dim=12"),
         ((), "gru-tiny", 2, "of the model lstm"),
         (("--set", "objective.bias=false"), "lstm-tiny", 4, "'softmax.bias' is unexpected"),
-        (("--from", "nowhere"), "lstm-tiny", 4, "no run folder"),
+        (("--from", "nowhere"), "lstm-tiny", 4, "not a run folder"),
     ],
 )
 def test_what_does_not_fit_is_refused(more, recipe, code, words, made, tmp_path, capsys):

@@ -349,7 +349,7 @@ def test_bad_files_and_calls_are_refused(tmp_path, capsys):
     good = write_rows(tmp_path / "good.jsonl", [{"id": i, "score": i} for i in (1, 2)])
     other = write_rows(tmp_path / "other.jsonl", [{"id": i, "score": i, "group": "a"} for i in (1, 2)])
     (tmp_path / "a.csv").write_text("id,points\n1,2\n")
-    refused(capsys, 3, 'a.csv:1: the header needs one column "score"', tmp_path / "a.csv", good)
+    refused(capsys, 3, 'a.csv:1: no column "score"', tmp_path / "a.csv", good)
     (tmp_path / "a.txt").write_text("1\n")
     refused(capsys, 3, "a.txt: not a .jsonl, .csv, .tsv, .npz or .json file", tmp_path / "a.txt", good)
     (tmp_path / "a.npz").write_text("1\n")

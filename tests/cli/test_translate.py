@@ -95,7 +95,7 @@ def test_a_prefix_for_every_line(folder: Path, capsys: pytest.CaptureFixture[str
         (2, "translator", ["generate", "RUN"]),
         (2, "translator", ["score", "RUN", "IN"]),
         (2, "--data", ["evaluate", "RUN"]),
-        (4, "no run folder", ["translate", "NOWHERE", "IN"]),
+        (4, "not a run folder", ["translate", "NOWHERE", "IN"]),
         (3, "2 translations for 3", ["metric", "translate", "THREE", "TWO"]),
         (2, "unknown metric", ["metric", "transalte", "THREE", "TWO"]),
         (2, "--tokenize", ["metric", "translate", "THREE", "THREE", "--tokenize", "words"]),

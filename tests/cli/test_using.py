@@ -46,6 +46,12 @@ def test_streamed_text_is_the_text(runs, recipe, capsys):
     assert sample["log_prob"] == pytest.approx(sum(sample["log_probs"])) and 0 < len(sample["tokens"]) <= 60
 
 
+@pytest.mark.parametrize("wrong", [("--temperature", -1), ("--top-p", 1.5), ("--max-new", 0), ("--top-k", -1)])
+def test_nothing_is_printed_before_everything_is_checked(runs, wrong, capsys):
+    code, out, err = call(capsys, "generate", runs[RECIPES[0]], "--prompt", "the cat", *wrong)
+    assert code == 2 and out == "" and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_several_samples(runs, recipe, capsys):
     code, out, _ = call(capsys, "generate", runs[recipe], "--n", 3, "--max-new", 20)

@@ -231,9 +231,13 @@ def test_the_command(tmp_path, capsys):
     check_page(text, frozenset(path.name for path in folder.iterdir()))
     assert "no result yet: " in text, "what is lacking is named"
     capsys.readouterr()
-    for option, words in (("--latex", r"\toprule"), ("--methods", "was trained"), ("--csv", "row,seed,metric")):
+    for option, words, remark in (
+        ("--latex", r"\toprule", "% without results: "), ("--methods", "was trained", "There are no results of "),
+        ("--csv", "row,seed,metric", ""),
+    ):  # fmt: skip
         assert run(["report", str(folder), option]) == 0
-        assert words in capsys.readouterr().out
+        told = capsys.readouterr()
+        assert words in told.out and remark in told.out and "the comparison is not finished: no result of " in told.err
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_trials_are_counted_and_leave_no_weights(searched):
 
 def test_a_plan_without_a_search_says_so(text, tmp_path):
     found = compare(plan_of(text, rows=[LSTM, GPT], seeds=1, pairs=0), tmp_path / "out", jobs=2, device="cpu")
-    assert any("settings were not searched for" in line for line in found.caveats) and not found.searches
+    assert any("settings were not tuned" in line for line in found.caveats) and not found.searches
 
 
 @pytest.mark.long

@@ -428,7 +428,7 @@ def test_wrong_calls(good, tmp_path, capsys):
         (2, "--out", "import", good / "bert"),
         (2, "is a file", "import", good / "bert", "--out", good / "gpt2" / "config.json"),
         (4, "is a folder of another project", "export", good / "bert", "--out", tmp_path / "out"),
-        (4, "no run folder", "export", tmp_path, "--out", tmp_path / "out"),
+        (4, "not a run folder", "export", tmp_path, "--out", tmp_path / "out"),
         (4, "model_type None", "import", good / "gpt2-run", "--out", tmp_path / "out"),
     ):
         assert run([str(argument) for argument in arguments]) == code

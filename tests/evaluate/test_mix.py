@@ -109,7 +109,7 @@ def test_a_mixture_of_two(made, pair, capsys):
     assert swapped["loss"] == pytest.approx(mixed["loss"], rel=1e-6)
     assert swapped["lambda"] == pytest.approx(1 - mixed["lambda"], abs=1e-5)
     tuned = answer(capsys, first, "--data", made.data, "--mix", second, "--split", "valid")
-    assert "very split that is measured" in tuned["lambda_tuned_on"] and tuned["lambda"] == mixed["lambda"]
+    assert "split being evaluated" in tuned["lambda_tuned_on"] and tuned["lambda"] == mixed["lambda"]
     assert tuned["loss"] <= min(part["loss"] for part in tuned["parts"]) + 1e-6
     # by hand, on the split that is asked for
     runs, split = [load(folder, "cpu") for folder in (first, second)], Store.open(made.data).split("test")
@@ -137,11 +137,11 @@ def test_what_cannot_be_mixed(made, tmp_path, capsys):
     pretrain("ngram-tiny", tmp_path / "char", tmp_path / "other")
     refused(capsys, 3, "different tokenizers", made.lstm, "--data", made.data, "--mix", tmp_path / "other")
     refused(capsys, 3, "another tokenizer", made.lstm, "--data", tmp_path / "char", "--mix", made.ngram)
-    refused(capsys, 4, "no run folder", made.lstm, "--data", made.data, "--mix", tmp_path / "none")
+    refused(capsys, 4, "not a run folder", made.lstm, "--data", made.data, "--mix", tmp_path / "none")
     refused(capsys, 3, "no split 'test'", tmp_path / "other", "--data", tmp_path / "char", "--mix", tmp_path / "other",
             "--split", "test")  # fmt: skip
     prepare([text], tmp_path / "no-valid", from_tokenizer=made.ngram / "tokenizer.json")
     refused(capsys, 3, "no valid split", made.lstm, "--data", tmp_path / "no-valid", "--mix", made.ngram)
     refused(capsys, 2, "--max-len 64", made.gpt, "--data", made.data, "--mix", made.ngram, "--max-len", 64)
     shutil.rmtree(tmp_path / "other")
-    refused(capsys, 4, "no run folder", made.lstm, "--data", made.data, "--mix", tmp_path / "other")
+    refused(capsys, 4, "not a run folder", made.lstm, "--data", made.data, "--mix", tmp_path / "other")

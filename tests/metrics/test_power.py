@@ -168,8 +168,8 @@ def test_a_plan_is_told_what_it_can_find():
     one, two, three, five = (plan_power(seeds, 1, 0) for seeds in (1, 2, 3, 5))
     assert one.detectable == math.inf and not one.enough and "no difference" in one.words
     assert not two.enough and two.detectable > 10, "Student's quantile is 12.7 for either row"
-    assert not three.enough and "4 seeds would find differences of 3" in three.words
-    assert five.enough and five.words.endswith("in 80% of repetitions, in one comparison")
+    assert not three.enough and "4 seeds would detect differences of 3" in three.words
+    assert five.enough and five.words.endswith("are detected with 80% power")
     assert "2.1 standard deviations of a seed (0.021)" in plan_power(5, 1, 0, 0.01).words
     assert plan_power(5, 28, 8).detectable > plan_power(5, 1, 8).detectable < plan_power(5, 1, 2).detectable
     assert "among 28 comparisons" in plan_power(5, 28, 8).words

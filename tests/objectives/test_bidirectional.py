@@ -213,7 +213,7 @@ def test_it_goes_on_from_no_text(trained, capsys):
     run, _ = trained
     assert command(["generate", str(run.folder), "--prompt", "the"]) == 2
     said = capsys.readouterr().err
-    assert "cannot go on from a text" in said and "fill" not in said, "it fills no gaps either"
+    assert "cannot continue a text" in said and "fill" not in said, "it fills no gaps either"
     assert run.lacks("lambada") is not None and run.lacks("blimp") is None
 
 

@@ -347,7 +347,7 @@ def test_what_is_refused(place, tmp_path, capsys, taglm):
     fails(capsys, 2, "task.beside.at", *scratch, "--beside", place / "forward", "--set", "task.beside.at=top")
     inside = ("--beside", place / "forward", "--set", "task.beside.at=1")
     fails(capsys, 2, "its layers are not recurrent", "train", "bert-tiny", "--task", "tag", *files, *inside)
-    fails(capsys, 4, "is no run folder", *scratch, "--beside", place / "nowhere")
+    fails(capsys, 4, "is not a run folder", *scratch, "--beside", place / "nowhere")
     tuned = ("finetune", place / "bpe", "--task", "tag", *files, "--beside", place / "forward")
     fails(capsys, 2, "are trained and read nothing new", *tuned, "--set", "task.beside.at=1")
     fails(capsys, 2, "--beside is for classify", "train", "bahdanau-tiny", "--task", "translate", "--train", place / "pairs.tsv",

@@ -248,12 +248,10 @@ def test_a_long_text_is_the_mean_of_its_windows(plain, tmp_path, capsys):
     first, second = (json.loads(line) for line in told.out.splitlines())
     assert list(first["probabilities"].values()) == pytest.approx(wanted, abs=2e-5)
     assert (first["windows"], second["windows"]) == (count, 1)
-    assert (
-        f"1 texts are longer than 32 tokens and are read in {count} windows, whose predictions are averaged" in told.err
-    )
+    assert f"1 text is longer than 32 tokens and read in {count} windows, whose predictions are averaged" in told.err
     assert cli.run(["predict", str(plain.folder), str(tmp_path / "a.txt")]) == 0
     told = capsys.readouterr()
-    assert "1 texts are longer than 32 tokens and are read up to there" in told.err
+    assert "1 text is longer than 32 tokens and truncated" in told.err
     cut = json.loads(told.out.splitlines()[0])
     assert cut == plain.predict(" ".join(words[:room]))[0], "as before"
     assert cli.run(["predict", str(plain.folder), str(tmp_path / "a.txt"), "--long-texts", "all"]) == 2
@@ -267,8 +265,8 @@ def test_windows_in_training_evaluation_and_reports(tmp_path, task, capsys):
         write(tmp_path / f"{split}.jsonl", task, rows)
     run = trained(tmp_path, tmp_path / "run", "task.long_texts=windows", task=task)
     told = capsys.readouterr().err
-    assert "train: 1 texts are longer than 32 tokens and are read up to there" in told
-    assert "valid: 1 texts are longer than 32 tokens and are read in 4 windows" in told
+    assert "train: 1 text is longer than 32 tokens and truncated" in told
+    assert "valid: 1 text is longer than 32 tokens and read in 4 windows" in told
     again = seqloom.load(run.folder, "cpu")
     score = read_json(run.folder / "metrics.json")["test_scores"]["score"]
     assert again.evaluate(tmp_path / "test.jsonl")["score"] == pytest.approx(score)

@@ -225,7 +225,7 @@ def test_scenes_by_command(tmp_path, capsys):
         (["embed", "RUN", "FILE", "--out", "a.npz"], "which reads no texts"),
         (["serve", "RUN", "--port", "0"], "reads pictures, which the server does not take"),
         (["generate", "RUN"], "is a captioner, no language model"),
-        (["translate", "RUN", "FILE"], "is no translator"),
+        (["translate", "RUN", "FILE"], "is not a translator"),
         (["evaluate", "RUN", "--test", "FILE", "--tokenize", "char"], "not with captioners"),
     ],
 )  # fmt: skip

@@ -336,11 +336,11 @@ def test_data_of_another_tokenizer_is_refused(made: Made, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("config.json", "is no run folder"),
+        ("config.json", "is not a run folder"),
         ("tokenizer.json", "no such tokenizer file"),
-        ("weights.json", "--resume"),
-        ("backbone.safetensors", "damaged"),
-        ("head.safetensors", "damaged"),
+        ("weights.json", "is missing: restore it from a copy, or train it again with --overwrite"),
+        ("backbone.safetensors", "is missing: restore it from a copy, or train it again with --overwrite"),
+        ("head.safetensors", "is missing"),
     ],
 )
 def test_a_missing_file_is_named(copy: Path, name: str, words: str) -> None:
@@ -352,7 +352,7 @@ def test_a_missing_file_is_named(copy: Path, name: str, words: str) -> None:
 
 def test_what_is_no_run_folder_is_refused(tmp_path: Path, made: Made) -> None:
     for folder in (tmp_path, tmp_path / "none", made.data):
-        refused(folder, "is no run folder")
+        refused(folder, "is not a run folder")
 
 
 def test_the_tokenizer_of_another_run_is_refused(made: Made, copy: Path, tmp_path: Path) -> None:

@@ -124,22 +124,27 @@ def test_the_form_of_the_output(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "text", ["the film is good\n\na dull story\n", '{"text": "the film is good"}\n{"text": "a dull story"}\n']
+    "text", ["the film is good\n\na dull story\n\n\n", '{"text": "the film is good"}\n{"text": "a dull story"}\n']
 )
 def test_lines_and_objects_from_standard_input(run, monkeypatch, capsys, tmp_path, text):
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-    assert cli.run(["predict", str(run.folder)]) == 0
-    told = capsys.readouterr()
-    plain = run.predict(["the film is good", "a dull story"])
-    assert [json.loads(line) for line in told.out.splitlines()] == list(plain)
-    assert ("1 blank lines are left out" in told.err) == (not text.startswith("{"))
+    with_blank = not text.startswith("{")
+    assert cli.run(["predict", str(run.folder)]) == (3 if with_blank else 0)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row for row in found if "error" not in row] == list(run.predict(["the film is good", "a dull story"]))
     (tmp_path / "a.txt").write_text(text)
-    if not text.startswith("{"):
-        assert run.predict_file(tmp_path / "a.txt", tmp_path / "a.csv") == (2, 0)
-        assert [row["text"] for row in rows_of((tmp_path / "a.csv").read_text())] == [
-            "the film is good",
-            "a dull story",
-        ]
+    if with_blank:
+        assert len(found) == 3 and "line is blank" in found[1]["error"], "those at the end are no rows"
+        assert run.predict_file(tmp_path / "a.txt", tmp_path / "a.csv") == (3, 1)
+        texts = [row["text"] for row in rows_of((tmp_path / "a.csv").read_text())]
+        assert texts == ["the film is good", "", "a dull story"]
+
+
+def test_a_file_that_nobody_could_open_is_not_written(run, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("the film is good\n")
+    call = ["predict", str(run.folder), str(tmp_path / "a.txt"), "--out", str(tmp_path / "b.xlsx")]
+    assert cli.run(call) == 2 and "name such a file" in capsys.readouterr().err
+    assert not (tmp_path / "b.xlsx").exists()
 
 
 def test_bad_rows_have_their_error_in_the_output(run, tmp_path, capsys, monkeypatch):

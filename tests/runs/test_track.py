@@ -264,7 +264,7 @@ def test_wrong_calls(tmp_path, capsys, monkeypatch):
     assert "did you mean 'tensorboard'?" in capsys.readouterr().err
     for name in ("empty", "nowhere"):
         assert command(["track", str(tmp_path / name), "--out", str(tmp_path / "boards")]) == 4
-        assert f"{tmp_path / name} is no run folder and holds none" in capsys.readouterr().err
+        assert f"{tmp_path / name} is not a run folder and holds none" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert command(["track", str(run), "--to", "wandb"]) == 4
     assert "needs wandb, which is not installed: pip install wandb" in capsys.readouterr().err

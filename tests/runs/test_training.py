@@ -390,7 +390,7 @@ def test_a_backward_model_reads_from_the_end(place):
     assert back.log_probs == pytest.approx(ahead.log_probs[::-1])
     vectors = forward.encode([mirrored], pool="none")[0], backward.encode([text], pool="none")[0]
     assert np.allclose(vectors[0], vectors[1][::-1], atol=1e-6)
-    with pytest.raises(UsageError, match="cannot go on from its beginning"):
+    with pytest.raises(UsageError, match="cannot continue its beginning"):
         backward.generate("the")
     with pytest.raises(DataError, match=r"is read forward, and .* was trained to read backward"):
         load_language_model(place / "back", "cpu").evaluate(place / "data")

@@ -263,6 +263,21 @@ def test_what_cannot_be_answered_is_refused(client, path, body):
     assert "Traceback" not in response.text
 
 
+@pytest.mark.parametrize(
+    ("body", "message", "param"),
+    [
+        ({"max_tokens": "many"}, "invalid request: max_tokens: expected `int | null`, got `str`", "max_tokens"),
+        ({"temprature": 1}, "invalid request: unknown field 'temprature' (did you mean 'temperature'?)", "temprature"),
+        ({"stop": [1]}, "stop[0]: expected `str`, got `int`", "stop[0]"),
+        ([], "expected `object`", None),
+    ],
+)
+def test_a_refusal_names_the_field(client, body, message, param):
+    given = {"model": "lstm", "prompt": "a"} | body if isinstance(body, dict) else body
+    error = ask(client, "/v1/completions", given).json()["error"]
+    assert message in error["message"] and error["param"] == param
+
+
 def test_rows_that_cannot_be_read_are_told_apart(client):
     """One bad row among others is an answer of its own, as in predict."""
     rows = ["the film is good", {"nothing": 1}]

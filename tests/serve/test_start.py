@@ -44,8 +44,7 @@ def test_weights_that_are_being_written_are_waited_for(folders, tmp_path):
 def test_a_run_that_has_no_weights_yet_says_so(folders, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(folders["lstm"], run)
-    (run / "weights.json").unlink()
-    for path in run.glob("*.safetensors"):
+    for path in (run / "weights.json", run / "card.md", *run.glob("*.safetensors")):
         path.unlink()
     assert start.load_runs({"run": run, "lstm": folders["lstm"]}, "cpu").keys() == {"lstm"}
     assert "run is not served" in capsys.readouterr().err
@@ -55,7 +54,7 @@ def test_a_run_that_has_no_weights_yet_says_so(folders, tmp_path, capsys):
 
 def test_a_run_that_vanishes(folders, tmp_path, monkeypatch):
     """Before it is loaded, meanwhile, and afterwards."""
-    with pytest.raises(ModelError, match=r"no config\.json"):
+    with pytest.raises(ModelError, match="there is no such folder"):
         start.load_runs({"gone": tmp_path / "gone"}, "cpu")
 
     def vanishing(folder, device):
