@@ -48,8 +48,10 @@ def _explain(cls: type[Config], item: Any, where: str) -> str:
     path = [str(part) for part in item["loc"]]
     place = ".".join(([where] if where else []) + path)
     if item["type"] == "extra_forbidden":
-        known = _keys_at(cls, path[:-1])
-        return unknown_name("key", place, path[-1], known)
+        section = _section_at(cls, path[:-1])
+        if below := _places_of(section, path[-1]):
+            return f"unknown key '{place}' (did you mean '{'.'.join([*place.split('.')[:-1], below[0]])}'?)"
+        return unknown_name("key", place, path[-1], list(section.model_fields))
     if item["type"] == "missing":
         return f"'{place}' is missing"
     message = item["msg"].removeprefix("Value error, ")
@@ -81,12 +83,22 @@ def named_object(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _keys_at(cls: type[Config], path: list[str]) -> list[str]:
-    """The names in the section at a path, in which places in lists and keys of tables may stand: they have one kind of items."""
+def _section_at(cls: type[Config], path: list[str]) -> type[Config]:
+    """The section at a path, in which places in lists and keys of tables may stand: they have one kind of items."""
     for part in path:
         if part in cls.model_fields:
             cls = _config_in(cls.model_fields[part].annotation) or cls
-    return list(cls.model_fields)
+    return cls
+
+
+def _places_of(cls: type[Config], name: str) -> list[str]:
+    """Where a name stands in the sections below one, as dotted paths."""
+    found = []
+    for key, field in cls.model_fields.items():
+        inner = _config_in(field.annotation)
+        if inner is not None:
+            found += [f"{key}.{each}" for each in ([name] if name in inner.model_fields else _places_of(inner, name))]
+    return found
 
 
 def _config_in(kind: Any) -> type[Config] | None:

@@ -54,6 +54,18 @@ def test_every_mistake_is_named_at_once() -> None:
     assert line.count(";") == 5
 
 
+def test_a_key_is_found_in_the_sections_below() -> None:
+    class Whole(Config):
+        outer: Outer
+
+    assert "unknown key 'rate' (did you mean 'inner.rate'?)" in refused({"name": "a", "rate": 1})
+    found = problems(Whole, {"outer": {"name": "a", "layers": 1}, "rate": 1})
+    assert found == [
+        "unknown key 'outer.layers' (did you mean 'outer.inner.layers'?)",
+        "unknown key 'rate' (did you mean 'outer.inner.rate'?)",
+    ]
+
+
 def test_a_place_is_named_from_the_top() -> None:
     assert problems(Inner, {"rat": 1}, "train.inner") == ["unknown key 'train.inner.rat' (did you mean 'rate'?)"]
     assert "'inner' = 5" in refused({"name": "a", "inner": 5})

@@ -419,6 +419,10 @@ def misfits(recipe: Recipe) -> list[str]:
     ]
     if not learner.fits(cls):
         fitting = find(cls)
+        if kind == "task" and not fitting:
+            return [
+                f"'task.name' = \"{recipe.learns}\": the model {recipe.model['name']} learns no tasks: choose another model"
+            ]
         other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)
         kind_of = kind if fitting else other[0]
         instead = next(iter(fitting or other[1](cls)), None)

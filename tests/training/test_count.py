@@ -14,6 +14,7 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.errors import Interrupted, ModelError, UsageError
 from seqloom.files import sha256
+from seqloom.recipes.library import find_recipe
 from seqloom.runs.folder import BOUND
 from seqloom.runs.load import load
 from seqloom.runs.training import pretrain
@@ -100,6 +101,11 @@ def test_other_budgets_are_refused(data: Path, tmp_path: Path, budget: str) -> N
 def test_a_model_has_its_objective(data: Path, tmp_path: Path, recipe: str, name: str) -> None:
     with pytest.raises(UsageError, match=f"'objective.name' = \"{name}\" is not for the model"):
         pretrain(recipe, data, tmp_path / "run", settings=[f'objective={{name="{name}"}}', "budget={tokens=100}"])
+
+
+def test_a_model_that_counts_learns_no_tasks() -> None:
+    with pytest.raises(UsageError, match=r"'task.name' = \"classify\": the model ngram learns no tasks"):
+        find_recipe("ngram-tiny", task="classify").learner(100)
 
 
 def test_an_order_that_no_document_has_is_refused(tmp_path: Path) -> None:
