@@ -152,14 +152,20 @@ def numeric_settings(value: Any) -> Any:
     return value
 
 
-def clear(folder: Path, overwrite: bool) -> None:
-    """Empties the folder for a new run, if that loses nothing or overwrite is given."""
-    if not overwrite and set(contents(folder, RUN)) - {RATE_PAGE}:
+def check_free(folder: Path) -> None:
+    """Raises UsageError where a new run would lose something."""
+    if folder.is_dir() and set(contents(folder, RUN)) - {RATE_PAGE}:
         if (folder / "config.json").exists():
             raise UsageError(
                 f"{folder} holds a run already: continue it with --resume, start anew with --overwrite, or choose another --out"
             )
         raise UsageError(f"{folder} is not empty and holds no run: choose another --out")
+
+
+def clear(folder: Path, overwrite: bool) -> None:
+    """Empties the folder for a new run, if that loses nothing or overwrite is given."""
+    if not overwrite:
+        check_free(folder)
     if any(entry.name not in ("lock", RATE_PAGE) for entry in folder.iterdir()):
         clear_folder(folder, RUN)
 

@@ -16,6 +16,7 @@ from seqloom.errors import UsageError
 from seqloom.files import read_json, write_bytes, write_json
 from seqloom.metrics.intervals import Interval, student
 from seqloom.plugins import Plugin
+from seqloom.progress import say
 from seqloom.recipes.schema import BudgetConfig, Recipe
 from seqloom.runs.examples import LabelledFiles
 from seqloom.runs.first_weights import transfer_from
@@ -77,6 +78,8 @@ def learning_curve(
     layout: dict[str, Any] = layout_of(task, columns, encoding)
     examples = list(cls.read(given["train"], **layout))
     kept = sorted({min(size, len(examples)) for size in sizes})
+    if max(sizes) > len(examples):
+        say(f"there are {len(examples):,} training examples: larger sizes become {len(examples):,}")
     fixed = any(each.startswith("budget") for each in settings or [])
     recipes = {kind: recipe_after(before, task, how if kind == "pretrained" else "scratch", settings) for kind in KINDS}
     others: dict[str, Any] = beside_of(beside, recipes["pretrained"], folder, options, trained=before)

@@ -35,6 +35,7 @@ from seqloom.runs.first_weights import Start, continue_from, transfer_from, vect
 from seqloom.runs.folder import (
     SOURCE_KEY,
     begin_folder,
+    check_free,
     describe,
     export,
     finish,
@@ -171,6 +172,8 @@ def train(
         if not isinstance(given_recipe, Recipe):
             recipe = find_recipe(given_recipe, [*(settings or []), *vit_settings(Path(vit))], own, task)
     check_task(recipe, task)
+    if is_first() and not (options.resume or options.overwrite):  # asked before a vocabulary is learnt
+        check_free(Path(out))
     files, reader = files_of(train=train, valid=valid, test=test), dataset_class(cls, task)
     layout = layout_of(task, columns, encoding)
     others: dict[str, Any] = dict(beside_of(beside, recipe, Path(out), options, own))

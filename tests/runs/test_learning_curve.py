@@ -40,7 +40,9 @@ def call(place, out, *more, sizes="4,10,100,300", budget="{epochs=1}"):
 def test_both_lines(place, tmp_path, capsys):
     out = tmp_path / "out"
     assert call(place, out, "--seeds", "2") == 0
-    printed = capsys.readouterr().out.splitlines()
+    told = capsys.readouterr()
+    printed = told.out.splitlines()
+    assert "there are 24 training examples: larger sizes become 24" in told.err
     assert [line.split()[0] for line in printed[1:4]] == ["4", "10", "24"] and "over 2 seeds" in printed[4]
     record = json.loads((out / "curve.json").read_text())
     assert [size["examples"] for size in record["sizes"]] == [4, 10, 24]  # of 100 and 300 one is left: all

@@ -16,6 +16,7 @@ from seqloom.cli import run as main
 from seqloom.errors import DataError, Interrupted, UsageError
 from seqloom.migrations import RUN
 from seqloom.runs import examples as examples_module
+from seqloom.runs import training as training_module
 from seqloom.runs.load import load, load_language_model, load_predictor
 from seqloom.runs.training import finetune, pretrain, train
 from seqloom.tasks.transfer import Transfer
@@ -256,6 +257,19 @@ def test_a_frozen_run_that_was_stopped_ends_with_the_same_bits(frozen, tmp_path,
     assert found[0] == whole[0] and found[1]["flops"] == whole[1]["flops"]
     written = [(tmp_path / name / "head.safetensors").read_bytes() for name in ("whole", "run")]
     assert written[0] == written[1]
+
+
+def test_a_folder_that_is_taken_is_refused_before_a_vocabulary_is_learnt(place, tmp_path, monkeypatch):
+    def learn(*_):
+        raise AssertionError("the folder was not looked at")
+
+    monkeypatch.setattr(training_module, "learn_tokenizer", learn)
+    given = files(place, "classify")
+    for folder, words in ((place / "lstm", "holds a run already"), (place, "is not empty and holds no run")):
+        with pytest.raises(UsageError, match=words):
+            train("lstm-tiny", "classify", given["train"], folder, device="cpu")
+    with pytest.raises(AssertionError):
+        train("lstm-tiny", "classify", given["train"], tmp_path / "new", device="cpu")
 
 
 def test_gradual_unfreezing_begins_at_the_top(place, tmp_path):
