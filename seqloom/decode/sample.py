@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.batch import State, exact, join, replace, select
+from seqloom.batch import State, exact, join, replace, select, to_device
 from seqloom.decode.rules import NEVER, NOTHING, SampleConfig, keep_top_k, keep_top_p, limit_repetition
 from seqloom.decode.step import Steps
 from seqloom.randomness import derive_seed
@@ -36,8 +36,8 @@ class SeenTokens:
     def __init__(self, prompts: list[list[int]], room: int, device: torch.device):
         longest = max(len(prompt) for prompt in prompts)
         rows = [prompt + [NOTHING] * (longest + room - len(prompt)) for prompt in prompts]
-        self.ids = torch.tensor(rows, device=device)
-        self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        self.ids = upload(rows, device)
+        self.lengths = upload([len(prompt) for prompt in prompts], device)
 
     def append(self, tokens: Tensor) -> None:
         self.ids.scatter_(1, self.lengths[:, None], tokens[:, None])
@@ -185,10 +185,10 @@ class Rows:
 
     def put(self, places: list[int], rows: Sequence[Row | None], held: list[int], scores: Tensor, state: State) -> None:
         """Rows in the places of others, with all that was read of them."""
-        index = torch.tensor(places, dtype=torch.long, device=self.stepper.device)
+        index = upload(places, self.stepper.device, torch.long)
         self.state = replace(self.state, index, state)
         self.scores.index_copy_(0, index, scores)
-        self.positions.index_copy_(0, index, torch.tensor(held, device=self.stepper.device))
+        self.positions.index_copy_(0, index, upload(held, self.stepper.device))
         for i, row, size in zip(places, rows, held, strict=True):
             self.rows[i], self.held[i] = row, size
             self.unread.pop(i, None)
@@ -218,7 +218,7 @@ class Rows:
         """Keep these rows alone."""
         if len(kept) == len(self.rows):
             return
-        index = torch.tensor(kept, dtype=torch.long, device=self.stepper.device)
+        index = upload(kept, self.stepper.device, torch.long)
         self.rows, self.held, self.rules = [self.rows[i] for i in kept], [self.held[i] for i in kept], None
         self.unread = {after: self.unread[i] for after, i in enumerate(kept) if i in self.unread}
         if not kept:
@@ -278,7 +278,7 @@ class Rows:
         """Rows that have not read their prompts read its next token, whatever was chosen."""
         tokens = {i: left.pop() for i, left in self.unread.items()}
         self.unread = {i: left for i, left in self.unread.items() if left}
-        places, values = (torch.tensor(list(each), device=self.chosen.device) for each in (tokens, tokens.values()))
+        places, values = (upload(list(each), self.chosen.device) for each in (tokens, tokens.values()))
         self.chosen = self.chosen.index_copy(0, places, values)
 
     def points(self) -> Tensor:
@@ -356,7 +356,7 @@ class Rows:
         after = self.positions + 1
         idle = [i for i, row in enumerate(self.rows) if row is None]
         if idle and idle != self.idle:
-            self.idle, self.idle_places = idle, torch.tensor(idle, device=self.stepper.device)
+            self.idle, self.idle_places = idle, upload(idle, self.stepper.device)
         if idle:
             after.index_fill_(0, self.idle_places, 0)
         self.positions = after if self.limit is None else after.clamp(max=self.limit - 1)
@@ -389,7 +389,7 @@ class Rules(NamedTuple):
         configs = [usual if row is None else row.config for row in rows]
 
         def column(values: list[Any], kind: torch.dtype = torch.float32) -> Tensor:
-            return torch.tensor(values, dtype=kind, device=device)[:, None]
+            return upload(values, device, kind)[:, None]
 
         greedy = [config.temperature == 0 for config in configs]
         groups: dict[tuple[float, int], list[int]] = {}
@@ -398,14 +398,19 @@ class Rules(NamedTuple):
                 groups.setdefault((config.repetition_penalty, config.no_repeat), []).append(i)
         some_k, some_p = (any(getattr(config, name) for config in configs) for name in ("top_k", "top_p"))
         return cls(
-            torch.tensor(greedy, device=device) if any(greedy) else None,
+            upload(greedy, device) if any(greedy) else None,
             column([config.temperature or 1.0 for config in configs]),
             column([config.top_k or ALL for config in configs], torch.long) if some_k else None,
             column([config.top_p or ALL for config in configs], torch.float64) if some_p else None,
             not all(greedy),
             [i for i, config in enumerate(configs) if config.min_new],
-            [(configs[places[0]], torch.tensor(places, device=device)) for places in groups.values()],
+            [(configs[places[0]], upload(places, device)) for places in groups.values()],
         )
+
+
+def upload(values: list[Any], device: torch.device, kind: torch.dtype | None = None) -> Tensor:
+    """A tensor that is copied without waiting for what a GPU still computes: a step may be under way."""
+    return to_device(torch.tensor(values, dtype=kind), device)
 
 
 ALL = 1 << 40  # of a vocabulary, or of a probability: no limit
@@ -457,7 +462,7 @@ def choose(scores: Tensor, rules: Rules, points: Tensor | None) -> Tensor:
 def invert_cdf(scores: Tensor, points: Tensor) -> Tensor:
     """The token at each point in [0, 1) of the cumulative distribution."""
     place = torch.device("cpu") if scores.device.type == "mps" else scores.device  # Apple GPUs have no fp64
-    shares, points = scores.softmax(1).to(place), points.to(place)
+    shares, points = scores.softmax(1).to(place), to_device(points, place)
     if place.type == "cuda" or shares.shape[0] == 1 or shares.numel() < FEW:
         reached = shares.cumsum(1, dtype=torch.float64)
         return place_above(reached, (points * reached[:, -1])[:, None])[:, 0].to(scores.device)

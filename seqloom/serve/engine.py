@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from seqloom.batch import pack, to_device, wide
-from seqloom.decode.sample import Row, Rows
+from seqloom.decode.sample import Row, Rows, upload
 from seqloom.decode.stream import TextStream
 from seqloom.errors import SeqloomError, explain
 
@@ -240,7 +240,7 @@ class Engine(threading.Thread):
         if not wanted:
             return {}
         found: dict[Row, list[Candidate]] = {}
-        log_probs = rows.scores[torch.tensor(wanted, device=rows.scores.device)].log_softmax(1)
+        log_probs = rows.scores[upload(wanted, rows.scores.device)].log_softmax(1)
         most = max(self.active[row].num_best for i in wanted if (row := rows.rows[i]) is not None)
         values, tokens = log_probs.topk(min(most, log_probs.shape[1]), dim=1)
         for i, own, ids in zip(wanted, values.tolist(), tokens.tolist(), strict=True):
