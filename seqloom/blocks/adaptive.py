@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.batch import IGNORE, Vocabulary, wide
-from seqloom.blocks.narrowed import NarrowedTable, NarrowRows
+from seqloom.blocks.narrowed import NarrowedTable, NarrowRows, SharedRows
 from seqloom.blocks.ranks import Ranks
 from seqloom.blocks.softmax import Softmax
 
@@ -45,35 +45,24 @@ class Cluster(Softmax):
         return super().forward(F.linear(hidden, self.down), *others)
 
 
-class TableRows(Softmax):
-    """A softmax over the words of some ranks, whose vectors are those of the input embeddings, and `more` entries of its own."""
+class TableRows(SharedRows):
+    """Those of some ranks, of a table in which all words are equally wide."""
 
     def __init__(self, table: nn.Embedding, ranks: Ranks, begin: int, end: int, more: int = 0, share: float = 1.0):
-        nn.Module.__init__(self)
-        self.shared, self.ranks, self.begin, self.end, self.share = table.weight, ranks, begin, end, share
-        self.own = nn.Parameter(torch.empty(more, table.embedding_dim)) if more else None
-        self.bias = nn.Parameter(torch.empty(end - begin + more))
+        super().__init__(table.weight, end - begin, table.embedding_dim, more, share)
+        self.ranks, self.begin, self.end = ranks, begin, end
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         words = self.ranks.rank.argsort()[self.begin : self.end]
-        rows = self.shared.index_select(0, words)  # whose gradient, unlike that of [words], sorts nothing
-        return rows if self.own is None else torch.cat((rows, self.own))
-
-    @property
-    def device(self) -> torch.device:
-        return self.shared.device
+        return self.with_own(
+            self.shared.index_select(0, words)
+        )  # whose gradient, unlike that of [words], sorts nothing
 
     @property
     def multiplied(self) -> int:
         assert self.bias is not None
         return round(self.share * self.bias.numel() * self.shared.shape[1])
-
-    def init_weights(self, std: float, tied: bool = False) -> None:
-        assert self.bias is not None
-        if self.own is not None:
-            nn.init.normal_(self.own, std=std)
-        nn.init.zeros_(self.bias)
 
 
 class AdaptiveSoftmax(nn.Module):

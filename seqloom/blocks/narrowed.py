@@ -48,26 +48,43 @@ class NarrowedTable(nn.Module):
             self.ranks.set_vocabulary(vocabulary.counts())
 
 
-class NarrowRows(Softmax):
-    """A softmax over the words of one cluster of such a table, whose vectors it shares, and `more` entries of its own. What makes
-    hidden states narrow is shared, too, but for the first cluster, as published."""
+class SharedRows(Softmax):
+    """A softmax over some words whose vectors are those of the input embeddings, and `more` entries of its own. share: of all
+    targets that are among them."""
 
-    def __init__(self, table: NarrowedTable, cluster: int, more: int = 0, share: float = 1.0):
+    def __init__(self, shared: Tensor, words: int, width: int, more: int, share: float):
         nn.Module.__init__(self)
-        rows, widen = table.rows[cluster], table.widen[cluster]
-        assert isinstance(rows, nn.Embedding) and isinstance(widen, nn.Linear)
-        self.shared, self.share = rows.weight, share
-        self.widen = nn.Parameter(torch.empty_like(widen.weight)) if cluster == 0 else widen.weight
-        self.own = nn.Parameter(torch.empty(more, rows.embedding_dim)) if more else None
-        self.bias = nn.Parameter(torch.empty(rows.num_embeddings + more))
-
-    @property
-    def weight(self) -> Tensor:  # type: ignore[override]
-        return self.shared if self.own is None else torch.cat((self.shared, self.own))
+        self.shared, self.share = shared, share
+        self.own = nn.Parameter(torch.empty(more, width)) if more else None
+        self.bias = nn.Parameter(torch.empty(words + more))
 
     @property
     def device(self) -> torch.device:
         return self.shared.device
+
+    def with_own(self, rows: Tensor) -> Tensor:
+        return rows if self.own is None else torch.cat((rows, self.own))
+
+    def init_weights(self, std: float, tied: bool = False) -> None:
+        assert self.bias is not None
+        if self.own is not None:
+            nn.init.normal_(self.own, std=std)
+        nn.init.zeros_(self.bias)
+
+
+class NarrowRows(SharedRows):
+    """Those of one cluster of such a table. What makes hidden states narrow is shared, too, but for the first cluster, as
+    published."""
+
+    def __init__(self, table: NarrowedTable, cluster: int, more: int = 0, share: float = 1.0):
+        rows, widen = table.rows[cluster], table.widen[cluster]
+        assert isinstance(rows, nn.Embedding) and isinstance(widen, nn.Linear)
+        super().__init__(rows.weight, rows.num_embeddings, rows.embedding_dim, more, share)
+        self.widen = nn.Parameter(torch.empty_like(widen.weight)) if cluster == 0 else widen.weight
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        return self.with_own(self.shared)
 
     @property
     def multiplied(self) -> int:
@@ -75,11 +92,9 @@ class NarrowRows(Softmax):
         return round(self.share * (self.bias.numel() * self.shared.shape[1] + self.widen.numel()))
 
     def init_weights(self, std: float, tied: bool = False) -> None:
-        assert self.bias is not None
-        if self.own is not None:
-            nn.init.normal_(self.own, std=std)
+        super().init_weights(std)
+        if self.own is not None:  # the first cluster
             nn.init.normal_(self.widen, std=self.widen.shape[0] ** -0.5)
-        nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor, *others: Any) -> Tensor:
         return super().forward(F.linear(hidden, self.widen.t()), *others)
