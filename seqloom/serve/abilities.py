@@ -61,9 +61,15 @@ ABILITIES: dict[str, Callable[[Any], bool]] = {
 }  # fmt: skip
 
 
+WORDS = {  # in a sentence
+    "write": "generation", "fill": "gap filling", "score": "scoring", "embed": "embeddings", "predict": "predictions",
+    "translate": "translation", "beam": "beam search",
+}  # fmt: skip
+
+
 def kind_of(run: Any) -> str:
-    able = [name for name, can in ABILITIES.items() if can(run)]
-    return f"it can {', '.join(able)}" if able else "it can do nothing that a server offers"
+    able = [WORDS.get(name, name) for name, can in ABILITIES.items() if can(run)]
+    return f"it supports {', '.join(able)}" if able else "it supports nothing that a server offers"
 
 
 def max_len_of(run: Any) -> int | None:

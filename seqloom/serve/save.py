@@ -128,9 +128,7 @@ async def collect(server: Server, texts: Sequence[str]) -> dict[str, Any]:
             for layer in layers_of(call, answer):
                 answers[layer.key] = (await ask(server, layer))[1]
         if problem:
-            say(
-                f"{question.tab} of {question.values['model']} is left out for {question.values['text'][:40]!r}: {problem}"
-            )
+            say(f"no {question.tab} view of {question.values['model']} for {question.values['text'][:40]!r}: {problem}")
         else:
             questions.append({"tab": question.tab, "values": question.values})
     return {"answers": answers, "questions": questions}
