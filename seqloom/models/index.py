@@ -42,7 +42,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
         "tiny": 907280,
         "small": 14668800,
         "standard": 151107127,
-        "large": 519965145,
+        "large": 274957657,
         "enwik8": 41055232,
     },
     "reformer": {"tiny": 929052, "small": 19216128, "enwik8": 139418624},

@@ -65,7 +65,7 @@ CASES = {
     "flow, another ending": (["lstm", "--text", "texts.txt", "--show", "flow", "--out", "a.pdf"], 2, "ends in .html"),
     "context, empty": (["lstm", "--text", "empty.txt", "--context", "8"], 3, "no document has 8 tokens"),
     "context, not UTF-8": (["lstm", "--text", "latin.txt", "--context", "8"], 3, "latin.txt:1: not valid UTF-8"),
-    "preference, no column": (["lstm", "--text", "choices.tsv", "--show", "preference"], 3, 'one column "second"'),
+    "preference, no column": (["lstm", "--text", "choices.tsv", "--show", "preference"], 3, 'no column "second"'),
     "garbled, empty": (["lstm", "--text", "empty.txt", "--show", "garbled"], 3, "empty.txt has no text"),
     "experts, none": (["gpt2", "--text", "texts.txt", "--show", "experts"], 2, "models with experts"),
     "roll, no song": (["gpt2", "--text", "texts.txt", "--show", "roll"], 2, "is for songs"),
