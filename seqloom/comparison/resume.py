@@ -111,10 +111,10 @@ def changes_of_run(folder: Path, row: Row) -> list[str]:
         raise ModelError(f"{config} is damaged ({error}): {remedy}") from error
     if not isinstance(run.get("recipe"), dict) or not isinstance(run.get("data"), dict):
         raise ModelError(f"{config} is damaged: {remedy}")
-    before = Described.model_validate(
-        {"name": row.name, "recipe": fill_defaults(run["recipe"]), "text": run["data"].get("fingerprint")}
-    )
-    recipe = plain(row.recipe.model_dump())
+    size = run.get("vocab_size")
+    stored = fill_defaults(run["recipe"], size)
+    before = Described.model_validate({"name": row.name, "recipe": stored, "text": run["data"].get("fingerprint")})
+    recipe = fill_defaults(plain(row.recipe.model_dump()), size)
     now = Described.model_validate({"name": row.name, "recipe": recipe, "text": row.fingerprint})
     return describe_changes("row", [before], [now])
 

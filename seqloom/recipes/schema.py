@@ -281,7 +281,7 @@ def fill_defaults(values: Any, vocab_size: int | None = None) -> Any:
         if vocab_size is None:
             return found
         model = json.loads(recipe.model_config_of(vocab_size).model_dump_json())
-    except (ValidationError, SeqloomError):
+    except (ValidationError, SeqloomError, LookupError, TypeError):  # damaged: that is said where it is compared
         return values
     return found | {"model": found["model"] | model}
 
