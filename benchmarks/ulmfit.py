@@ -53,10 +53,12 @@ def make_data(trec: Path, news: Path, out: Path) -> None:
 
 
 def labelled(trec: Path, size: int, seed: int, folder: Path) -> Path:
-    """So many training questions, chosen by the seed; more of them begin with fewer."""
+    """So many training questions, chosen by the seed: one of every class, then any; more of them begin with fewer."""
     lines = (trec / "train.jsonl").read_text().splitlines()
     path = folder / f"train-{size}.jsonl"
-    chosen = np.random.default_rng(seed).permutation(len(lines))[:size]
+    order = [int(i) for i in np.random.default_rng(seed).permutation(len(lines))]
+    first = {json.loads(lines[i])["label"]: i for i in reversed(order)}
+    chosen = [*first.values(), *(i for i in order if i not in first.values())][:size]
     path.write_text("\n".join(lines[i] for i in chosen) + "\n")
     return path
 
