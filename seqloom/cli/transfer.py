@@ -159,7 +159,7 @@ def finetune(
     from seqloom.runs.learning_curve import format_table, learning_curve
     from seqloom.runs.options import RunOptions
     from seqloom.runs.training import finetune as run_finetune
-    from seqloom.runs.training import transfer_recipe
+    from seqloom.runs.transfer_recipe import transfer_recipe
 
     if launch_ranks(ranks, seeds=seeds, curve=curve):
         return

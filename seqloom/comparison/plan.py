@@ -58,7 +58,7 @@ from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
 from seqloom.recipes.library import find_recipe
 from seqloom.recipes.schema import BudgetConfig, Recipe
-from seqloom.runs.training import HOWS, check_task
+from seqloom.runs.transfer_recipe import HOWS, check_task
 from seqloom.tasks import TASKS, task_class
 from seqloom.text.music import is_music
 from seqloom.text.survey import SPLITS

@@ -26,7 +26,8 @@ from seqloom.recipes.library import find_recipe
 from seqloom.recipes.schema import Recipe, build_recipe
 from seqloom.runs.corpus import Corpus, held_out_text
 from seqloom.runs.examples import LabelledFiles, watched_metric
-from seqloom.runs.training import files_of, recipe_with
+from seqloom.runs.training import files_of
+from seqloom.runs.transfer_recipe import recipe_with
 from seqloom.tasks import task_class
 from seqloom.weights import shapes_only
 

@@ -43,13 +43,12 @@ from seqloom.runs.first_weights import transfer_from, vectors_from
 from seqloom.runs.load import Trained
 from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.training import (
-    check_transfer,
     layout_of,
     open_start,
-    recipe_after,
     train_run,
     with_report,
 )
+from seqloom.runs.transfer_recipe import check_transfer, recipe_after
 from seqloom.runs.vocabularies import check_two_vocabularies, learn_tokenizer
 from seqloom.tasks import BESIDE_OTHERS, TASKS, task_class
 from seqloom.tasks.several import OfTask

@@ -26,13 +26,12 @@ from seqloom.runs.seeds import NOTHING, holding_runs
 from seqloom.runs.training import (
     Files,
     beside_of,
-    check_transfer,
     files_of,
     layout_of,
     open_start,
-    recipe_after,
     train_run,
 )
+from seqloom.runs.transfer_recipe import check_transfer, recipe_after
 from seqloom.tasks import task_class
 
 MIN_STEPS = 100  # an epoch of ten examples is only one step

@@ -12,20 +12,17 @@ from typing import Any, Unpack
 import torch
 
 from seqloom import progress
-from seqloom.batch import EncoderDecoder, Learner
+from seqloom.batch import Learner
 from seqloom.batches.loader import Loader
 from seqloom.batches.pairs import encode_pairs
 from seqloom.batches.plan import select_documents
-from seqloom.config import build, named_object, override, unknown_name
+from seqloom.config import build, named_object
 from seqloom.errors import UsageError
 from seqloom.files import digest_of, sha256, sole_owner
-from seqloom.models import model_class
-from seqloom.objectives import objective_class
-from seqloom.objectives.next_token import NextToken
 from seqloom.plugins import Plugin, open_plugin, record
 from seqloom.progress import say
-from seqloom.recipes.library import find_recipe, pair_sections, task_sections
-from seqloom.recipes.schema import Recipe, build_recipe, task_settings
+from seqloom.recipes.library import find_recipe
+from seqloom.recipes.schema import Recipe, task_settings
 from seqloom.runs.beside import BesideRuns, open_beside
 from seqloom.runs.captioner import Captioner
 from seqloom.runs.corpus import Corpus
@@ -45,14 +42,15 @@ from seqloom.runs.folder import (
 )
 from seqloom.runs.language import in_language
 from seqloom.runs.language_model import Run
-from seqloom.runs.load import Trained, load, read_recipe
+from seqloom.runs.load import Trained, load
 from seqloom.runs.options import RunKeywords, RunOptions, TrainKeywords
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.shared_start import can_share, keep_start, take_start
 from seqloom.runs.task_report import write_task_report
+from seqloom.runs.transfer_recipe import check_task, check_transfer, recipe_after
 from seqloom.runs.translator import Translator
 from seqloom.runs.vit import check_vit, vit_settings
-from seqloom.runs.vocabularies import check_two_vocabularies, check_view, learn_tokenizer, model_of_encoder
+from seqloom.runs.vocabularies import check_two_vocabularies, learn_tokenizer
 from seqloom.tasks import task_class
 from seqloom.text.images import read_captions
 from seqloom.text.pairs import TextPair, read_pairs
@@ -68,7 +66,6 @@ from seqloom.training.share import Share, share_of
 from seqloom.training.state import Milestone
 from seqloom.weights import shapes_only
 
-HOWS = ("finetune", "features", "gradual")
 SETTLED = 10.0  # seconds after which a file system that machines share shows all of them the same
 
 Files = str | Path | Sequence[str | Path]
@@ -478,16 +475,6 @@ def with_report(run: Trained, files: dict[str, list[Path]], layout: Layout = PLA
     return run
 
 
-def check_transfer(task: str, how: str) -> None:
-    if how not in HOWS:
-        raise UsageError(unknown_name("--how", how, how, list(HOWS)))
-    reads = task_class(task).reads
-    if reads in ("pairs", "pictures") and how != "finetune":
-        raise UsageError(f"--how {how}: what writes texts is fine-tuned as a whole: leave it out")
-    if reads not in ("labelled", "pairs", "pictures"):
-        raise UsageError(f"finetune --task {task}: it is learnt from scratch, by 'seqloom train'")
-
-
 def open_start(
     start: str | Path | Trained,
     out: str | Path,
@@ -509,69 +496,9 @@ def open_start(
     return found
 
 
-def recipe_after(before: Trained, task: str, how: str, settings: list[str] | None) -> Recipe:
-    """The recipe of a task for the model of another run. how: as in `task_sections`."""
-    theirs = build_recipe(before.config["recipe"], str(before.folder))
-    backward = getattr(before, "backward", False) or theirs.batches.backward
-    return recipe_with(theirs, task, how, settings, f"{before.folder} for {task}", backward)
-
-
-def transfer_recipe(start: Path, task: str, how: str, settings: list[str] | None) -> Recipe:
-    """The recipe that `finetune` trains by, from the config.json of a run alone. start, task, how, settings: as there."""
-    check_transfer(task, how)
-    _, theirs = read_recipe(start)
-    return recipe_with(theirs, task, how, settings, f"{start} for {task}", theirs.batches.backward)
-
-
-def recipe_with(
-    theirs: Recipe, task: str, how: str, settings: Sequence[str] | None, source: str, backward: bool
-) -> Recipe:
-    """The recipe of a task for the model of another recipe. source: for messages; backward: texts are read from their end."""
-    values: dict[str, Any]
-    if task_class(task).reads in ("pairs", "pictures"):
-        model: Any = model_class(theirs.model["name"])
-        if theirs.objective is not None and task_class(task).fits(model) and issubclass(model, EncoderDecoder):
-            bias = bool(theirs.objective.get("bias", False))
-            sections = pair_sections(task, theirs.model_dump()["model"], bias)
-            values = {"name": f"{theirs.name}-{task}", "model": theirs.model_dump()["model"], **sections}
-            return with_settings(values, settings, source)
-        if theirs.task is None or theirs.learns != task:
-            raise UsageError(
-                f"{source}: only a run trained for {task}, or an encoder–decoder trained on plain text, can be fine-tuned for "
-                f"it: train one with 'seqloom train'"
-            )
-        return with_settings(theirs.plain() | {"name": f"{theirs.name}-{task}"}, settings, source)
-    values = {
-        "name": f"{theirs.name}-{task}" + ("-scratch" if how == "scratch" else ""),
-        "model": model_of_encoder(theirs),
-        **task_sections(task, theirs.model, how),
-    }
-    if theirs.objective is not None and issubclass(objective_class(theirs.learns), NextToken):
-        values["task"] |= {f"lm_{key}": theirs.objective[key] for key in ("tie", "bias") if key in theirs.objective}
-    if backward:
-        values["batches"]["backward"] = True
-    recipe = with_settings(values, settings, source)
-    check_task(recipe, task)
-    check_view(theirs, recipe, source)
-    return recipe
-
-
-def with_settings(values: dict[str, Any], settings: Sequence[str] | None, source: str) -> Recipe:
-    for assignment in settings or []:
-        override(values, assignment)
-    return build_recipe(values, source)
-
-
 def files_of(**names: Files) -> dict[str, list[Path]]:
     several = {name: [files] if isinstance(files, str | Path) else files for name, files in names.items()}
     return {name: [Path(file) for file in files] for name, files in several.items() if files}
-
-
-def check_task(recipe: Recipe, task: str) -> None:
-    if recipe.task is None or recipe.task["name"] != task:
-        raise UsageError(
-            f"{recipe.name} is no recipe for the task {task}: 'seqloom models' lists what each model learns"
-        )
 
 
 def evaluate_files(
