@@ -150,7 +150,8 @@ def tables(rows: list[dict[str, Any]]) -> str:
 def prepare(rows: list[str], msra: Path, multi30k: Path, out: Path) -> None:
     """The split of the sentences, and one tokenizer a task: characters of the Chinese, 8,000 pieces of en and de."""
     from seqloom.runs.examples import PairFiles, TaggedFiles
-    from seqloom.runs.training import learn_tokenizer
+    from seqloom.runs.vocabularies import learn_tokenizer
+    from seqloom.tokens.learn import TokenizerOptions
 
     for task in {ROWS[name][1] for name in rows}:
         if (out / f"{task}.json").exists():
@@ -159,7 +160,7 @@ def prepare(rows: list[str], msra: Path, multi30k: Path, out: Path) -> None:
             split_sentences(msra, out)
         texts = (TaggedFiles if task == "entity-lm" else PairFiles).texts(files(task, "train", multi30k, out), task)
         kind, size = ("char", None) if task == "entity-lm" else ("bpe", 8000)
-        learn_tokenizer(texts, kind, size, False, None).save(out / f"{task}.json")
+        learn_tokenizer(texts, TokenizerOptions(kind, size)).save(out / f"{task}.json")
 
 
 def main() -> None:

@@ -182,13 +182,15 @@ def main() -> None:
         one(arguments.one, arguments.seed, folders, out, arguments.extra, arguments.device)
         return
     from seqloom.runs.examples import PairFiles
-    from seqloom.runs.training import learn_tokenizer
+    from seqloom.runs.vocabularies import learn_tokenizer
+    from seqloom.tokens.learn import TokenizerOptions
 
     for direction in {ROWS[name][2] for name in arguments.rows}:
         if not (out / f"{direction}.json").exists():
             texts = files(folders, direction, "train")
             kind = "byte" if direction.endswith("bytes") else "bpe"
-            found = learn_tokenizer(PairFiles.texts(texts, "translate"), kind, arguments.vocab_size, False, None)
+            options = TokenizerOptions(kind, arguments.vocab_size)
+            found = learn_tokenizer(PairFiles.texts(texts, "translate"), options)
             found.save(out / f"{direction}.json")
     jobs = [(name, 0) for name in arguments.rows]
     jobs += [(name, seed) for seed in range(1, arguments.seeds) for name in arguments.rows if ROWS[name][3]]

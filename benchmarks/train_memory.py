@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from train_gpu import CUDA, Train, commit, measure
 
 from seqloom.batch import Excerpt, ragged, to_device
-from seqloom.blocks.adaptive import default_cutoffs
+from seqloom.blocks.ranks import default_cutoffs
 from seqloom.blocks.relative import sinusoids
 from seqloom.models.transformer_xl import TransformerXl
 from seqloom.objectives.next_token import NextToken

@@ -183,8 +183,13 @@ def tuned_texts(tasks: Path, out: Path) -> None:
 def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str, Any]:
     import torch
 
+    from seqloom.runs.examples import dataset_class
+    from seqloom.runs.first_weights import transfer_from
     from seqloom.runs.load import load
-    from seqloom.runs.training import Options, files_of, learn, recipe_after
+    from seqloom.runs.options import RunOptions
+    from seqloom.runs.training import files_of, train_run
+    from seqloom.runs.transfer_recipe import recipe_after
+    from seqloom.tasks import task_class
 
     folder, data, task = out / "runs" / work["name"], work["data"], task_of(work["data"])
     given = {split: files(tasks, data, split) for split in ("train", "valid", "test")}
@@ -192,10 +197,11 @@ def done(work: dict[str, Any], tasks: Path, out: Path, device: str) -> dict[str,
     before: Any = load(out / "pre" / work["model"], "cpu")
     started = time.monotonic()
     recipe = recipe_after(before, task, work["how"], work["settings"])
-    options = Options(work["seed"], False, True, device, False, "world")
+    options = RunOptions(seed=work["seed"], overwrite=True, device=device)
     # from scratch: the same model and tokenizer, other first weights
-    first = None if work["how"] == "scratch" else before
-    run: Any = learn(recipe, task, files_of(**given), folder, before.tokenizer, options, first)
+    first = transfer_from(before, weights=work["how"] != "scratch")
+    dataset = dataset_class(task_class(task), task)(recipe, files_of(**given), before.tokenizer)
+    run: Any = train_run(dataset, folder, options, first)
     metrics = json.loads((folder / "metrics.json").read_text())
     kept = ("step", "tokens", "seconds", "flops", "parameters", "tokens_per_second")
     result = work | {key: metrics[key] for key in kept} | {"all_seconds": time.monotonic() - started}

@@ -174,7 +174,8 @@ def model_keys(name: str) -> list[Key]:
     first = Key(
         "model.name", f"`{name if name not in OWN else 'cell'}` for this model.", "required", code(toml_of(name))
     )
-    return [first, *keys_of(model_class(name).Config, "model.")]
+    cls: Any = model_class(name)
+    return [first, *keys_of(cls.Config, "model.")]
 
 
 def first_sentence(thing: Any) -> str:

@@ -137,8 +137,9 @@ def backbone_attributes(package: Path) -> int:
 
 def functions(tree: ast.AST, where: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for node in ast.iter_child_nodes(tree):
-        named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        name = f"{where}.{node.name}" if named else where
+        name = where
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{where}.{node.name}"
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield name, node
         yield from functions(node, name)

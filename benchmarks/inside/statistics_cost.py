@@ -8,6 +8,7 @@ On a CPU it is the time of the processor that counts, so that other work on the 
 import argparse
 import statistics
 import time
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=9)
     options = parser.parse_args()
-    cls = model_class(options.model)
+    cls: Any = model_class(options.model)
     sizes = {"vocab_size": 8000, "dim": options.dim, "num_layers": options.layers, "num_heads": options.dim // 64}
     model = cls(cls.Config(**sizes, max_len=options.length)).to(options.device).eval()
     lengths = torch.randint(options.length // 2, options.length + 1, (options.texts,))

@@ -68,7 +68,7 @@ def train(ours: Run, out: Path, device: torch.device) -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), optim.clip or float("inf"))
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        read, step = read + item.sizes.tokens, step + 1
+        read, step = read + sum(sizes.tokens for sizes in item.sizes), step + 1
         if step % 200 == 0:
             print(f"step {step}  {read:,} tokens  loss {float(loss.detach()):.4f}", flush=True)
         if read >= budget.tokens:
