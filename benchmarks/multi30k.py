@@ -188,8 +188,9 @@ def main() -> None:
     for direction in {ROWS[name][2] for name in arguments.rows}:
         if not (out / f"{direction}.json").exists():
             texts = files(folders, direction, "train")
-            kind = "byte" if direction.endswith("bytes") else "bpe"
-            options = TokenizerOptions(kind, arguments.vocab_size)
+            options = TokenizerOptions("bpe", arguments.vocab_size)
+            if direction.endswith("bytes"):  # whose vocabulary has one size
+                options = TokenizerOptions("byte")
             found = learn_tokenizer(PairFiles.texts(texts, "translate"), options)
             found.save(out / f"{direction}.json")
     jobs = [(name, 0) for name in arguments.rows]
