@@ -7,21 +7,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from seqloom.comparison.measured import MeasuredRow
+from seqloom.comparison.measured import MeasuredRow, measure_of
 from seqloom.comparison.measurement import carries_over, common_context, own_context
 from seqloom.comparison.metric import Metric
 from seqloom.comparison.records import DOCUMENTS, ResolvedPlan, Row
+from seqloom.comparison.text_measure import NAMES
 from seqloom.comparison.tuning import RowSearch
 from seqloom.config import flatten
 from seqloom.evaluate.suites import SUITES
 from seqloom.runs.folder import numeric_settings, plain
-
-BITS = "bits per byte"
-
-
-def common_name(context: int) -> str:
-    return f"{BITS} at {context:,} tokens of context"
-
 
 UNEQUAL = 1.05  # costs whose ratio is larger are not equal
 WORSE = 0.15  # nats a target: seeds differ by less, and the chosen trial was a lucky one
@@ -113,11 +107,14 @@ def different_contexts(found: Findings) -> list[str]:
     common = common_context(rows)
     lines = []
     if common is not None:
+        measure = measure_of(found.rows)
         own = {row.name: own_context(row) for row in rows if row.objective_class.has_next_word}
         shown = ", ".join(
             f"{name} {'whole documents' if context is None else f'{context:,} tokens'}" for name, context in own.items()
         )
-        lines.append(f"{BITS} are at each row's own context ({shown}); '{common_name(common)}' are at the same for all")
+        lines.append(
+            f"{measure.name} are at each row's own context ({shown}); '{measure.at(common)}' are at the same for all"
+        )
     carried = [row.name for row in rows if carries_over(row)]
     if carried and len(carried) < len(rows):
         lines.append(
@@ -152,8 +149,8 @@ def unequal_search(found: Findings) -> list[str]:
         )
     if search.method in ("random", "halving"):
         lines.append(
-            "that another search would have found other settings is in the intervals of bits per byte and masked perplexity, "
-            "not in those of suites and tasks"
+            f"that another search would have found other settings is in the intervals of {measure_of(found.rows).name} and "
+            f"masked perplexity, not in those of suites and tasks"
         )
     else:
         lines.append(f"rows are compared as this search ({search.method}) tunes them: its luck is in no interval")
@@ -237,7 +234,7 @@ def different_settings(found: Findings) -> list[str]:
 
 
 def metrics_without_rows(found: Findings) -> list[str]:
-    asked = [metric for metric in found.empty_metrics if metric.name != BITS]
+    asked = [metric for metric in found.empty_metrics if metric.name not in NAMES]
     return [f"no row has {each.name}: {reason}" for each in asked for reason in dict.fromkeys(each.missing.values())]
 
 
@@ -246,7 +243,7 @@ def intervals_without_items(found: Findings) -> list[str]:
     lines = []
     rows = {each.name: each for each in found.rows}
     for metric in found.metrics:
-        if metric.name.startswith(BITS) and next(iter(metric.values.values())).ndim == 1:
+        if metric.name.startswith(NAMES) and next(iter(metric.values.values())).ndim == 1:
             old = [row for row in metric.values if not has_documents(rows[row])]
             why = f"{', '.join(old)} measured by an earlier version, without single documents" if old else ""
             why = why or "it has fewer than two documents"
@@ -259,7 +256,7 @@ def intervals_without_items(found: Findings) -> list[str]:
 
 
 def has_documents(row: MeasuredRow) -> bool:
-    return all(f"{DOCUMENTS}.bits" in each for each in row.items.values())
+    return all(f"{DOCUMENTS}.{measure_of([row]).total}" in each for each in row.items.values())
 
 
 CAVEATS: tuple[Callable[[Findings], list[str]], ...] = (

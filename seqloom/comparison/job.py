@@ -66,6 +66,7 @@ from seqloom.runs.load import load_language_model
 from seqloom.runs.options import RunOptions
 from seqloom.runs.training import finetune, pretrain, train
 from seqloom.tasks import task_class
+from seqloom.text.music import is_music
 from seqloom.text.survey import SPLITS
 from seqloom.training.interrupt import stop_with
 from seqloom.training.precision import choose_device
@@ -258,7 +259,10 @@ def transfer_all(out: Path, row: Row, seed: int, plan: ResolvedPlan) -> dict[str
 
 
 def sample_text(run: Run, prompt: str) -> str:
-    """A continuation of the prompt, or the words that fill a gap after it; nothing of a model that can do neither."""
+    """A continuation of the prompt, or the words that fill a gap after it; nothing of a model that can do neither, or reads
+    songs."""
+    if is_music(run.tokenizer.kind):
+        return ""
     if run.learner.fills_gaps:
         try:
             (gap,) = run.fill(f"{prompt.strip()} [MASK]", top=5)

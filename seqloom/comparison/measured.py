@@ -1,6 +1,6 @@
 """The rows of a comparison with the results of their jobs, as they are read from its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from seqloom.comparison.folder import result_path, run_path
 from seqloom.comparison.records import JobResult, ResolvedPlan, Row, RunRecord, parse, read_items, read_result
+from seqloom.comparison.text_measure import TextMeasure, text_measure
 from seqloom.runs.folder import read_config
 
 
@@ -32,6 +33,11 @@ class MeasuredRow(NamedTuple):
     def is_deterministic(self) -> bool:
         """Whether seeds are copies: it counts the whole text. A smaller budget chooses documents by the seed."""
         return self.row.is_count_based and all(each.metrics.epochs >= 1 for each in self.results.values())
+
+
+def measure_of(rows: Iterable[MeasuredRow]) -> TextMeasure:
+    """By what the left-to-right rows are ranked."""
+    return text_measure(result.held_out for each in rows for result in each.results.values())
 
 
 def read_rows(folder: Path, plan: ResolvedPlan) -> list[MeasuredRow]:

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from seqloom.charts import Curve, Estimate, Look, Square, chart, decimals, grid, intervals, matrix
-from seqloom.comparison.caveats import BITS
 from seqloom.comparison.folder import slug
 from seqloom.comparison.metric import ALPHA, Metric, PairDifference
 from seqloom.comparison.search import is_number
 from seqloom.comparison.table import Comparison, pareto_front
+from seqloom.comparison.text_measure import NAMES
 from seqloom.metrics.intervals import Interval
 
 Signs = Mapping[str, Look]
@@ -92,11 +92,11 @@ def draw_differences(metric: Metric) -> Picture:
 
 
 def draw_pareto(found: Comparison, signs: Signs) -> Picture | None:
-    """None where fewer than two rows have bits per byte."""
-    bits = next((metric for metric in found.metrics if metric.name == BITS), None)
-    if bits is None or len(bits.values) < 2:
+    """None where fewer than two rows are measured left to right."""
+    metric = next((each for each in found.metrics if each.name in NAMES), None)
+    if metric is None or len(metric.values) < 2:
         return None
-    every = {row: (found.costs[row]["flops"], bits.interval(row).value) for row in bits.values}
+    every = {row: (found.costs[row]["flops"], metric.interval(row).value) for row in metric.values}
     points = {row: point for row, point in every.items() if point[0] > 0}
     front = [points[row] for row in pareto_front(points)]
     line = [Curve(FRONT, front, dash="5 5", markers=False)] if len(front) > 1 else []
@@ -104,10 +104,9 @@ def draw_pareto(found: Comparison, signs: Signs) -> Picture | None:
     without = [row for row in every if row not in points]
     note = f"Not shown, for lack of floating-point operations: {', '.join(without)}." if without else ""
     neutral = Look(colour=10, marker=0, dash="5 5")
-    drawn = chart(
-        "floating-point operations", BITS, [*line, *dots], {**signs, FRONT: neutral}, log_x=True, better=direction(bits)
-    )
-    title = "Bits per byte against computation"
+    looks = {**signs, FRONT: neutral}
+    drawn = chart("floating-point operations", metric.name, [*line, *dots], looks, log_x=True, better=direction(metric))
+    title = f"{metric.name.capitalize()} against computation"
     return Picture(slug(title), "Quality against cost", title, note, drawn)
 
 

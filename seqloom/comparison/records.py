@@ -246,10 +246,12 @@ COSTS = ("parameters", "tokens", "words", "flops", "seconds", "energy_kwh")
 
 
 class HeldOutScores(Open):
-    """Bits per byte of left-to-right rows; of masked ones the masked perplexity of single passages, and that of other forms."""
+    """Bits per byte of left-to-right rows, on songs nats per event; of masked ones the masked perplexity of single passages, and
+    that of other forms."""
 
     split: str
     bits_per_byte: Number | None = None
+    nats_per_event: Number | None = None
     masked_perplexity: Number | None = None
     masked_perplexity_by_form: dict[str, Number] = {}  # noqa: RUF012
     infilled_perplexity: Number | None = None

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from seqloom import __version__, errors, progress
 from seqloom.batches.prepare import is_prepared_whole, prepare
@@ -41,7 +41,14 @@ from seqloom.comparison.folder import (
 )
 from seqloom.comparison.job import FAILED, remove_run
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import NO_SONGS, PlanConfig, TaskConfig, check_files, task_name, tokens_of
+from seqloom.comparison.plan import (
+    PlanConfig,
+    TaskConfig,
+    check_files,
+    task_name,
+    tokens_of,
+)
+from seqloom.comparison.plan_text import prepare_options, request_of
 from seqloom.comparison.plans import open_plan
 from seqloom.comparison.records import (
     NO_EARLIER_PLAN,
@@ -66,7 +73,7 @@ from seqloom.progress import Progress, clock, say
 from seqloom.runs.folder import git_commit
 from seqloom.text.built_in import write_built_in_text
 from seqloom.text.music import is_music
-from seqloom.text.survey import SPLITS, Request
+from seqloom.text.survey import SPLITS
 from seqloom.training.interrupt import Interruption
 from seqloom.training.precision import choose_device
 from seqloom.training.process import wait_briefly
@@ -220,7 +227,11 @@ def settle_plan(
     )
     check_same(folder, resolved, earlier)
     if plan.pairs and not pairs.exists():
-        write_pairs(Path(plan.text.prepared) if plan.text.prepared else request_of(plan, texts), pairs, plan.pairs)
+        write_pairs(
+            Path(plan.text.prepared) if plan.text.prepared else request_of(plan.text, text_files(plan, texts)),
+            pairs,
+            plan.pairs,
+        )
     write_json(plan_path(folder), resolved.record())
     return resolved
 
@@ -277,7 +288,7 @@ def prepare_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int | None]
     """The text in every vocabulary that rows ask for; with `words` so much of it."""
     found = prepare_whole_texts(plan, folder)
     for place in found.values():
-        check_held_out(place)
+        check_held_out(place, plan)
     words = plan.text.words
     if words is None:
         return found
@@ -296,12 +307,9 @@ def prepare_whole_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int |
     built_in.parent.mkdir(exist_ok=True)
     if plan.text.built_in and not built_in.exists():
         write_built_in_text(built_in)
-    request = request_of(plan, folder)
-    files = list(request.train)
+    files = text_files(plan, folder)
     found = {(kind, size): data_path(folder, kind, size) for kind, size in kinds}
-    options: dict[str, Any] = {"lowercase": plan.text.lowercase, "split_field": request.split_field}
-    if request.split_field is None:
-        options |= {"valid": request.valid, "test": request.test}
+    options = prepare_options(plan.text, request_of(plan.text, files))
     check_text(folder, files, options)
     for (kind, size), place in found.items():
         if not is_prepared_whole(place):
@@ -309,21 +317,19 @@ def prepare_whole_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int |
     return found
 
 
-def request_of(plan: PlanConfig, folder: Path) -> Request:
-    """The files of a plan, and how they are split."""
-    files = (built_in_path(folder),) if plan.text.built_in else tuple(map(Path, plan.text.files))
-    if plan.text.split_field is not None:
-        return Request(files, split_field=plan.text.split_field)
-    return Request(files, plan.text.valid, plan.text.test)
+def text_files(plan: PlanConfig, folder: Path) -> list[Path]:
+    return [built_in_path(folder)] if plan.text.built_in else [Path(file) for file in plan.text.files]
 
 
-def check_held_out(place: Path) -> None:
+def check_held_out(place: Path, plan: PlanConfig) -> None:
     manifest = Store.open(place).manifest
     splits = manifest.splits
-    if is_music(str(manifest.options.get("tokenizer"))):
-        raise DataError(f"{place}: {NO_SONGS}")
     if "valid" not in splits and "test" not in splits:
         raise DataError(f"{place} has no held-out text to measure on: prepare it with --valid or --test")
+    if is_music(str(manifest.options.get("tokenizer"))) and plan.suite_names():
+        raise DataError(
+            f"{place} has songs, and {', '.join(plan.suite_names())} asks about sentences: leave out [suites] and pairs"
+        )
 
 
 def run_jobs(folder: Path, plan: ResolvedPlan, engine: Engine, until: float) -> dict[str, tuple[int, str]]:

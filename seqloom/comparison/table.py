@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.comparison.caveats import BITS, Failures, Findings, common_name, find_caveats, find_fixed
+from seqloom.comparison.caveats import Failures, Findings, find_caveats, find_fixed
 from seqloom.comparison.folder import sets_path
 from seqloom.comparison.long_form import LongRow, long_rows
-from seqloom.comparison.measured import MeasuredRow, read_rows
+from seqloom.comparison.measured import MeasuredRow, measure_of, read_rows
 from seqloom.comparison.measurement import common_context, forms_of
 from seqloom.comparison.metric import ALPHA, Metric
 from seqloom.comparison.plan import PriceConfig
@@ -31,6 +31,7 @@ from seqloom.comparison.records import (
     ResolvedPlan,
     SuiteRecord,
 )
+from seqloom.comparison.text_measure import NAMES, TextMeasure
 from seqloom.comparison.tuning import RowSearch, search_of, tuned
 from seqloom.errors import ModelError
 from seqloom.evaluate.suites import find_suite
@@ -176,7 +177,7 @@ def summarise(folder: Path, plan: ResolvedPlan, failures: Failures) -> Compariso
     searches = {row.name: found for row in plan.rows if (found := search_of(folder, plan, row)) is not None}
     rows = read_rows(folder, plan)
     every = [
-        bits_metric(rows),
+        text_metric(rows),
         *common_metric(rows),
         *masked_metrics(rows, forms_of([each.row for each in rows])),
         *infilled_metrics(rows),
@@ -235,19 +236,21 @@ def deterministic_rows(rows: Iterable[MeasuredRow]) -> frozenset[str]:
     return frozenset(each.name for each in rows if each.is_deterministic)
 
 
-def bits_metric(rows: Sequence[MeasuredRow]) -> Metric:
+def text_metric(rows: Sequence[MeasuredRow]) -> Metric:
     """Each row at its own context."""
+    measure = measure_of(rows)
     values, missing = {}, {}
     for each in rows:
-        found = [result.held_out.bits_per_byte for result in each.results.values()]
+        found = [measure.of(result.held_out) for result in each.results.values()]
         if None not in found:
             values[each.name] = np.array(found, float)
         else:
-            missing[each.name] = no_bits(each)
-    return by_document(Metric(BITS, True, values, missing, deterministic_rows(rows), "documents"), rows, DOCUMENTS)
+            missing[each.name] = no_measure(each)
+    metric = Metric(measure.name, True, values, missing, deterministic_rows(rows), "documents")
+    return by_document(metric, rows, DOCUMENTS, measure)
 
 
-def no_bits(row: MeasuredRow) -> str:
+def no_measure(row: MeasuredRow) -> str:
     masked = issubclass(row.row.objective_class, MaskedLM)
     if row.row.objective_class.reads == "passages" and not masked:
         return "it has no probability of the next word"
@@ -259,32 +262,33 @@ def common_metric(rows: Sequence[MeasuredRow]) -> list[Metric]:
     context = common_context([each.row for each in rows])
     if context is None:
         return []
+    measure = measure_of(rows)
     values, missing = {}, {}
     for each in rows:
         found = [result.common for result in each.results.values()]
-        bits = [one.bits_per_byte for one in found if one is not None and one.tokens_of_context == context]
-        if len(bits) == len(found) and None not in bits:
-            values[each.name] = np.array(bits, float)
-        elif None in bits or not each.row.objective_class.has_next_word:
-            missing[each.name] = no_bits(each)
+        scores = [measure.of(one) for one in found if one is not None and one.tokens_of_context == context]
+        if len(scores) == len(found) and None not in scores:
+            values[each.name] = np.array(scores, float)
+        elif None in scores or not each.row.objective_class.has_next_word:
+            missing[each.name] = no_measure(each)
         else:
             missing[each.name] = "it was measured before by another version, or at another context"
-    metric = Metric(common_name(context), True, values, missing, deterministic_rows(rows), "documents")
-    return [by_document(metric, rows, COMMON)]
+    metric = Metric(measure.at(context), True, values, missing, deterministic_rows(rows), "documents")
+    return [by_document(metric, rows, COMMON, measure)]
 
 
-def by_document(metric: Metric, rows: Sequence[MeasuredRow], name: str) -> Metric:
+def by_document(metric: Metric, rows: Sequence[MeasuredRow], name: str, measure: TextMeasure) -> Metric:
     """The metric with the scores of single documents, where all rows have those of the same ones. name: of their items."""
     measured = {each.name: list(each.items.values()) for each in rows if each.name in metric.values}
-    sizes = [items.get(f"{name}.bytes", NOTHING) for seeds in measured.values() for items in seeds]
+    sizes = [items.get(f"{name}.{measure.size}", NOTHING) for seeds in measured.values() for items in seeds]
     if not sizes or len(sizes[0]) < 2 or not all(np.array_equal(each, sizes[0]) for each in sizes):
         return metric
     scores: dict[str, np.ndarray] = {}
-    for row, bits in metric.values.items():
-        totals = np.stack([items[f"{name}.bits"] for items in measured[row]])
+    for row, values in metric.values.items():
+        totals = np.stack([items[f"{name}.{measure.total}"] for items in measured[row]])
         scores[row], df = ratio_items(totals, sizes[0].astype(float))
         # items are summed in single precision: the value is that of the run
-        scores[row] += (bits - scores[row].mean(1))[:, None]
+        scores[row] += (values - scores[row].mean(1))[:, None]
     return replace(metric, values=scores, df=df)
 
 
@@ -357,14 +361,16 @@ def infilled_metrics(rows: Sequence[MeasuredRow]) -> list[Metric]:
 def with_selection(metric: Metric, searches: Mapping[str, RowSearch]) -> Metric:
     """With the luck of a random search in its intervals, where the metric is a function of the loss that trials have: another
     search would have found other settings. Trials that are spread over a range leave little to luck."""
-    if not metric.name.startswith((BITS, MASKED)):
+    if not metric.name.startswith((*NAMES, MASKED)):
         return metric
     found = {}
     for row, values in metric.values.items():
         search = searches.get(row)
         if search is not None and search.curve and search.chosen is not None:
             value, loss = float(values.mean()), search.chosen.result.score
-            slope = value / loss if metric.name.startswith(BITS) else value  # a perplexity is the exponential of a loss
+            slope = (
+                value / loss if metric.name.startswith(NAMES) else value
+            )  # a perplexity is the exponential of a loss
             found[row] = selection_component(search.first_losses, lower=True, scale=slope)
     return replace(metric, selection=found) if found else metric
 

@@ -44,6 +44,7 @@ from seqloom.comparison.records import (
 from seqloom.comparison.report import read_comparison
 from seqloom.comparison.resume import DAMAGE, changes_of_run, changes_of_trials, check_result
 from seqloom.comparison.table import Comparison
+from seqloom.comparison.text_measure import text_measure
 from seqloom.comparison.tuning import tuned
 from seqloom.errors import DataError, SeqloomError
 from seqloom.files import (
@@ -296,10 +297,11 @@ def check_items(path: Path, name: str, result: JobResult, items: Mapping[str, np
         raise Refused(f"{path}: {name} has items that are not finite")
     expected: list[tuple[str, float | None, float]] = []
     for documents, scored in result.scores_by_items.items():
-        sizes = items.get(f"{documents}.bytes")
-        if sizes is not None and scored.bits_per_byte is not None:
-            bits = float(items[f"{documents}.bits"].sum(dtype=float)) / float(sizes.sum(dtype=float))
-            expected.append((f"bits_per_byte of {documents}", scored.bits_per_byte, bits))
+        measure = text_measure([scored])
+        sizes, given = items.get(f"{documents}.{measure.size}"), measure.of(scored)
+        if sizes is not None and given is not None:
+            ratio = float(items[f"{documents}.{measure.total}"].sum(dtype=float)) / float(sizes.sum(dtype=float))
+            expected.append((f"{measure.field} of {documents}", given, ratio))
     for suite, scores in result.suites.items():
         if scores.refused is None and suite in items:
             expected.append((f"{suite} score", scores.main, float(items[suite].mean(dtype=float))))

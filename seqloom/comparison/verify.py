@@ -30,15 +30,25 @@ from seqloom.batches.prepare import prepare
 from seqloom.batches.store import Store
 from seqloom.batches.subset import subset
 from seqloom.charts import note, table
-from seqloom.comparison.caveats import BITS, common_name
 from seqloom.comparison.environment import Environment, current_environment
 from seqloom.comparison.folder import built_in_path, plan_path, result_path, subset_path
 from seqloom.comparison.job import run_job
 from seqloom.comparison.metric import Metric
 from seqloom.comparison.pairs import write_pairs
 from seqloom.comparison.plan import TextConfig
-from seqloom.comparison.records import JobResult, ResolvedPlan, Row, SuiteRecord, TaskRecord, read_items, read_result
+from seqloom.comparison.plan_text import prepare_options, request_of
+from seqloom.comparison.records import (
+    HeldOutScores,
+    JobResult,
+    ResolvedPlan,
+    Row,
+    SuiteRecord,
+    TaskRecord,
+    read_items,
+    read_result,
+)
 from seqloom.comparison.resume import hash_content
+from seqloom.comparison.text_measure import text_measure
 from seqloom.comparison.tuning import tuned
 from seqloom.comparison.unpack import Archive, manifest_of
 from seqloom.config import unknown_name
@@ -51,7 +61,7 @@ from seqloom.models import model_class
 from seqloom.progress import say
 from seqloom.runs.results import one_line, short
 from seqloom.text.built_in import write_built_in_text
-from seqloom.text.survey import SPLITS, Request
+from seqloom.text.survey import SPLITS
 
 EQUAL = 1e-6  # of the value
 ROUNDING = 0.005  # of the bits
@@ -219,16 +229,8 @@ def find_text(archive: Archive, row: Row, given: Given, out: Path) -> tuple[Path
         files = [source_file(archive, source.name, source.sha256, given.text) for source in manifest.sources]
     place = out / "data" / Path(row.data).name.partition(".")[0]  # the whole text, of which rows may have learnt a part
     kind, _, size = place.name.partition("-")
-    held_out: dict[str, Any] = {"valid": text.valid, "test": text.test} if text.split_field is None else {}
-    prepare(
-        files,
-        place,
-        tokenizer=kind,
-        vocab_size=int(size) if size.isdecimal() else None,
-        lowercase=text.lowercase,
-        split_field=text.split_field,
-        **held_out,
-    )
+    options = prepare_options(text, request_of(text, files))
+    prepare(files, place, tokenizer=kind, vocab_size=int(size) if size.isdecimal() else None, **options)
     return checked_text(part_of(place, text, row, out), row), files
 
 
@@ -309,13 +311,8 @@ def find_tests(
 def make_pairs(archive: Archive, suite: SuiteRecord, data: Path, texts: list[Path], out: Path) -> Path | None:
     """The same minimal pairs again; None where they are others."""
     text, number = archive.plan.text, suite.data.removeprefix("pairs-").removesuffix(".jsonl")
-    source: Path | Request = data
-    if texts and text.split_field is not None:
-        source = Request(tuple(texts), split_field=text.split_field)
-    elif texts:
-        source = Request(tuple(texts), text.valid, text.test)
     path = out / "pairs.jsonl"
-    write_pairs(source, path, int(number) if number.isdecimal() else 0)
+    write_pairs(request_of(text, texts) if texts else data, path, int(number) if number.isdecimal() else 0)
     return path if sha256(path) == archive.manifest.pairs else None
 
 
@@ -365,13 +362,14 @@ def compare_scores(
     if kind == "equal":
         yield Score("tokens", before.metrics.tokens, now.metrics.tokens, 0.0, "equal")
         yield Score("flops", before.metrics.flops, now.metrics.flops, 0.0, "equal")
-    bits, bits_now = before.held_out.bits_per_byte, now.held_out.bits_per_byte
-    if bits is not None:
-        yield score_of(BITS, bits, bits_now, kind, seed_spread(metrics.get(BITS), row), ROUNDING * bits)
-    if before.common is not None and now.common is not None and before.common.bits_per_byte is not None:
-        name, value = common_name(before.common.tokens_of_context), before.common.bits_per_byte
-        spread = seed_spread(metrics.get(name), row)
-        yield score_of(name, value, now.common.bits_per_byte, kind, spread, ROUNDING * value)
+    measure = text_measure([before.held_out])
+    columns: list[tuple[str, HeldOutScores, HeldOutScores]] = [(measure.name, before.held_out, now.held_out)]
+    if before.common is not None and now.common is not None:
+        columns.append((measure.at(before.common.tokens_of_context), before.common, now.common))
+    for name, *both in columns:
+        value, value_now = map(measure.of, both)
+        if value is not None:
+            yield score_of(name, value, value_now, kind, seed_spread(metrics.get(name), row), ROUNDING * value)
     for kind_of in ("masked", "infilled"):
         value, value_now = (getattr(each.held_out, f"{kind_of}_perplexity") for each in (before, now))
         if value is not None:

@@ -54,7 +54,8 @@ def perplexity(
 
     warmup: of recurrent models, read long documents in parts side by side, each begun with so many tokens that are not counted;
     None reads every document from its start to its end, which is exact and slow where there are few of them.
-    items: "items", too, where there are bits per byte: the bits and bytes of each document, in the order of the split."""
+    items: "items" of whole splits, too: the bits and bytes of each document, in the order of the split, or its nats and tokens
+    where there are no bits per byte."""
     if split.num_documents == 0:
         raise DataError("there is no document to evaluate on: prepare the data with --valid or --test")
     borders = split.offsets if limit is None else clip_borders(split.offsets, limit)
@@ -94,6 +95,8 @@ def perplexity(
     if items and "bits_per_byte" in result:
         more = split.documents["unknown_bits"].astype(float) + split.documents["surface_bits"]
         result["items"] = {"bits": documents / math.log(2) + more, "bytes": split.document_bytes}
+    elif items and limit is None:
+        result["items"] = {"nats": documents, "tokens": np.diff(split.offsets)}
     return result
 
 

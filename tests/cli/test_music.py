@@ -157,12 +157,72 @@ def test_a_run_on_text_neither_reads_nor_writes_songs(songs, tmp_path, capsys):
     assert run(["generate", str(tmp_path / "run"), "--out", str(tmp_path / "x.mid"), "--n", "2"]) == 2
 
 
-@pytest.mark.parametrize(("text", "code"), [('prepared = "DATA"', 3), ('files = ["a.txt"]\ntokenizer = "events"', 2)])
-def test_plans_hold_no_songs(text, code, songs, tmp_path, capsys):
+def write_plan(path: Path, text: str, more: str = "", other: str = "") -> Path:
+    path.write_text(f"""
+name = "songs"
+{more}
+settings = ["model.dim=16", "model.num_layers=1", "batches.length=16"]
+[text]
+{text}
+[budget]
+tokens = 256
+[[rows]]
+name = "LSTM"
+recipe = "lstm-tiny"
+settings = ["batches.streams=2"]
+[[rows]]
+name = "distances"
+recipe = "music-transformer-tiny"
+settings = ["model.num_heads=2", "model.max_distance=8", "model.max_len=16", "batches.budget=128"]
+{other}
+""")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["files", pytest.param("prepared", marks=pytest.mark.long)])
+def test_songs_in_a_plan(source, songs, tmp_path, capsys):
+    """Rows are ranked by nats per event, at their own context and at a common one; songs are the items."""
+    text = f'files = ["{songs / "songs.json.gz"}"]\ntokenizer = "grid"'
+    text = text if source == "files" else f'prepared = "{prepared(songs, "grid")}"'
+    plan, out = write_plan(tmp_path / "plan.toml", text, "seeds = 2"), tmp_path / "out"
+    assert run(["compare", str(plan), "--out", str(out), "--quiet"]) == 0
+    table = json.loads((out / "comparison.json").read_text())
+    own, common = table["metrics"]
+    assert (own["name"], common["name"]) == ("nats per event", "nats per event at 16 tokens of context")
+    assert "2 documents" in own["method"] and table["samples"] == {"LSTM": "", "distances": ""}
+    assert any(line.startswith("nats per event are at each row's own context") for line in table["caveats"])
+    data = prepared(songs, "grid")
+    capsys.readouterr()
+    for row, length in (("LSTM", []), ("distances", ["--max-len", "16"])):
+        folder = next((out / "runs").glob(f"{row}*")) / "seed-1"
+        assert run(["evaluate", str(folder), "--data", str(data), "--split", "test", "--json", *length]) == 0
+        found = json.loads(capsys.readouterr().out)["nats_per_event"]
+        assert own["rows"][row]["values"][1] == pytest.approx(found, rel=1e-6)
+    # what is packed follows from its items, and a row can be trained again
+    assert run(["compare", str(plan), "--out", str(out), "--pack", str(tmp_path / "all.zip"), "--with-text"]) == 0
+    more = ["--data", str(data)] if source == "prepared" else []
+    assert run(["verify", str(tmp_path / "all.zip"), "--row", "LSTM", "--seed", "0", *more]) == 0
+    assert "nats per event" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "other", "code", "message"),
+    [
+        ('files = ["SONGS"]\ntokenizer = "grid"', "pairs = 5", "", 3, "asks about sentences"),
+        ('prepared = "DATA"', "pairs = 5", "", 3, "asks about sentences"),
+        (
+            'files = ["SONGS"]\ntokenizer = "grid"', "", '[[rows]]\nname = "X"\nrecipe = "gru-tiny"\ntokenizer = "events"',
+            2, "events must be the same for all rows",
+        ),
+        ('files = ["a.txt"]\ntokenizer = "events"', "", "", 3, "neither a MIDI file nor JSON"),
+    ],
+)  # fmt: skip
+def test_plans_that_do_not_fit_songs(text, more, other, code, message, songs, tmp_path, capsys):
     """Said before anything is trained."""
     (tmp_path / "a.txt").write_text("some words\n")
-    rows = '[budget]\ntokens = 4096\n[[rows]]\nrecipe = "lstm-tiny"\n'
-    source = text.replace("DATA", str(prepared(songs, "grid")))
-    (tmp_path / "plan.toml").write_text(f'name = "songs"\n[text]\n{source}\n{rows}')
-    assert run(["compare", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out")]) == code
-    assert "songs have no bytes" in capsys.readouterr().err
+    text = text.replace("DATA", str(prepared(songs, "grid"))).replace("SONGS", str(songs / "songs.json.gz"))
+    plan = write_plan(tmp_path / "plan.toml", text, more, other)
+    assert run(["compare", str(plan), "--out", str(tmp_path / "out")]) == code
+    error = capsys.readouterr().err
+    assert message in error and error.count("seqloom: error:") == 1

@@ -14,11 +14,11 @@ from seqloom.comparison.records import QuestionRecord, ResolvedPlan, SuiteRecord
 from seqloom.comparison.report import metric_cell, table_lines
 from seqloom.comparison.table import (
     answer_questions,
-    bits_metric,
     loss_meaning,
     masked_metrics,
     pareto_front,
     suite_metric,
+    text_metric,
 )
 from seqloom.evaluate.suites.minimal import MinimalPair, score_minimal_pairs
 from seqloom.metrics.differences import difference_of_seeds, holm
@@ -260,7 +260,7 @@ def bits(with_documents: bool, epochs: float = 1.0) -> tuple[Metric, list[str]]:
             {"documents.bits": each, "documents.bytes": sizes} if with_documents else {} for each in totals[name]
         ]
         rows.append(measured_row(name, recipe, results=tuple(results), items=tuple(documents)))
-    metric = bits_metric(rows)
+    metric = text_metric(rows)
     for row in rows:
         means = [each.held_out.bits_per_byte for each in row.results.values()]
         assert metric.interval(row.name).value == pytest.approx(np.mean(means))
