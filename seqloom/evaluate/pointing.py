@@ -41,10 +41,12 @@ def masks_of(rows: Sequence[Captioned]) -> np.ndarray | None:
 
 
 def regions_of(masks: np.ndarray, grid: int) -> np.ndarray:
-    """(…, side, side) → (…, grid · grid) whether a region has a part of the thing."""
-    *before, side, _ = masks.shape
-    cut = masks.reshape(*before, grid, side // grid, grid, side // grid)
-    return cut.any((-1, -3)).reshape(*before, grid * grid)
+    """(…, side, side) → (…, grid · grid) whether a region has a part of the thing. Borders of regions may cut through pixels."""
+    side, place = masks.shape[-1], np.arange(grid)[:, None]
+    pixel = np.arange(side)
+    overlap = ((pixel + 1) * grid > place * side) & (pixel * grid < (place + 1) * side)  # (grid, side)
+    rows = np.stack([masks[..., each, :].any(-2) for each in overlap], -2)  # (…, grid, side)
+    return np.stack([rows[..., each].any(-1) for each in overlap], -1).reshape(*masks.shape[:-2], grid * grid)
 
 
 @torch.inference_mode()

@@ -96,6 +96,17 @@ def test_regions_of_a_mask():
     assert np.flatnonzero(regions_of(mask, GRID)[0]).tolist() == [3, 8 + 3, 16 + 3]
 
 
+@pytest.mark.parametrize(
+    ("grid", "rows"), [(6, [0, 1]), (12, [1, 2]), (64, [8, 9, 10]), (128, [16, 17, 18, 19, 20, 21]), (1, [0])]
+)
+def test_regions_whose_sides_do_not_divide_the_mask(grid, rows):
+    """A region has a thing if they share any part of a pixel: 64 / 6 pixels end in the middle of the eleventh."""
+    mask = np.zeros((1, 64, 64), bool)
+    mask[0, 8:11, 0] = True
+    found = regions_of(mask, grid)[0].reshape(grid, grid)
+    assert np.flatnonzero(found[:, 0]).tolist() == rows and not found[:, max(grid // 64, 1) :].any()
+
+
 def test_captions_without_masks(folder, tmp_path):
     (tmp_path / "c.jsonl").write_text((folder / "train.jsonl").read_text())
     assert masks_of(read_captions([tmp_path / "c.jsonl"])) is None and masks_of([]) is None
