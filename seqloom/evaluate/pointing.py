@@ -37,7 +37,30 @@ def masks_of(rows: Sequence[Captioned]) -> np.ndarray | None:
     numbers = [row.row["mask"] for row in rows]
     if not all(isinstance(number, int) and 0 <= number < len(masks) for number in numbers):
         raise DataError(f'{rows[0].place}: "mask" is not the number of a picture in {path}: write the scenes anew')
+    for row in rows:
+        check_names(row, masks.shape[1])
     return masks[numbers]
+
+
+def check_names(row: Captioned, things: int) -> None:
+    """Raises DataError unless each caption has its names: first character, the one behind the last, and a thing."""
+    names = row.row["names"]
+    right = isinstance(names, list) and len(names) == len(row.captions)
+    right = right and all(isinstance(each, list) and all(is_name(one, things) for one in each) for each in names)
+    if not right:
+        raise DataError(
+            f'{row.place}: "names" is not a list of [begin, end, thing] for each caption, with things below {things}: '
+            f"write the scenes anew"
+        )
+
+
+def is_name(value: Any, things: int) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(type(each) is int and each >= 0 for each in value)
+        and value[2] < things
+    )
 
 
 def regions_of(masks: np.ndarray, grid: int) -> np.ndarray:
@@ -64,7 +87,11 @@ def point(
     grid = round((size.regions - model.grid_offset) ** 0.5)
     on = regions_of(masks, grid)  # (rows, things, regions)
     captions = encode_captions(rows, tokenizer, None, "pointing", frame, size)
-    texts = [(i, text, names) for i, row in enumerate(rows) for text, names in zip(row.captions, row.row["names"])]  # noqa: B905
+    texts = [
+        (i, text, names)
+        for i, row in enumerate(rows)
+        for text, names in zip(row.captions, row.row["names"], strict=True)
+    ]
     shares, hits, chances = [], [], []
     for first in range(0, len(texts), AT_ONCE):
         some = texts[first : first + AT_ONCE]
