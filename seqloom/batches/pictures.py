@@ -136,15 +136,19 @@ def attach_pictures(rows: Sequence[Sequence[Any]], examples: Sequence[Any], size
                     f'{example.place}: no "text", only an "image": a model of texts needs one, or use one that reads pictures'
                 )
         return rows
-    for example in examples:
-        if example.image is None:
-            raise DataError(f'{example.place}: no "image": this model reads pictures')
-    store, numbers = decode([(example.image, example.place) for example in examples], size, name)
+    store, numbers = decode([(image_of(example), example.place) for example in examples], size, name)
     # of a picture without a text, the special tokens are what is counted and read
     return [
         [row._replace(picture=(store, number), own=row.own if row.own.any() else ~row.own) for row in each]
         for each, number in zip(rows, numbers, strict=True)
     ]
+
+
+def image_of(example: Any) -> Path:
+    """The picture that an example of a task is about."""
+    if example.image is None:
+        raise DataError(f'{example.place}: no "image": this model reads pictures')
+    return example.image
 
 
 def decode(paths: Sequence[tuple[Path, str]], size: PictureSize, name: str) -> tuple[Pictures, list[int]]:

@@ -117,8 +117,22 @@ def test_questions_and_labels(run, scenes, tmp_path):
     named = [row | {"image": str(scenes / row["image"])} for row in rows]
     assert all(each["label"] in range(4) for each in asked.predict(named))
     assert "error" in next(iter(asked.predict([{"text": "a", "choices": 3}])))
-    with pytest.raises(DataError, match='no "image"'):
-        asked.predict([{"text": "a", "choices": ["b", "c"]}])
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    row = {"text": "a", "choices": ["b", "c"]}
+    rows = [row, named[0], row | {"image": str(tmp_path / "bad.png"), "id": "x"}, row | {"image": "none.png"}]
+    found = list(asked.predict(rows))
+    assert 'no "image"' in found[0]["error"] and found[1]["label"] == asked.predict(named)[0]["label"]
+    assert found[2]["id"] == "x" and found[2]["error"].endswith("no PNG, JPEG or PPM: convert it, or leave it out")
+    assert "no such picture" in found[3]["error"]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = ["predict", str(asked.folder), str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "out.jsonl")]
+    assert command([*given, "--device", "cpu"]) == 3
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert ["error" in each for each in found] == [True, False, True, True]
+    assert f"{tmp_path / 'rows.jsonl'}:3: " in found[2]["error"]
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"label": 0}))
+    with pytest.raises(DataError, match=r'rows\.jsonl:1: no "image"'):
+        asked.evaluate(tmp_path / "rows.jsonl")
     labels = [scenes / f"labels-{split}.jsonl" for split in ("train", "valid")]
     both = [json.loads(line) for path in labels for line in path.read_text().splitlines()]
     for row in both:
