@@ -11,8 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from seqloom.batch import Images, Pair, pack
 from seqloom.batches.pictures import lay_images
 from seqloom.blocks import glimpse
+from seqloom.blocks import pictures as picture_blocks
 from seqloom.blocks.glimpse import doubly_stochastic, draw, entropy, log_choice
-from seqloom.blocks.pictures import pooled
+from seqloom.blocks.pictures import for_texts, pooled
 from seqloom.cost import total
 from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Search
@@ -209,7 +210,7 @@ def test_the_baseline_moves_and_is_kept():
     assert "baseline" not in learner_of(build("show-attend-tell", features=3)).state_dict()
 
 
-# ---- search, pictures, cost
+# ---- search, pictures
 
 
 def test_beam_search_equals_brute_force():
@@ -291,6 +292,60 @@ def test_one_look_learns_scenes():
     """Planted: without the norm, what scenes have in common grows in their vectors, which become alike."""
     assert learnt_by_heart() > 0.9
     assert learnt_by_heart(torch.nn.Identity()) < 0.7
+
+
+# ---- questions
+
+
+def every_question_looks_at_its_own_picture(name):
+    """Three texts about two pictures give what each gives alone; attention sums to 1 at every word and moves."""
+    model, source, texts, about = build(name), pictures(2), [[1, 2, 3], [4, 5], [2, 6, 3, 1]], [1, 0, 1]
+    view = model.view("whole")
+
+    def seen(some, images, numbers):
+        batch = pack(some)._replace(pictures=images._replace(texts=torch.tensor(numbers)))
+        with torch.no_grad():
+            return view(batch, maps=model.aligned)
+
+    together, begin = seen(texts, source, about), 0
+    for text, number in zip(texts, about, strict=True):
+        alone = seen([text], lay_images(source.values[number : number + 1].numpy(), np.array([16])), [0])
+        part = slice(begin, begin + len(text))
+        assert torch.allclose(together.hidden[part], alone.hidden, atol=1e-12)
+        for weights, expected in zip(together.cross, alone.cross, strict=True):
+            assert torch.allclose(weights[part], expected, atol=1e-12)
+            assert torch.allclose(expected.sum(-1), torch.ones_like(expected.sum(-1)), atol=1e-12)
+            assert all(not torch.allclose(a, b, atol=1e-9) for a, b in itertools.pairwise(expected[:, 0]))
+        begin += len(text)
+    assert bool(together.cross) == model.aligned
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_question_looks_at_its_own_picture(name):
+    every_question_looks_at_its_own_picture(name)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("bug", ["the next picture", "in turn"])
+def test_planted_questions_about_other_pictures(name, bug, monkeypatch):
+    def wrong(context, texts):
+        other = texts + 1 if bug == "the next picture" else torch.arange(len(texts))
+        return for_texts(context, other % context.num_sequences)
+
+    monkeypatch.setattr(picture_blocks, "for_texts", wrong)
+    with pytest.raises(AssertionError):
+        every_question_looks_at_its_own_picture(name)
+
+
+def test_planted_questions_that_look_once(monkeypatch):
+    """The state that the LSTM begins with decides where every word looks."""
+    look = glimpse.GatedCell.look
+    monkeypatch.setattr(glimpse.GatedCell, "look", lambda self, h, *memory: look(self, h * 0, *memory))
+    with pytest.raises(AssertionError):
+        every_question_looks_at_its_own_picture("show-attend-tell")
+
+
+# ---- cost
 
 
 @pytest.mark.parametrize("name", SMALL)
