@@ -209,7 +209,7 @@ def test_bad_pictures_are_one_line_of_the_command(name, run, tmp_path, capsys):
         assert said.count("\n") == 1 and "Traceback" not in said and "bug" not in said
 
 
-def test_features_of_regions_in_place_of_pictures(tmp_path):
+def test_features_of_regions_in_place_of_pictures(tmp_path, capsys):
     rng = np.random.default_rng(0)
     for i in range(6):
         np.savez(tmp_path / f"{i}.npz", regions=rng.normal(size=(3 + i % 2, 5)))
@@ -220,6 +220,12 @@ def test_features_of_regions_in_place_of_pictures(tmp_path):
         assert made([tmp_path / "0.npz"])[0]["caption"] is not None
         with pytest.raises(DataError, match="reads features of regions"):
             made([tmp_path / "0.png"])
+        np.savez(tmp_path / "wide.npz", regions=np.ones((3, 7)))
+        assert command(["caption", str(made.folder), str(tmp_path / "wide.npz"), "--device", "cpu"]) == 3
+        assert "wide.npz: features of 7 numbers, the model reads 5" in capsys.readouterr().err
+        maps = ["caption", str(made.folder), str(tmp_path / "0.npz"), "--maps", str(tmp_path / "m.html")]
+        assert command([*maps, "--device", "cpu"]) == 2
+        assert not capsys.readouterr().out, "nothing is written before what is wrong is known"
 
 
 @pytest.fixture
