@@ -358,13 +358,26 @@ def test_the_cost_of_pixels(name, monkeypatch):
     assert total(learner).forward(pair.sizes()) / counter.get_total_flops() == pytest.approx(1, abs=0.03)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_picture_alone_gives_what_it_gives_in_company(name):
-    model, source = build(name), pictures(3)
+def a_picture_alone_gives_what_it_gives_in_company(model):
+    source = pictures(3)
     with torch.no_grad():
         whole = model.encode(source).hidden.view(3, 16, -1)
         alone = model.encode(lay_images(source.values[1:2].numpy(), np.array([16]))).hidden
     assert torch.allclose(whole[1], alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_picture_alone_gives_what_it_gives_in_company(name):
+    a_picture_alone_gives_what_it_gives_in_company(build(name))
+
+
+@pytest.mark.parametrize("name", ["show-tell", "show-attend-tell"])
+def test_planted_norms_over_pictures_are_noticed(name):
+    model = build(name)
+    norms = [torch.nn.BatchNorm2d(each.num_channels, dtype=torch.float64) for each in model.encoder.cnn.norms]
+    model.encoder.cnn.norms = torch.nn.ModuleList(norms)
+    with pytest.raises(AssertionError):
+        a_picture_alone_gives_what_it_gives_in_company(model)
 
 
 def test_means_and_maxima_of_regions():
