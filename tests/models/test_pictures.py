@@ -432,6 +432,53 @@ def test_the_patch_encoder_equals_transformers(vit):
     assert "model.class_token=true" in vit_settings(folder)
 
 
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+
+
+def copied(vit, to, colours):
+    for name in ("config.json", "model.safetensors"):
+        (to / name).write_bytes((vit[0] / name).read_bytes())
+    (to / "preprocessor_config.json").write_text(json.dumps(colours))
+    return to
+
+
+def equals_transformers(folder, theirs, mean, std, factor=1 / 255):
+    ours = build("captioner", torch.float32, **vit_sizes(folder))
+    ours.encoder.load_state_dict(read_vit(folder))
+    source = pictures(2, 16, 17)
+    values = (source.values.float() * factor - torch.tensor(mean)) / torch.tensor(std)
+    with torch.no_grad():
+        wanted = theirs.vit(values.permute(0, 3, 1, 2)).last_hidden_state
+        assert torch.allclose(ours.encode(source).hidden.view(2, 17, -1), wanted, atol=1e-5)
+
+
+def test_colours_are_read_as_the_model_was_trained(vit, tmp_path):
+    folder = copied(vit, tmp_path, IMAGENET)
+    equals_transformers(folder, vit[1], *IMAGENET.values())
+    with pytest.raises(AssertionError):  # planted: as if the file were not there
+        equals_transformers(vit[0], vit[1], *IMAGENET.values())
+    equals_transformers(vit[0], vit[1], [0.5] * 3, [0.5] * 3)
+    equals_transformers(copied(vit, tmp_path, {"do_normalize": False} | IMAGENET), vit[1], [0.0] * 3, [1.0] * 3)
+    folder = copied(vit, tmp_path, {"rescale_factor": 1 / 127.5, "image_mean": [1, 1, 1], "image_std": [1, 1, 1]})
+    equals_transformers(folder, vit[1], [1.0] * 3, [1.0] * 3, 1 / 127.5)
+
+
+@pytest.mark.parametrize(
+    "colours",
+    [
+        [],
+        {"image_mean": 0.5},
+        {"image_std": [0, 1, 1]},
+        {"image_std": [1, 1]},
+        {"rescale_factor": "x"},
+        {"image_mean": [None] * 3},
+    ],
+)
+def test_colours_that_are_damaged(colours, vit, tmp_path):
+    with pytest.raises(ModelError, match=r"preprocessor_config\.json"):
+        read_vit(copied(vit, tmp_path, colours))
+
+
 @pytest.mark.parametrize("bug", ["norms", "places"])
 def test_planted_misreadings_of_weights(bug, vit, monkeypatch):
     folder, theirs = vit
