@@ -8,7 +8,7 @@ import hashlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,12 +17,13 @@ from seqloom.batch import IGNORE, Images, Pair
 from seqloom.batches.pairs import PairFrame, Side, take_rows, to_ragged, with_end
 from seqloom.batches.plan import Plan, generator
 from seqloom.errors import DataError, UsageError
+from seqloom.files import explained
 from seqloom.progress import Progress, say
 from seqloom.text.images import FEATURES, Captioned, read_image, read_regions
 from seqloom.tokens.learn import storage_type
 from seqloom.tokens.tokenizer import Tokenizer
 
-SHARD = 4096  # pictures in a file
+SHARD = 256 << 20  # bytes after which another file begins
 
 
 class PictureSize(NamedTuple):
@@ -34,16 +35,18 @@ class PictureSize(NamedTuple):
 
 
 class Pictures:
-    """Pictures of one size, on disk as long as somebody needs them; or features of regions, in memory."""
+    """Pictures of one size, or features of regions, in files that are mapped into memory and vanish with it."""
 
     def __init__(self, size: PictureSize):
-        self.size, self.count = size, 0
-        self.folder = tempfile.TemporaryDirectory(prefix="seqloom-pictures-")
-        self.shards: list[np.ndarray] = []
-        self.features: list[np.ndarray] = []
+        self.size = size
+        self.type: Any = np.float32 if size.features else np.uint8
+        self.shape = (-1, size.features) if size.features else (-1, size.side, 3)
+        self.files: list[IO[bytes]] = []
+        self.mapped: list[np.ndarray] = []  # of each file as much as it had when it was last read
+        self.places: list[tuple[int, int, int]] = []  # of each picture: its file, and its numbers there
 
     def __len__(self) -> int:
-        return self.count
+        return len(self.places)
 
     def read(self, path: Path, place: str = "") -> np.ndarray:
         """A picture as the model reads it."""
@@ -59,19 +62,28 @@ class Pictures:
 
     def add(self, found: np.ndarray) -> int:
         """Keeps a picture; returns its number."""
-        if self.size.features:
-            self.features.append(found)
-        else:
-            if self.count % SHARD == 0:
-                path = Path(self.folder.name) / f"{len(self.shards):05d}.u8"
-                self.shards.append(np.memmap(path, np.uint8, "w+", shape=(SHARD, *found.shape)))
-            self.shards[-1][self.count % SHARD] = found
-        self.count += 1
-        return self.count - 1
+        with explained(Path(tempfile.gettempdir())):
+            if not self.files or self.end * self.mapped[-1].itemsize >= SHARD:
+                self.files.append(tempfile.TemporaryFile())  # noqa: SIM115
+                self.mapped.append(np.empty(0, self.type))
+            begin = self.end
+            self.files[-1].write(np.ascontiguousarray(found, self.type).data)
+        self.places.append((len(self.files) - 1, begin, begin + found.size))
+        return len(self) - 1
+
+    @property
+    def end(self) -> int:
+        """How many numbers the last file has."""
+        return self.places[-1][2] if self.places and self.places[-1][0] == len(self.files) - 1 else 0
 
     def one(self, number: int) -> np.ndarray:
         """A picture as it was added."""
-        return self.features[number] if self.size.features else self.shards[number // SHARD][number % SHARD]
+        file, begin, end = self.places[number]
+        if end > len(self.mapped[file]):
+            with explained(Path(tempfile.gettempdir())):
+                self.files[file].flush()
+                self.mapped[file] = np.memmap(self.files[file], self.type, "r")
+        return self.mapped[file][begin:end].reshape(self.shape)
 
     def take(self, index: np.ndarray) -> Images:
         """Pictures by their numbers, as a source."""
@@ -80,10 +92,8 @@ class Pictures:
     @property
     def fingerprint(self) -> bytes:
         found = hashlib.sha256()
-        for shard in self.shards:
-            found.update(np.ascontiguousarray(shard).data)
-        for each in self.features:
-            found.update(np.ascontiguousarray(each).data)
+        for number in range(len(self)):
+            found.update(np.ascontiguousarray(self.one(number)).data)
         return found.digest()
 
 
@@ -126,15 +136,19 @@ def attach_pictures(rows: Sequence[Sequence[Any]], examples: Sequence[Any], size
                     f'{example.place}: no "text", only an "image": a model of texts needs one, or use one that reads pictures'
                 )
         return rows
-    for example in examples:
-        if example.image is None:
-            raise DataError(f'{example.place}: no "image": this model reads pictures')
-    store, numbers = decode([(example.image, example.place) for example in examples], size, name)
+    store, numbers = decode([(image_of(example), example.place) for example in examples], size, name)
     # of a picture without a text, the special tokens are what is counted and read
     return [
         [row._replace(picture=(store, number), own=row.own if row.own.any() else ~row.own) for row in each]
         for each, number in zip(rows, numbers, strict=True)
     ]
+
+
+def image_of(example: Any) -> Path:
+    """The picture that an example of a task is about."""
+    if example.image is None:
+        raise DataError(f'{example.place}: no "image": this model reads pictures')
+    return example.image
 
 
 def decode(paths: Sequence[tuple[Path, str]], size: PictureSize, name: str) -> tuple[Pictures, list[int]]:

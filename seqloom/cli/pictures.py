@@ -90,6 +90,8 @@ def caption(
     if maps is not None:
         new_file(check_maps_file(maps), "--maps")
     model = load_captioner(run, device)
+    if maps is not None:
+        model.check_maps()
     options: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "max_new": max_new}
     found = model.caption(images, align=maps is not None, **options)
     for image, best in zip(images, found, strict=True):

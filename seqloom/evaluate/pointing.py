@@ -37,14 +37,39 @@ def masks_of(rows: Sequence[Captioned]) -> np.ndarray | None:
     numbers = [row.row["mask"] for row in rows]
     if not all(isinstance(number, int) and 0 <= number < len(masks) for number in numbers):
         raise DataError(f'{rows[0].place}: "mask" is not the number of a picture in {path}: write the scenes anew')
+    for row in rows:
+        check_names(row, masks.shape[1])
     return masks[numbers]
 
 
+def check_names(row: Captioned, things: int) -> None:
+    """Raises DataError unless each caption has its names: first character, the one behind the last, and a thing."""
+    names = row.row["names"]
+    right = isinstance(names, list) and len(names) == len(row.captions)
+    right = right and all(isinstance(each, list) and all(is_name(one, things) for one in each) for each in names)
+    if not right:
+        raise DataError(
+            f'{row.place}: "names" is not a list of [begin, end, thing] for each caption, with things below {things}: '
+            f"write the scenes anew"
+        )
+
+
+def is_name(value: Any, things: int) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and all(type(each) is int and each >= 0 for each in value)
+        and value[2] < things
+    )
+
+
 def regions_of(masks: np.ndarray, grid: int) -> np.ndarray:
-    """(…, side, side) → (…, grid · grid) whether a region has a part of the thing."""
-    *before, side, _ = masks.shape
-    cut = masks.reshape(*before, grid, side // grid, grid, side // grid)
-    return cut.any((-1, -3)).reshape(*before, grid * grid)
+    """(…, side, side) → (…, grid · grid) whether a region has a part of the thing. Borders of regions may cut through pixels."""
+    side, place = masks.shape[-1], np.arange(grid)[:, None]
+    pixel = np.arange(side)
+    overlap = ((pixel + 1) * grid > place * side) & (pixel * grid < (place + 1) * side)  # (grid, side)
+    rows = np.stack([masks[..., each, :].any(-2) for each in overlap], -2)  # (…, grid, side)
+    return np.stack([rows[..., each].any(-1) for each in overlap], -1).reshape(*masks.shape[:-2], grid * grid)
 
 
 @torch.inference_mode()
@@ -62,7 +87,11 @@ def point(
     grid = round((size.regions - model.grid_offset) ** 0.5)
     on = regions_of(masks, grid)  # (rows, things, regions)
     captions = encode_captions(rows, tokenizer, None, "pointing", frame, size)
-    texts = [(i, text, names) for i, row in enumerate(rows) for text, names in zip(row.captions, row.row["names"])]  # noqa: B905
+    texts = [
+        (i, text, names)
+        for i, row in enumerate(rows)
+        for text, names in zip(row.captions, row.row["names"], strict=True)
+    ]
     shares, hits, chances = [], [], []
     for first in range(0, len(texts), AT_ONCE):
         some = texts[first : first + AT_ONCE]

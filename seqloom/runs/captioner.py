@@ -133,6 +133,11 @@ class Captioner(Writer):
         images = to_device(lay_images(values, lengths), self.device)
         return self.learner.backbone.encode(images)
 
+    def check_maps(self) -> None:
+        """Raises UsageError where it reads nothing that a map could be drawn on."""
+        if self.picture_size.features:
+            raise UsageError("--maps: features of regions are no picture that a map could be drawn on: leave it out")
+
     def maps(self, images: Sequence[Picture], **options: Any) -> CaptionMaps:
         """What the captioner looks at for each word of its caption.
 
@@ -140,6 +145,7 @@ class Captioner(Writer):
             images: paths, or arrays.
             options: those of `caption`.
         """
+        self.check_maps()
         return self.draw_maps(images, self.caption(images, align=True, **options))
 
     def draw_maps(self, images: Sequence[Picture], captions: Sequence[Sequence[Translation]]) -> CaptionMaps:
@@ -149,8 +155,7 @@ class Captioner(Writer):
             images: paths, or arrays.
             captions: of each, the best first, as `caption` gives them with `align`.
         """
-        if self.picture_size.features:
-            raise UsageError("--maps: features of regions are no picture that a map could be drawn on: leave it out")
+        self.check_maps()
         found = []
         for image, best in zip(images, captions, strict=True):
             first = best[0]

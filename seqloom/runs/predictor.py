@@ -13,7 +13,7 @@ from seqloom.analyse.questions import about_label
 from seqloom.analyse.saliency import Question
 from seqloom.batch import reads_pictures, to_device
 from seqloom.batches.labelled import Examples, Frame, batch_of
-from seqloom.batches.pictures import PictureSize, attach_pictures, blank
+from seqloom.batches.pictures import Pictures, PictureSize, attach_pictures, blank, image_of
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.encode import Encoder, Reading
 from seqloom.evaluate.labelled import evaluate_examples, predict_examples
@@ -201,8 +201,11 @@ class Predictor(LoadedRun):
         long, done = LongTexts(), 0
         with Progress("predict", None, "examples") as bar:
             for some in portions_of(examples):
-                good = [each for each in some if not isinstance(each, BadRow)]
-                predictions = iter(self.together(good, others, long, bar))
+                try:
+                    predictions = iter(self.together(good_of(some), others, long, bar))
+                except DataError:
+                    some = self.without_bad_pictures(some)
+                    predictions = iter(self.together(good_of(some), others, long, bar))
                 for each in some:
                     named = {} if getattr(each, "id", None) is None else {"id": each.id}
                     wrong = {"error": f"{each.place}: {each.reason}"} if isinstance(each, BadRow) else None
@@ -210,6 +213,20 @@ class Predictor(LoadedRun):
                 done += len(some)
                 bar.advance(note=f"{human(done)} rows")
         long.say(self.frame, "predict")
+
+    def without_bad_pictures(self, examples: Sequence[Any]) -> list[Any]:
+        """The same with a BadRow for each whose picture cannot be read. examples: of which at least one cannot be used."""
+        if self.picture_size is None:
+            return list(examples)
+        found, pictures = [], Pictures(self.picture_size)
+        for each in examples:
+            try:
+                if not isinstance(each, BadRow):
+                    pictures.read(image_of(each), each.place)
+            except DataError as error:
+                each = BadRow(each.place, str(error).removeprefix(f"{each.place}: "), each.id, each.row)
+            found.append(each)
+        return found
 
     def together(
         self,
@@ -358,6 +375,11 @@ def picture_size(recipe: Recipe) -> PictureSize | None:
     """What the model of a recipe reads of a picture; None where it reads texts alone."""
     cls: Any = model_class(recipe.model["name"])
     return cls.picture_size(recipe.model_config_of(1)) if reads_pictures(cls) else None
+
+
+def good_of(examples: Sequence[Any]) -> list[Any]:
+    """Those that can be read."""
+    return [each for each in examples if not isinstance(each, BadRow)]
 
 
 class LongTexts:

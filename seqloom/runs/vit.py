@@ -65,6 +65,28 @@ def vit_settings(folder: Path) -> list[str]:
     return [f"model.{key}={str(value).lower()}" for key, value in vit_sizes(folder).items()]
 
 
+def vit_colours(folder: Path) -> tuple[Tensor, Tensor]:
+    """What the model reads of each colour is scale · x + shift, of our x from −1 to 1: ViT of Google 1 and 0, others the mean and
+    deviation of ImageNet. The matrix of the patches takes both in."""
+    path = folder / "preprocessor_config.json"
+    config = read_json(path) if path.is_file() else {}
+    if not isinstance(config, dict):
+        raise ModelError(f"{path} is no object: download the folder again")
+    factor = config.get("rescale_factor", 1 / 255) if config.get("do_rescale", True) else 1.0
+    mean, std = ([0.0] * 3, [1.0] * 3)
+    if config.get("do_normalize", True):
+        mean, std = (config.get(name, [0.5] * 3) for name in ("image_mean", "image_std"))
+    for name, values in (("rescale_factor", [factor]), ("image_mean", mean), ("image_std", std)):
+        count = 1 if name == "rescale_factor" else 3
+        fit = isinstance(values, list) and len(values) == count and all(type(each) in (int, float) for each in values)
+        if not fit or not all(abs(each) < 1e6 and (each > 0 or name == "image_mean") for each in values):
+            raise ModelError(
+                f"{path}: {name!r} = {config.get(name)!r} is no such number for each colour: download it again"
+            )
+    half, centre, spread = 127.5 * factor, torch.tensor(mean), torch.tensor(std)
+    return half / spread, (half - centre) / spread
+
+
 def read_vit(folder: Path) -> dict[str, Tensor]:
     """Tensors of a PatchEncoder."""
     sizes, tensors = vit_sizes(folder), load_tensors(folder / "model.safetensors")
@@ -85,8 +107,10 @@ def read_vit(folder: Path) -> dict[str, Tensor]:
     found["embedding.first"] = take("embeddings.cls_token", 1, 1, dim)[0]
     found["embedding.places"] = take("embeddings.position_embeddings", 1, places, dim)[0]
     project = "embeddings.patch_embeddings.projection"
-    found["embedding.project.weight"] = take(f"{project}.weight", dim, 3, patch, patch).flatten(1)
-    found["embedding.project.bias"] = take(f"{project}.bias", dim)
+    weight, bias = take(f"{project}.weight", dim, 3, patch, patch), take(f"{project}.bias", dim)
+    scale, shift = vit_colours(folder)
+    found["embedding.project.weight"] = (weight * scale[:, None, None]).flatten(1)
+    found["embedding.project.bias"] = bias + (weight * shift[:, None, None]).sum((1, 2, 3))
     shapes = {"mixer.out": (dim, dim), "ffn.up": (wide, dim), "ffn.down": (dim, wide)}
     for i in range(sizes["encoder_layers"]):
         own, before = f"stack.layers.{i}", f"encoder.layer.{i}"

@@ -22,10 +22,10 @@ import numpy as np
 
 from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.files import parse_json
-from seqloom.progress import say
 from seqloom.text.labelled import text_of
 from seqloom.text.pairs import lines
 from seqloom.text.read import file_extension, file_format
+from seqloom.text.tables import say_once
 
 FORMATS = {"PNG": (".png",), "JPEG": (".jpg", ".jpeg"), "PPM": (".ppm", ".pgm", ".pbm", ".pnm")}
 ENDINGS = tuple(ending for endings in FORMATS.values() for ending in endings)
@@ -115,11 +115,16 @@ def read_plain_png(path: Path, side: int, where: str) -> np.ndarray:
 
 
 def check_file(path: Path, where: str) -> None:
-    if not path.is_file():
+    try:
+        there = path.is_file()
+        size = path.stat().st_size if there else 0
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise DataError(f"{where}: cannot be opened ({error.strerror}): check the path and its rights") from None
+    if not there:
         raise DataError(
             f"{where}: there is no such picture: check the path, which is relative to the file that names it"
         )
-    if path.stat().st_size > MAX_BYTES:
+    if size > MAX_BYTES:
         raise DataError(f"{where}: larger than {MAX_BYTES >> 20} MB: make it smaller")
 
 
@@ -234,7 +239,9 @@ def one_row_each(rows: Sequence[Captioned], path: Path) -> list[Captioned]:
             found[row.image] = Captioned(row.image, (*before.captions, *more), before.place, {})
     if repeated:
         first = ", ".join(repeated[:3])
-        say(f"{path}: {len(repeated):,} rows repeat a caption of their picture, which is left out (first: {first})")
+        say_once(
+            f"{path}: {len(repeated):,} rows repeat a caption of their picture, which is left out (first: {first})"
+        )
     return list(found.values())
 
 
@@ -245,7 +252,7 @@ def say_without_captions(folder: Path, rows: Sequence[Captioned]) -> None:
     )
     if without:
         first = ", ".join(map(str, without[:3]))
-        say(f"{folder}: {len(without):,} pictures without captions are left out (first: {first})")
+        say_once(f"{folder}: {len(without):,} pictures without captions are left out (first: {first})")
 
 
 def json_rows(path: Path) -> Iterator[Captioned]:

@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqloom.errors import DataError
 from seqloom.files import explained, make_folder, write_bytes, write_json
 from seqloom.progress import Progress
+from seqloom.text.images import DAMAGED, brief
 
 SIDE = 64  # pixels
 SHAPES = ("circle", "square", "triangle")
@@ -315,6 +317,13 @@ def write_splits(
 
 def read_masks(path: Path) -> np.ndarray:
     """(scenes, things, SIDE, SIDE) of a masks-NAME.npz: what can be seen of each thing; nothing where a scene has fewer."""
-    with np.load(path, allow_pickle=False) as found:
-        masks, side = found["masks"], int(found["side"])
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            masks, side = found["masks"], int(found["side"])
+    except DAMAGED as error:
+        raise DataError(f"{path}: damaged ({brief(error)}): write the scenes anew") from None
+    if masks.dtype != np.uint8 or masks.ndim != 3 or 8 * masks.shape[2] != side * side:
+        raise DataError(
+            f"{path}: {masks.shape} of {masks.dtype} are no masks of {side} × {side}: write the scenes anew"
+        )
     return np.unpackbits(masks, axis=2).reshape(*masks.shape[:2], side, side).astype(bool)

@@ -11,7 +11,7 @@ from seqloom.models.transformer import Transformer
 from tests.contract import pairs as p
 
 ALIGNED = ["bahdanau", "luong", "luong-parallel", "gnmt", "show-attend-tell"]
-RECURRENT = ["seq2seq", "seq2seq-cho", *ALIGNED]
+RECURRENT = ["seq2seq", "seq2seq-cho", "show-tell", *ALIGNED]
 
 
 def noticed(check, *arguments):
@@ -29,7 +29,8 @@ def test_one_place_too_many(name, monkeypatch):
     noticed(p.shown, p.build(name), 0)
 
 
-def test_one_place_too_many_of_the_transformer(monkeypatch):
+@pytest.mark.parametrize("name", ["transformer", "captioner"])
+def test_one_place_too_many_of_the_transformer(name, monkeypatch):
     def visibility(batch, causal, keys, *rest):
         place = torch.arange(keys.max_len)
         if causal:
@@ -37,8 +38,8 @@ def test_one_place_too_many_of_the_transformer(monkeypatch):
         return (place <= kernels.lengths(keys)[:, None])[:, None, None].expand(-1, 1, batch.max_len, -1), None
 
     monkeypatch.setattr(kernels, "visibility", visibility)
-    noticed(p.packing, p.build("transformer"), 0)
-    noticed(p.shown, p.build("transformer"), 0)
+    noticed(p.packing, p.build(name), 0)
+    noticed(p.shown, p.build(name), 0)
 
 
 @pytest.mark.parametrize("name", ALIGNED)
@@ -94,7 +95,7 @@ def test_source_not_reversed_back(name, monkeypatch):
     noticed(p.places, p.build(name), 0)
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, "transformer", "bytenet-mt", "convs2s"])
+@pytest.mark.parametrize("name", [*RECURRENT, "transformer", "captioner", "bytenet-mt", "convs2s"])
 def test_a_word_of_the_source_is_lost(name, monkeypatch):
     """The encoder takes the first word for a mark of the beginning, and does not read it."""
     model = p.build(name)
@@ -244,14 +245,15 @@ def test_a_look_that_is_not_the_papers(bug, monkeypatch):
     noticed(p.chunks, p.build("convs2s"), 0)
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, "transformer", "bytenet-mt", "convs2s"])
+@pytest.mark.parametrize("name", [*RECURRENT, "transformer", "captioner", "bytenet-mt", "convs2s"])
 def test_dead_parameter(name):
     model = p.build(name)
     list(model.parameters())[-1].requires_grad_(False)
     noticed(p.every_gradient, model, 0)
 
 
-def test_asking_for_weights_changes_the_output(monkeypatch):
+@pytest.mark.parametrize("name", ["transformer", "captioner"])
+def test_asking_for_weights_changes_the_output(name, monkeypatch):
     reference = kernels.reference
 
     def wrong(q, k, v, *rest, **options):
@@ -259,7 +261,7 @@ def test_asking_for_weights_changes_the_output(monkeypatch):
         return out * 1.001, weights
 
     monkeypatch.setattr(kernels, "reference", wrong)
-    noticed(p.shown, p.build("transformer"), 0)
+    noticed(p.shown, p.build(name), 0)
 
 
 @pytest.mark.parametrize("name", ALIGNED)

@@ -9,6 +9,7 @@ import torch
 from seqloom.batch import Output
 from seqloom.batches.pairs import PairFrame
 from seqloom.batches.pictures import PictureSize
+from seqloom.errors import DataError
 from seqloom.evaluate import pointing
 from seqloom.evaluate.pointing import masks_of, point, regions_of
 from seqloom.text.images import read_captions
@@ -96,6 +97,49 @@ def test_regions_of_a_mask():
     assert np.flatnonzero(regions_of(mask, GRID)[0]).tolist() == [3, 8 + 3, 16 + 3]
 
 
+@pytest.mark.parametrize(
+    ("grid", "rows"), [(6, [0, 1]), (12, [1, 2]), (64, [8, 9, 10]), (128, [16, 17, 18, 19, 20, 21]), (1, [0])]
+)
+def test_regions_whose_sides_do_not_divide_the_mask(grid, rows):
+    """A region has a thing if they share any part of a pixel: 64 / 6 pixels end in the middle of the eleventh."""
+    mask = np.zeros((1, 64, 64), bool)
+    mask[0, 8:11, 0] = True
+    found = regions_of(mask, grid)[0].reshape(grid, grid)
+    assert np.flatnonzero(found[:, 0]).tolist() == rows and not found[:, max(grid // 64, 1) :].any()
+
+
 def test_captions_without_masks(folder, tmp_path):
     (tmp_path / "c.jsonl").write_text((folder / "train.jsonl").read_text())
     assert masks_of(read_captions([tmp_path / "c.jsonl"])) is None and masks_of([]) is None
+
+
+@pytest.mark.parametrize(
+    "names", [3, [], [3] * 5, [[[0, 4]]] * 5, [[["a", "b", 0]]] * 5, [[[0, 4, 4]]] * 5, [[[0, 4, -1]]] * 5, [[[0, 4, True]]] * 5]
+)  # fmt: skip
+def test_names_that_are_damaged(names, folder, tmp_path):
+    rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
+    rows[1]["names"] = names
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "masks-c.npz").write_bytes((folder / "masks-train.npz").read_bytes())
+    with pytest.raises(DataError, match=r'c\.jsonl:2: "names" is not a list'):
+        masks_of(read_captions([tmp_path / "c.jsonl"]))
+
+
+@pytest.mark.parametrize("damage", ["half", "shape", "type", "side", "missing", "text"])
+def test_masks_that_are_damaged(damage, folder, tmp_path):
+    path, whole = tmp_path / "masks-c.npz", (folder / "masks-train.npz").read_bytes()
+    (tmp_path / "c.jsonl").write_text((folder / "train.jsonl").read_text())
+    masks = np.zeros((12, 4, 512), np.uint8)
+    if damage in ("half", "text"):
+        path.write_bytes(whole[: len(whole) // 2] if damage == "half" else b"no masks at all")
+    else:
+        arrays = {
+            "shape": {"masks": masks[0]},
+            "type": {"masks": masks.astype(float)},
+            "side": {"side": 32},
+            "missing": {},
+        }
+        with open(path, "wb") as file:
+            np.savez(file, **({"masks": masks, "side": 64} | arrays[damage] if arrays[damage] else {"side": 64}))
+    with pytest.raises(DataError, match=r"masks-c\.npz: .*: write the scenes anew"):
+        masks_of(read_captions([tmp_path / "c.jsonl"]))

@@ -11,8 +11,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from seqloom.batch import Images, Pair, pack
 from seqloom.batches.pictures import lay_images
 from seqloom.blocks import glimpse
+from seqloom.blocks import pictures as picture_blocks
 from seqloom.blocks.glimpse import doubly_stochastic, draw, entropy, log_choice
-from seqloom.blocks.pictures import pooled
+from seqloom.blocks.pictures import for_texts, pooled
 from seqloom.cost import total
 from seqloom.decode.rules import BeamConfig
 from seqloom.decode.search import Search
@@ -209,7 +210,7 @@ def test_the_baseline_moves_and_is_kept():
     assert "baseline" not in learner_of(build("show-attend-tell", features=3)).state_dict()
 
 
-# ---- search, pictures, cost
+# ---- search, pictures
 
 
 def test_beam_search_equals_brute_force():
@@ -293,6 +294,60 @@ def test_one_look_learns_scenes():
     assert learnt_by_heart(torch.nn.Identity()) < 0.7
 
 
+# ---- questions
+
+
+def every_question_looks_at_its_own_picture(name):
+    """Three texts about two pictures give what each gives alone; attention sums to 1 at every word and moves."""
+    model, source, texts, about = build(name), pictures(2), [[1, 2, 3], [4, 5], [2, 6, 3, 1]], [1, 0, 1]
+    view = model.view("whole")
+
+    def seen(some, images, numbers):
+        batch = pack(some)._replace(pictures=images._replace(texts=torch.tensor(numbers)))
+        with torch.no_grad():
+            return view(batch, maps=model.aligned)
+
+    together, begin = seen(texts, source, about), 0
+    for text, number in zip(texts, about, strict=True):
+        alone = seen([text], lay_images(source.values[number : number + 1].numpy(), np.array([16])), [0])
+        part = slice(begin, begin + len(text))
+        assert torch.allclose(together.hidden[part], alone.hidden, atol=1e-12)
+        for weights, expected in zip(together.cross, alone.cross, strict=True):
+            assert torch.allclose(weights[part], expected, atol=1e-12)
+            assert torch.allclose(expected.sum(-1), torch.ones_like(expected.sum(-1)), atol=1e-12)
+            assert all(not torch.allclose(a, b, atol=1e-9) for a, b in itertools.pairwise(expected[:, 0]))
+        begin += len(text)
+    assert bool(together.cross) == model.aligned
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_question_looks_at_its_own_picture(name):
+    every_question_looks_at_its_own_picture(name)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("bug", ["the next picture", "in turn"])
+def test_planted_questions_about_other_pictures(name, bug, monkeypatch):
+    def wrong(context, texts):
+        other = texts + 1 if bug == "the next picture" else torch.arange(len(texts))
+        return for_texts(context, other % context.num_sequences)
+
+    monkeypatch.setattr(picture_blocks, "for_texts", wrong)
+    with pytest.raises(AssertionError):
+        every_question_looks_at_its_own_picture(name)
+
+
+def test_planted_questions_that_look_once(monkeypatch):
+    """The state that the LSTM begins with decides where every word looks."""
+    look = glimpse.GatedCell.look
+    monkeypatch.setattr(glimpse.GatedCell, "look", lambda self, h, *memory: look(self, h * 0, *memory))
+    with pytest.raises(AssertionError):
+        every_question_looks_at_its_own_picture("show-attend-tell")
+
+
+# ---- cost
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_the_cost_of_pixels(name, monkeypatch):
     plain_products(monkeypatch)
@@ -303,13 +358,26 @@ def test_the_cost_of_pixels(name, monkeypatch):
     assert total(learner).forward(pair.sizes()) / counter.get_total_flops() == pytest.approx(1, abs=0.03)
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_a_picture_alone_gives_what_it_gives_in_company(name):
-    model, source = build(name), pictures(3)
+def a_picture_alone_gives_what_it_gives_in_company(model):
+    source = pictures(3)
     with torch.no_grad():
         whole = model.encode(source).hidden.view(3, 16, -1)
         alone = model.encode(lay_images(source.values[1:2].numpy(), np.array([16]))).hidden
     assert torch.allclose(whole[1], alone, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_picture_alone_gives_what_it_gives_in_company(name):
+    a_picture_alone_gives_what_it_gives_in_company(build(name))
+
+
+@pytest.mark.parametrize("name", ["show-tell", "show-attend-tell"])
+def test_planted_norms_over_pictures_are_noticed(name):
+    model = build(name)
+    norms = [torch.nn.BatchNorm2d(each.num_channels, dtype=torch.float64) for each in model.encoder.cnn.norms]
+    model.encoder.cnn.norms = torch.nn.ModuleList(norms)
+    with pytest.raises(AssertionError):
+        a_picture_alone_gives_what_it_gives_in_company(model)
 
 
 def test_means_and_maxima_of_regions():
@@ -362,6 +430,53 @@ def test_the_patch_encoder_equals_transformers(vit):
         wanted = theirs.vit(values).last_hidden_state
     assert torch.allclose(found, wanted, atol=1e-5)
     assert "model.class_token=true" in vit_settings(folder)
+
+
+IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+
+
+def copied(vit, to, colours):
+    for name in ("config.json", "model.safetensors"):
+        (to / name).write_bytes((vit[0] / name).read_bytes())
+    (to / "preprocessor_config.json").write_text(json.dumps(colours))
+    return to
+
+
+def equals_transformers(folder, theirs, mean, std, factor=1 / 255):
+    ours = build("captioner", torch.float32, **vit_sizes(folder))
+    ours.encoder.load_state_dict(read_vit(folder))
+    source = pictures(2, 16, 17)
+    values = (source.values.float() * factor - torch.tensor(mean)) / torch.tensor(std)
+    with torch.no_grad():
+        wanted = theirs.vit(values.permute(0, 3, 1, 2)).last_hidden_state
+        assert torch.allclose(ours.encode(source).hidden.view(2, 17, -1), wanted, atol=1e-5)
+
+
+def test_colours_are_read_as_the_model_was_trained(vit, tmp_path):
+    folder = copied(vit, tmp_path, IMAGENET)
+    equals_transformers(folder, vit[1], *IMAGENET.values())
+    with pytest.raises(AssertionError):  # planted: as if the file were not there
+        equals_transformers(vit[0], vit[1], *IMAGENET.values())
+    equals_transformers(vit[0], vit[1], [0.5] * 3, [0.5] * 3)
+    equals_transformers(copied(vit, tmp_path, {"do_normalize": False} | IMAGENET), vit[1], [0.0] * 3, [1.0] * 3)
+    folder = copied(vit, tmp_path, {"rescale_factor": 1 / 127.5, "image_mean": [1, 1, 1], "image_std": [1, 1, 1]})
+    equals_transformers(folder, vit[1], [1.0] * 3, [1.0] * 3, 1 / 127.5)
+
+
+@pytest.mark.parametrize(
+    "colours",
+    [
+        [],
+        {"image_mean": 0.5},
+        {"image_std": [0, 1, 1]},
+        {"image_std": [1, 1]},
+        {"rescale_factor": "x"},
+        {"image_mean": [None] * 3},
+    ],
+)
+def test_colours_that_are_damaged(colours, vit, tmp_path):
+    with pytest.raises(ModelError, match=r"preprocessor_config\.json"):
+        read_vit(copied(vit, tmp_path, colours))
 
 
 @pytest.mark.parametrize("bug", ["norms", "places"])

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from seqloom.cli import run as command
 from seqloom.errors import DataError, UsageError
@@ -12,9 +13,11 @@ from seqloom.runs.load import load, load_captioner
 from seqloom.runs.predictor import Predictor
 from seqloom.runs.training import finetune, train
 from seqloom.runs.vit import read_vit
+from seqloom.tasks.caption import Caption
 from seqloom.text.images import read_captions
 from seqloom.text.scenes import write_scenes
 from seqloom.weights import load_tensors
+from tests.text.test_images import BAD
 
 QUICK = ["budget={steps=8}", "train.eval_every=4", "train.save_every=4", "batches.budget=256", "model.channels=[4,8,8]"]
 LABELLED = ["budget={steps=4}", "batches.examples=8", "model.channels=[4,8,8]"]
@@ -47,49 +50,60 @@ def test_a_run_is_scored_and_loaded(run, scenes):
     assert [each["caption"] for each in again(images)] == [each["caption"] for each in run(images)]
 
 
-@pytest.mark.parametrize(
-    ("recipe", "own"),
-    [
-        ("show-attend-tell-tiny", []),
-        ("show-attend-tell-tiny", ["model.attention=hard"]),
-        pytest.param("show-tell-tiny", [], marks=pytest.mark.long),
-    ],
-)
-def test_stopped_and_resumed_it_ends_with_the_same_bits(recipe, own, scenes, tmp_path, run):
-    settings = [*QUICK, *own]
+def resumed_with_the_same_bits(recipe, own, scenes, tokenizer, tmp_path, monkeypatch):
+    settings = [*QUICK[1:], "budget={steps=8}", "train.schedule={name='constant',warmup=0}", *own]
+    settings = [each for each in settings if "captioner" not in recipe or "channels" not in each]
 
-    def made(out, steps, **options):
-        changed = [*settings, f"budget={{steps={steps}}}", "train.schedule={name='constant',warmup=0}"]
+    def made(out, **options):
         return train(
             recipe, "caption", scenes / "train.jsonl", tmp_path / out, valid=scenes / "valid.jsonl",
-            settings=changed, device="cpu", from_tokenizer=run.folder / "tokenizer.json", **options,
+            settings=settings, device="cpu", from_tokenizer=tokenizer, **options,
         )  # fmt: skip
 
-    whole = made("whole", 8)
-    with pytest.raises(RuntimeError, match="the machine fails"):
-        interrupted(made, "parts")
-    again = made("parts", 8, resume=True)
-    ours, theirs = (load_tensors(each.folder / "backbone.safetensors") for each in (whole, again))
-    assert all(bool((ours[name] == theirs[name]).all()) for name in ours)
-
-
-def interrupted(made, out):
-    """Breaks off behind the first checkpoint."""
-    from seqloom.tasks.caption import Caption
-
+    whole = made("whole")
     right, calls = Caption.forward, []
 
-    def wrong(self, example, carry=None):
+    def counted(self, example, carry=None):
         calls.append(1)
         if len(calls) == 7:
             raise RuntimeError("the machine fails")
         return right(self, example, carry)
 
-    Caption.forward = wrong
-    try:
-        made(out, 8)
-    finally:
-        del Caption.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(Caption, "forward", counted)
+        with pytest.raises(RuntimeError, match="the machine fails"):
+            made("parts")
+        again = made("parts", resume=True)
+    assert len(calls) == 7 + 4, "it goes on behind the checkpoint of step 4"
+    ours, theirs = (load_tensors(each.folder / "backbone.safetensors") for each in (whole, again))
+    assert all(bool((ours[name] == theirs[name]).all()) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "own"),
+    [
+        ("show-attend-tell-tiny", []),
+        ("show-attend-tell-tiny", ["model.attention=hard"]),
+        ("show-tell-tiny", []),
+        ("captioner-tiny", ["model.dropout=0.2"]),
+    ],
+)
+def test_stopped_and_resumed_it_ends_with_the_same_bits(recipe, own, scenes, tmp_path, run, monkeypatch):
+    resumed_with_the_same_bits(recipe, own, scenes, run.folder / "tokenizer.json", tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("forgotten", ["baseline", "mean"])
+def test_planted_resumes_are_noticed(forgotten, scenes, tmp_path, run, monkeypatch):
+    """What moves with training is not stored: the baseline of rewards, the means that show-tell normalises by."""
+    recipe, own = ("show-tell-tiny", []) if forgotten == "mean" else ("show-attend-tell-tiny", ["model.attention=hard"])
+    register = torch.nn.Module.register_buffer
+
+    def wrong(self, name, tensor, persistent=True):
+        register(self, name, tensor, persistent and name != forgotten)
+
+    monkeypatch.setattr(torch.nn.Module, "register_buffer", wrong)
+    with pytest.raises(AssertionError, match=r"all\("):
+        resumed_with_the_same_bits(recipe, own, scenes, run.folder / "tokenizer.json", tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("ending", ["html", "png", "json", "csv"])
@@ -117,8 +131,22 @@ def test_questions_and_labels(run, scenes, tmp_path):
     named = [row | {"image": str(scenes / row["image"])} for row in rows]
     assert all(each["label"] in range(4) for each in asked.predict(named))
     assert "error" in next(iter(asked.predict([{"text": "a", "choices": 3}])))
-    with pytest.raises(DataError, match='no "image"'):
-        asked.predict([{"text": "a", "choices": ["b", "c"]}])
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    row = {"text": "a", "choices": ["b", "c"]}
+    rows = [row, named[0], row | {"image": str(tmp_path / "bad.png"), "id": "x"}, row | {"image": "none.png"}]
+    found = list(asked.predict(rows))
+    assert 'no "image"' in found[0]["error"] and found[1]["label"] == asked.predict(named)[0]["label"]
+    assert found[2]["id"] == "x" and found[2]["error"].endswith("no PNG, JPEG or PPM: convert it, or leave it out")
+    assert "no such picture" in found[3]["error"]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given = ["predict", str(asked.folder), str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "out.jsonl")]
+    assert command([*given, "--device", "cpu"]) == 3
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert ["error" in each for each in found] == [True, False, True, True]
+    assert f"{tmp_path / 'rows.jsonl'}:3: " in found[2]["error"]
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row | {"label": 0}))
+    with pytest.raises(DataError, match=r'rows\.jsonl:1: no "image"'):
+        asked.evaluate(tmp_path / "rows.jsonl")
     labels = [scenes / f"labels-{split}.jsonl" for split in ("train", "valid")]
     both = [json.loads(line) for path in labels for line in path.read_text().splitlines()]
     for row in both:
@@ -145,7 +173,7 @@ def test_what_is_refused(run, scenes, tmp_path, capsys):
                              settings=LABELLED[:2], device="cpu").folder)  # fmt: skip
     (tmp_path / "bad.png").write_bytes(b"no picture")
     assert command(["caption", str(run.folder), str(tmp_path / "bad.png"), "--device", "cpu"]) == 3
-    assert command(["caption", str(run.folder), str(tmp_path / "none.png"), "--device", "cpu"]) in (2, 3)
+    assert command(["caption", str(run.folder), str(tmp_path / "none.png"), "--device", "cpu"]) == 3
     (tmp_path / "captions.tsv").write_text("bad.png\ta dog\n")
     arguments = [
         "train",
@@ -164,7 +192,24 @@ def test_what_is_refused(run, scenes, tmp_path, capsys):
     assert "model.features" in capsys.readouterr().err
 
 
-def test_features_of_regions_in_place_of_pictures(tmp_path):
+@pytest.mark.parametrize("name", BAD)
+def test_bad_pictures_are_one_line_of_the_command(name, run, tmp_path, capsys):
+    """In a file of captions with its line, and given by name."""
+    make, message = BAD[name]
+    make(tmp_path / name)
+    (tmp_path / "c.tsv").write_text(f"image\tcaption\n{name}\ta dog\n")
+    for arguments, place in (
+        (["evaluate", str(run.folder), "--test", str(tmp_path / "c.tsv")], f"{tmp_path / 'c.tsv'}:2: "),
+        (["caption", str(run.folder), str(tmp_path / name)], ""),
+    ):
+        capsys.readouterr()
+        assert command([*arguments, "--device", "cpu"]) == 3
+        out, said = capsys.readouterr()
+        assert not out and said.startswith(f"seqloom: error: {place}{tmp_path / name}: ") and message in said
+        assert said.count("\n") == 1 and "Traceback" not in said and "bug" not in said
+
+
+def test_features_of_regions_in_place_of_pictures(tmp_path, capsys):
     rng = np.random.default_rng(0)
     for i in range(6):
         np.savez(tmp_path / f"{i}.npz", regions=rng.normal(size=(3 + i % 2, 5)))
@@ -175,6 +220,12 @@ def test_features_of_regions_in_place_of_pictures(tmp_path):
         assert made([tmp_path / "0.npz"])[0]["caption"] is not None
         with pytest.raises(DataError, match="reads features of regions"):
             made([tmp_path / "0.png"])
+        np.savez(tmp_path / "wide.npz", regions=np.ones((3, 7)))
+        assert command(["caption", str(made.folder), str(tmp_path / "wide.npz"), "--device", "cpu"]) == 3
+        assert "wide.npz: features of 7 numbers, the model reads 5" in capsys.readouterr().err
+        maps = ["caption", str(made.folder), str(tmp_path / "0.npz"), "--maps", str(tmp_path / "m.html")]
+        assert command([*maps, "--device", "cpu"]) == 2
+        assert not capsys.readouterr().out, "nothing is written before what is wrong is known"
 
 
 @pytest.fixture

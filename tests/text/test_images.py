@@ -188,6 +188,17 @@ def test_bad_pictures_are_refused_with_their_place(name, tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["a" * 300 + ".png", "a" * 300 + ".npz"])
+def test_names_that_no_disk_takes(name, tmp_path):
+    read = (
+        (lambda path: read_regions(path, 8, "c.tsv:7"))
+        if name.endswith("npz")
+        else (lambda path: read_image(path, 16, "c.tsv:7"))
+    )
+    with pytest.raises(DataError, match=r"c\.tsv:7: .*cannot be opened \(File name too long\)"):
+        read(tmp_path / name)
+
+
 def test_bombs_take_no_memory(tmp_path):
     """Measured by the system: decoders take memory behind Python's back."""
     for name in BAD:
@@ -378,8 +389,12 @@ def test_pictures_without_captions_are_said(tmp_path, capsys):
     (tmp_path / "captions.tsv").write_text("a.png\tone\n")
     for name in ("a.png", "b.png", "c.jpg"):
         (tmp_path / name).write_bytes(b"")
-    assert len(read_captions([tmp_path])) == 1
-    assert "2 pictures without captions are left out" in capsys.readouterr().err
+    for _ in range(2):  # as training does: for the vocabulary, and for the pairs
+        assert len(read_captions([tmp_path])) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert (
+        said.count(f"2 pictures without captions are left out (first: {tmp_path / 'b.png'}, {tmp_path / 'c.jpg'})") == 1
+    )
 
 
 @pytest.mark.parametrize(
