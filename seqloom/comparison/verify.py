@@ -40,6 +40,7 @@ from seqloom.comparison.plan_text import prepare_options, request_of
 from seqloom.comparison.records import (
     HeldOutScores,
     JobResult,
+    Number,
     ResolvedPlan,
     Row,
     SuiteRecord,
@@ -48,6 +49,7 @@ from seqloom.comparison.records import (
     read_result,
 )
 from seqloom.comparison.resume import hash_content
+from seqloom.comparison.table import FORMS, INFILLED, MASKED
 from seqloom.comparison.text_measure import text_measure
 from seqloom.comparison.tuning import tuned
 from seqloom.comparison.unpack import Archive, manifest_of
@@ -162,9 +164,10 @@ def verify(archive: Archive, row: str, seed: int, given: Given = Given(), device
         out = Path(place)
         data, texts = find_text(archive, rows[row], given, out)
         suites, tasks, unchecked = find_tests(archive, given, data, texts, out)
+        # all rows, of which one is trained: the others say in what context and forms it is measured
         repeated = plan.model_copy(
             update={
-                "rows": (rows[row].model_copy(update={"data": str(data)}),),
+                "rows": tuple(each.model_copy(update={"data": str(data)}) for each in plan.rows),
                 "seeds": (seed,), "suites": tuple(suites), "tasks": tuple(tasks), "milestones": (), "questions": (),
                 "device": device,
             }
@@ -370,12 +373,11 @@ def compare_scores(
         value, value_now = map(measure.of, both)
         if value is not None:
             yield score_of(name, value, value_now, kind, seed_spread(metrics.get(name), row), ROUNDING * value)
-    for kind_of in ("masked", "infilled"):
-        value, value_now = (getattr(each.held_out, f"{kind_of}_perplexity") for each in (before, now))
-        if value is not None:
-            metric = next((each for name, each in metrics.items() if name.startswith(f"{kind_of} perplexity")), None)
-            floor = value * (math.exp(ROUNDING * math.log(max(value, 1.0))) - 1)
-            yield score_of(f"{kind_of} perplexity", value, value_now, kind, seed_spread(metric, row), floor)
+    found, found_now = (dict(perplexities(each.held_out)) for each in (before, now))
+    for name, value in found.items():
+        metric = next((each for title, each in metrics.items() if title.startswith(name)), None)
+        floor = value * (math.exp(ROUNDING * math.log(max(value, 1.0))) - 1)
+        yield score_of(name, value, found_now.get(name), kind, seed_spread(metric, row), floor)
     for name, suite in now.suites.items():
         score = before.suites[name].main if name in before.suites else None
         if score is not None:
@@ -386,6 +388,17 @@ def compare_scores(
             # few examples and random first weights: whatever is rounded otherwise leads elsewhere
             drawn: Kind = "equal" if kind == "equal" else "redrawn"
             yield score_of(name, score, task.score, drawn, seed_spread(metrics.get(name), row), ROUNDING * abs(score))
+
+
+def perplexities(scores: HeldOutScores) -> Iterator[tuple[str, Number]]:
+    """Those of rows that are not measured left to right."""
+    if scores.masked_perplexity is not None:
+        yield MASKED, scores.masked_perplexity
+    for form, value in scores.masked_perplexity_by_form.items():
+        if form != "single":
+            yield MASKED + FORMS[form], value
+    if scores.infilled_perplexity is not None:
+        yield INFILLED, scores.infilled_perplexity
 
 
 def allowed_share(before: np.ndarray, now: np.ndarray | None) -> float:
