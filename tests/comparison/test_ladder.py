@@ -313,6 +313,12 @@ def test_a_row_of_a_ladder_comes_out_again(packed, capsys):
     assert all(each["difference"] == 0 for each in scores)
     assert run(call) == 2 and "give one of them by --budget: 300-words" in capsys.readouterr().err
     assert run([*call, "--budget", "700-words"]) == 2 and "600-words" in capsys.readouterr().err
+    missing = [call[0], str(packed.with_name("missing.zip")), *call[2:], "--budget", "600-words"]
+    assert run(missing) != 0 and "missing.zip: no such file" in capsys.readouterr().err
+    budget = members(packed)["budgets/600-words.zip"]
+    (packed.parent / "one.zip").write_bytes(budget)
+    assert run([call[0], str(packed.parent / "one.zip"), *call[2:], "--budget", "600-words"]) == 2
+    assert "--budget is for the archive of a ladder" in capsys.readouterr().err
 
 
 def test_a_text_of_so_many_words_is_found_again(both, text, capsys):
