@@ -92,9 +92,11 @@ def make_data(data: Path, tasks: Path, out: Path, size: str) -> None:
         {"text": text} for text in (*texts, *(line for path in sides[:2] for line in path.read_text().splitlines()))
     ]
     (made / "both.jsonl").write_text("".join(json.dumps(row) + "\n" for row in both))
-    prepare([made / "both.jsonl"], made / "vocabulary", tokenizer="bpe", vocab_size=VOCABULARY[size], valid=0.01)
+    kind: dict[str, Any] = {"tokenizer": "bpe", "vocab_size": VOCABULARY[size]}
+    prepare([made / "both.jsonl"], made / "vocabulary", **kind, valid=0.01, overwrite=True)
     files = [news] if size == "small" else [data / "english-novels" / "novels.jsonl.xz", news]
-    prepare(files, made / "text", from_tokenizer=made / "vocabulary" / "tokenizer.json", split_field="split")
+    vocabulary = made / "vocabulary" / "tokenizer.json"
+    prepare(files, made / "text", from_tokenizer=vocabulary, split_field="split", overwrite=True)
     with lzma.open(data / "blimp" / "blimp.jsonl.xz", "rt", encoding="utf-8") as file:
         tenth = [line for line in file if int(json.loads(line)["pairID"]) % 10 == 0]
     (made / "blimp.jsonl").write_text("".join(tenth))

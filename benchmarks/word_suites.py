@@ -59,10 +59,10 @@ def make_data(data: Path, out: Path, size: str, questions: int) -> None:
                         into[row["split"]].write(json.dumps({"text": row["text"]}) + "\n")
     prepare(
         [made / "train.jsonl"], made / "text", tokenizer="word", vocab_size=VOCABULARY[size], lowercase=True,
-        valid=made / "valid.jsonl",
+        valid=made / "valid.jsonl", overwrite=True,
     )  # fmt: skip
     lines = (data / "analogies" / "questions-words.txt").read_text().splitlines()
-    step = max(1, sum(not line.startswith(":") for line in lines) // questions)
+    step = -(-sum(not line.startswith(":") for line in lines) // questions)
     (made / "questions.txt").write_text(
         "\n".join(line for i, line in enumerate(lines) if line.startswith(":") or i % step == 0) + "\n"
     )

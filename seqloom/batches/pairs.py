@@ -143,12 +143,12 @@ def encode_pairs(
             encoded = [each.encode_batch([pair[i] for pair in some]) for i, each in enumerate(tokenizers)]
             for pair, source, target in zip(some, *encoded, strict=True):
                 why = ""
+                if longest is not None and len(source) + len(frame.source_before) >= longest:
+                    unreadable.append(f"{pair.place}, {len(source):,} tokens")
                 if not len(source) or not len(target):
                     why = "an empty side"
                 elif longest is not None and max(len(source), len(target)) + around >= longest:
                     why = f"{longest} tokens or more"
-                    if len(source) + len(frame.source_before) >= longest:
-                        unreadable.append(f"{pair.place}, {len(source):,} tokens")
                 if why:
                     left_out.setdefault(why, []).append(pair.place)
                     continue
@@ -159,8 +159,9 @@ def encode_pairs(
             bar.advance(len(some))
     if translates and unreadable:
         assert longest is not None
+        many = "1 source is" if len(unreadable) == 1 else f"{len(unreadable):,} sources are"
         raise DataError(
-            f"{name}: {len(unreadable):,} sources are longer than the {longest - 1 - len(frame.source_before):,} tokens that the "
+            f"{name}: {many} longer than the {longest - 1 - len(frame.source_before):,} tokens that the "
             f"model reads: split them into sentences (first: {'; '.join(unreadable[:3])})"
         )
     for why, places in left_out.items():

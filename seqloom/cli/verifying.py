@@ -66,9 +66,9 @@ def verify(
         raise UsageError("give --data or --text, not both")
     choose_device(device)  # rejects one that is not there
     has_budgets = is_ladder_archive(archive)
-    if budget is not None and not has_budgets:
-        raise UsageError(f"--budget is for the archive of a ladder, and {archive} is none: leave it out")
     with open_ladder_archive(archive) if has_budgets else open_archive(archive) as opened:
+        if budget is not None and not has_budgets:
+            raise UsageError(f"--budget is for the archive of a ladder, and {archive} is none: leave it out")
         checked = f"{archive}: checked, {len(opened.manifest.files):,} files, and the table follows from the results"
         if row is None or seed is None:
             found = None

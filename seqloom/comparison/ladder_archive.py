@@ -34,13 +34,14 @@ from seqloom.comparison.laws import (
     PREDICTIONS,
     Ladder,
     budget_path,
+    called,
     ladder_of,
     make_predictions,
     read_ladder,
     summarise,
 )
-from seqloom.comparison.plan import Rung
-from seqloom.comparison.records import read_plan_record
+from seqloom.comparison.plan import LadderConfig, Rung
+from seqloom.comparison.records import ResolvedPlan, read_plan_record
 from seqloom.comparison.table import Comparison
 from seqloom.comparison.unpack import (
     Archive,
@@ -52,6 +53,7 @@ from seqloom.comparison.unpack import (
     differences,
     extract,
     read_manifest_of,
+    room_for,
 )
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
@@ -154,13 +156,16 @@ def check_ladder_archive(path: Path, folder: Path) -> LadderArchive:
     budgets: dict[str, Archive] = {}
     comparisons: dict[Rung, Comparison] = {}
     notes: list[str] = []
+    room = room_for(path) - size_of(folder)  # of all budgets together
     for rung in ladder.rungs((*ladder.budgets, *ladder.predict)):
         packed = budget_path(folder, ladder.unit, rung).with_name(f"{budget_path(folder, ladder.unit, rung).name}.zip")
         if not packed.exists():
             raise Refused(f"{path}: budgets/{packed.name} is missing, which {LADDER} has")
         inner = packed.with_suffix("")
         inner.mkdir()
-        budgets[inner.name] = opened = check_archive(packed, inner)
+        budgets[inner.name] = opened = check_archive(packed, inner, room)
+        room -= size_of(inner)
+        check_budget(path, packed.name, opened.plan, ladder, rung)
         comparisons[rung] = opened.found
         notes += [f"{inner.name}: {note}" for note in opened.notes]
     extra = sorted({each.stem for each in (folder / "budgets").glob("*.zip")} - budgets.keys())
@@ -177,3 +182,21 @@ def check_ladder_archive(path: Path, folder: Path) -> LadderArchive:
                 "predicted budgets were run cannot be seen from the archive"
             )
     return LadderArchive(path, folder, manifest, budgets, found, notes)
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def check_budget(path: Path, name: str, plan: ResolvedPlan, ladder: LadderConfig, rung: Rung) -> None:
+    """The comparison must be of the budget that it stands for: laws follow from both."""
+    expected = {ladder.unit: rung.budget} if rung.passes is None else {"epochs": rung.passes}
+    words = plan.text.words if rung.passes is None else rung.budget
+    if plan.budget != expected or plan.text.words != words:
+        given = ", ".join(f"{value:,.6g} {unit}" for unit, value in plan.budget.items())
+        part = (
+            "" if rung.passes is None else f" of {plan.text.words:,.6g} words" if plan.text.words else " of all words"
+        )
+        raise Refused(
+            f"{path}: budgets/{name} is a comparison with {given}{part}, which {LADDER} has as {called(rung, ladder.unit)}"
+        )

@@ -123,8 +123,9 @@ class Refused(DataError):
     """What is wrong with an archive, in words that name the file within it."""
 
 
-def check_archive(path: Path, folder: Path) -> Archive:
-    extract(path, folder)
+def check_archive(path: Path, folder: Path, room: int | None = None) -> Archive:
+    """room: bytes that it may unpack to, where it is a part of another archive."""
+    extract(path, folder, room=room)
     manifest = read_manifest_of(ArchiveManifest, path, folder)
     check_members(path, folder, manifest, "plan.json", "comparison.json")
     plan = read_plan_record(folder)
@@ -139,7 +140,12 @@ def check_archive(path: Path, folder: Path) -> Archive:
     return Archive(path, folder, manifest, plan, found, notes)
 
 
-def extract(path: Path, folder: Path, allowed: re.Pattern[str] = MEMBERS) -> None:
+def room_for(path: Path) -> int:
+    """Bytes that an archive of this size may unpack to."""
+    return FREE_GROWTH + MOST_GROWTH * path.stat().st_size
+
+
+def extract(path: Path, folder: Path, allowed: re.Pattern[str] = MEMBERS, room: int | None = None) -> None:
     """Only what may be in an archive, and not more than it says."""
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
@@ -152,7 +158,7 @@ def extract(path: Path, folder: Path, allowed: re.Pattern[str] = MEMBERS) -> Non
         strange = next((name for name in names if not allowed.fullmatch(name)), None)
         if strange is not None:
             raise Refused(f"{path} has a file {strange!r}, which is no part of an archive: nothing is unpacked")
-        room = FREE_GROWTH + MOST_GROWTH * path.stat().st_size
+        room = room_for(path) if room is None else room
         if (total := sum(each.file_size for each in members)) > room:
             raise Refused(f"{path} would unpack to {total:,} bytes, more than {room:,}: it is not unpacked")
         for each in members:

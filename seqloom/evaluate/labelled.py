@@ -102,7 +102,7 @@ def with_states(
 
 def table_of_states(learner: Transfer, examples: Examples) -> np.ndarray:
     """Room for the states of all tokens. OSError where there is none."""
-    width = learner.backbone.dim * (4 if learner.layers == "concat4" else learner.num_states)
+    width = learner.chosen_width * learner.num_states
     return new_table(sum(len(row.ids) for rows in examples.rows for row in rows), width)
 
 

@@ -95,7 +95,7 @@ def begin_folder(
     if resume and path.exists():
         try:
             check_same(folder, read_config(path), config)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (AttributeError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise ModelError(f"{path} is damaged ({error}): restore it, or start anew with --overwrite") from error
         remove_leftovers(folder, RUN)
         checkpoints.collect(folder / "checkpoints", keep=1_000_000)

@@ -179,7 +179,7 @@ class Server:
     async def completions(self, request: Request, ask: Completion) -> Response:
         name = self.pick(ask.model, writes, "continue a text")
         run, limits = self.runs[name], self.limits
-        if is_short(ask.prompt):
+        if is_short(ask.prompt) and not run.tokenizer.is_busy:  # a long text of another call would stop all streams
             prompts = read_prompts(run, ask.prompt)
         else:
             prompts = await asyncio.to_thread(read_prompts, run, ask.prompt)

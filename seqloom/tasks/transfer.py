@@ -149,7 +149,7 @@ class Transfer(Task):
             self.mix = ScalarMix(depth + 1) if config.at != "output" else None
             self.mix_above = ScalarMix(depth + 1) if config.at != "input" else None
         self.mix_l2, self.mix_dropout = config.mix_l2, nn.Dropout(config.mix_dropout)
-        width = backbone.dim * (4 if config.layers == "concat4" else 1)
+        width = self.chosen_width = backbone.dim * (4 if config.layers == "concat4" else 1)
         self.reader: Any = None
         if config.reader == "lstm":
             half = config.reader_dim // 2
@@ -222,7 +222,16 @@ class Transfer(Task):
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             output = self.backbone(batch, layers=several)
             states = (*output.layers[:-1], output.hidden)
-            return states if self.layers == "mix" else (choose(states, self.layers),), output
+            if self.layers == "mix":
+                return states, output
+            found = choose(states, self.layers)
+            if found.shape[1] != self.chosen_width:
+                widths = [state.shape[1] for state in states]
+                raise UsageError(
+                    f"'task.layers' = {self.layers}: the layers are {widths} wide, and labels are predicted from "
+                    f'{self.chosen_width} numbers: use "last"'
+                )
+            return (found,), output
 
     def kept_states(self, batch: Ragged) -> Tensor:
         """(T, S) the same side by side, as a batch can have them."""

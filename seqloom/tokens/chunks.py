@@ -112,6 +112,11 @@ class ChunkTable:
         self._index.update(zip(missing, range(first, first + count), strict=True))
         self._characters += sum(map(len, missing))
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread encodes: whoever comes waits for it."""
+        return self._lock.locked()
+
     def cut(self, text: str) -> list[str]:
         """Pieces that can be encoded separately."""
         return chunks(text, self._fine)

@@ -189,6 +189,11 @@ class Tokenizer:
 
     # ---- text to ids
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether another thread encodes texts, on which `encode` would wait."""
+        return self._table is not None and self._table.is_busy
+
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.encode_batch([text])[0].tolist()
         return ids

@@ -159,7 +159,7 @@ def test_empty_and_long_pairs_are_left_out_and_said(capsys):
 def test_long_sources_that_are_to_be_translated_are_refused():
     """A target that is too long cannot be scored by its loss, but what is written for its source can."""
     tokenizer = Tokenizer.train("char", ["abcdefghij"])
-    texts = [("ab", "cd"), ("a", "b" * 9), ("a" * 20, "b"), ("a" * 10, "b")]
+    texts = [("ab", "cd"), ("a", "b" * 9), ("a" * 20, "b"), ("a" * 10, "")]  # also where there is no reference
     rows = [TextPair(a, b, f"f:{i}") for i, (a, b) in enumerate(texts)]
     with pytest.raises(DataError, match=r"2 sources are longer than the 9 tokens .* f:2, 20 tokens; f:3, 10 tokens\)"):
         encode_pairs(rows, tokenizer, 10, "test", translates=True)

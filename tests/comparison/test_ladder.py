@@ -10,7 +10,7 @@ import pytest
 
 from seqloom.cli import run
 from seqloom.comparison import ladder as module
-from seqloom.comparison import ladder_archive, laws
+from seqloom.comparison import ladder_archive, laws, unpack
 from seqloom.comparison.ladder import compare_ladder
 from seqloom.comparison.ladder_archive import open_ladder_archive, pack_ladder
 from seqloom.comparison.plan import PlanConfig, Rung
@@ -313,6 +313,12 @@ def test_a_row_of_a_ladder_comes_out_again(packed, capsys):
     assert all(each["difference"] == 0 for each in scores)
     assert run(call) == 2 and "give one of them by --budget: 300-words" in capsys.readouterr().err
     assert run([*call, "--budget", "700-words"]) == 2 and "600-words" in capsys.readouterr().err
+    missing = [call[0], str(packed.with_name("missing.zip")), *call[2:], "--budget", "600-words"]
+    assert run(missing) != 0 and "missing.zip: no such file" in capsys.readouterr().err
+    budget = members(packed)["budgets/600-words.zip"]
+    (packed.parent / "one.zip").write_bytes(budget)
+    assert run([call[0], str(packed.parent / "one.zip"), *call[2:], "--budget", "600-words"]) == 2
+    assert "--budget is for the archive of a ladder" in capsys.readouterr().err
 
 
 def test_a_text_of_so_many_words_is_found_again(both, text, capsys):
@@ -361,10 +367,48 @@ def test_a_ladder_that_was_changed_is_refused(climbed, packed, tmp_path):
     path = write(tmp_path / "d.zip", contents | {"budgets/600-words.zip": inner.read_bytes()})
     assert "no part of an archive" in refusal(path)
     path = write(tmp_path / "e.zip", contents | {"budgets/600-words.zip": contents["budgets/300-words.zip"]})
-    assert "does not follow from the results" in refusal(path)
+    assert "600-words.zip is a comparison with 300 words" in refusal(path)
     assert "is damaged" in refusal(write(tmp_path / "f.zip", contents | {"ladder.json": b"[]"}))
     with pytest.raises(DataError, match="part of an archive"), open_archive(packed):
         pass
+
+
+def test_a_budget_under_the_name_of_another_is_refused(packed, both, text, tmp_path):
+    """Everything else fits together: the laws are those of an older version."""
+
+    def relabelled(source, archives, old, new):
+        contents = members(source)
+        for name, other in archives.items():
+            contents[f"budgets/{other}.zip"] = contents.pop(f"budgets/{name}.zip")
+        record = json.loads(contents["ladder.json"])
+        record["budgets"] = [new if each == old else each for each in record["budgets"]]
+        for metric in record["metrics"]:
+            for row in metric["values"].values():
+                row[str(new)] = row.pop(str(old))
+        manifest = json.loads(contents["manifest.json"])
+        manifest["packed_by"]["seqloom"] = "0.1.0"
+        contents |= {"ladder.json": json.dumps(record).encode(), "manifest.json": json.dumps(manifest).encode()}
+        return write(tmp_path / "a.zip", contents)
+
+    path = relabelled(packed, {"1200-words": "1300-words"}, 1200, 1300)
+    said = "budgets/1300-words.zip is a comparison with 1,200 words, which ladder.json has as 1,300 words"
+    assert said in refusal(path)
+    names = {f"600-words-{passes}": f"700-words-{passes}" for passes in ("1-pass", "3-passes")}
+    path = relabelled(pack_ladder(both[1], tmp_path / "both.zip"), names, 600, 700)
+    assert "is a comparison with 1 epochs of 600 words, which ladder.json has as 700 words, 1 pass" in refusal(path)
+
+
+def test_budgets_may_not_unpack_to_more_than_one_archive(packed, tmp_path, monkeypatch):
+    """Planted: files of zeros, of which every budget alone has few enough."""
+    monkeypatch.setattr(unpack, "FREE_GROWTH", 16 << 20)
+    monkeypatch.setattr(unpack, "MOST_GROWTH", 1)
+    contents = members(packed)
+    for name in [name for name in contents if name.startswith("budgets/")]:
+        inner = members(io.BytesIO(contents[name])) | {f"files/{'0' * 64}/zeros": bytes(8 << 20)}
+        contents[name] = write(tmp_path / "inner.zip", inner).read_bytes()
+        with open_archive(tmp_path / "inner.zip"):
+            pass
+    assert "would unpack to" in refusal(write(tmp_path / "a.zip", contents))
 
 
 def test_predictions_that_do_not_follow_are_said(packed, tmp_path):

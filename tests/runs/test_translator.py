@@ -128,7 +128,7 @@ def test_held_out_sources_that_are_too_long_are_refused_before_training(folder, 
         short = (folder / f"{split}.{side}").read_text().splitlines()[:3]
         (tmp_path / f"long.{side}").write_text("\n".join([*short, "bird " * 300, "bird"]) + "\n")
     out, files = tmp_path / "run", {split: [tmp_path / "long.en", tmp_path / "long.xx"]}
-    problem = rf"{split}: 1 sources are longer than the \d+ tokens .* \(first: .*long.en:4.*, 300 tokens\)"
+    problem = rf"{split}: 1 source is longer than the \d+ tokens .* \(first: .*long.en:4.*, 300 tokens\)"
     with pytest.raises(DataError, match=problem):
         made(folder, out=out, settings=["budget={steps=2}"], **files)
     assert not out.exists()

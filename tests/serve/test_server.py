@@ -6,6 +6,7 @@ import json
 import math
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -276,6 +277,23 @@ def test_a_refusal_names_the_field(client, body, message, param):
     given = {"model": "lstm", "prompt": "a"} | body if isinstance(body, dict) else body
     error = ask(client, "/v1/completions", given).json()["error"]
     assert message in error["message"] and error["param"] == param
+
+
+def test_a_prompt_that_waits_for_its_tokens_stops_nobody(client, server, monkeypatch):
+    """Another call encodes long texts meanwhile, of which the tokenizer keeps the parts."""
+    answers = []
+    tokenizer = server.runs["lstm"].tokenizer
+    monkeypatch.setattr(tokenizer, "_code_points", None)
+    calls = [lambda: complete(client, model="lstm", prompt="a", max_tokens=1), lambda: client.get("/healthz")]
+    threads = [threading.Thread(target=lambda call=call: answers.append(call()), daemon=True) for call in calls]
+    with tokenizer._table._lock:
+        threads[0].start()
+        time.sleep(0.5)
+        threads[1].start()
+        threads[1].join(10)
+        assert [each.status_code for each in answers] == [200]
+    threads[0].join(10)
+    assert answers[1]["choices"]
 
 
 def test_rows_that_cannot_be_read_are_told_apart(client):

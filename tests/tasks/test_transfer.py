@@ -290,6 +290,15 @@ def test_layers_that_are_not_there_are_refused_before_anything_is_read(layers, s
         learner("classify", "bert", layers=layers)
 
 
+@pytest.mark.parametrize("layers", ["1", "second-to-last"])
+def test_layers_of_another_width_are_refused(monkeypatch, layers):
+    monkeypatch.setitem(MODELS, "awd-lstm", {"embedding_dim": 8, "dim": 12, "num_layers": 3})
+    made = learner("classify", "awd-lstm", layers=layers)
+    _, rows = encoded(made, "classify")
+    with pytest.raises(UsageError, match=rf"'task.layers' = {layers}: the layers are \[8, 12, 12, 8\] wide"):
+        made(batch_of(rows))
+
+
 def test_language_modelling_beside():
     plain, beside = learner("classify", "gpt"), learner("classify", "gpt", lm=0.5)
     beside.load_state_dict(plain.state_dict(), strict=False)

@@ -12,7 +12,7 @@ import pytest
 
 from seqloom import progress
 from seqloom.batch import STATIC, EncoderDecoder
-from seqloom.errors import DataError, Interrupted, UsageError
+from seqloom.errors import DataError, Interrupted, ModelError, UsageError
 from seqloom.models import MODELS, model_class
 from seqloom.runs.training import pretrain, train
 from seqloom.training import checkpoint as checkpoints
@@ -269,3 +269,13 @@ def test_settings_that_are_left_out_are_those_of_before(data, tmp_path):
     assert "attention_dropout" not in again.config["recipe"]["model"]
     with pytest.raises(UsageError, match="another recipe"):
         pretrain("gpt2-tiny", data, tmp_path / "run", settings=[*known, "model.window=8"], resume=True)
+
+
+@pytest.mark.parametrize("recipe", ["gpt2", [1], None])
+def test_a_damaged_recipe_is_said(data, tmp_path, recipe):
+    known = settings("gpt2", 2)
+    pretrain("gpt2-tiny", data, tmp_path / "run", settings=known)
+    path = tmp_path / "run" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"recipe": recipe}))
+    with pytest.raises(ModelError, match=r"config\.json is damaged"):
+        pretrain("gpt2-tiny", data, tmp_path / "run", settings=known, resume=True)
