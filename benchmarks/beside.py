@@ -1,14 +1,16 @@
 """Features of other runs beside a tagger or classifier: TagLM, ELMo, contextual string embeddings and CoVe, by one command.
 
-    python benchmarks/beside.py TASKS WIKINEWS MULTI30K OUT [--seeds 3] [--jobs 1] [--minutes 60] [--rows NAME ...]
+    python benchmarks/beside.py TASKS WIKINEWS MULTI30K OUT [--seeds 3] [--sources 3] [--jobs 1] [--minutes 60]
+                                [--rows NAME ...]
 
 TASKS: a folder as `tasks_data.py` writes it, with wikigold, wnut17, trec and sst. WIKINEWS: wikinews.jsonl.xz. MULTI30K: a folder
 with train.en.txt.gz, train.de.txt.gz and the same of val.
 
-For each seed the other runs are learnt first, all with features of 256 numbers: language models of words forward and backward
-(128 each; forward also alone with 256) and an ELMo (2 × 128) on a million words of wikinews, models of characters forward and
-backward (128 each) on 600,000 words of it, and an attentional translator from English to German (its encoder: 2 × 128) on a
-million target tokens. Then bilstm-cnn-tiny with two layers learns each task with and without them, with the same seed.
+For each seed (with --sources 1 for the first alone, so that all rows stand on the same) the other runs are learnt first, all
+with features of 256 numbers: language models of words forward and backward (128 each; forward also alone with 256) and an ELMo
+(2 × 128) on a million words of wikinews, models of characters forward and backward (128 each) on 600,000 words of it, and an
+attentional translator from English to German (its encoder: 2 × 128) on a million target tokens. Then bilstm-cnn-tiny with two
+layers learns each task with and without them, with the same seed.
 OUT/table.md has F1 or accuracy on the test part, and differences that are paired by seed; OUT/items has for every example
 whether it is right, for `seqloom significance`.
 """
@@ -127,7 +129,7 @@ def learn_source(source: str, seed: int, out: Path, folder: Path) -> dict[str, A
     return {}
 
 
-def learn_row(row: str, seed: int, tasks: Path, out: Path, folder: Path) -> dict[str, Any]:
+def learn_row(row: str, seed: int, tasks: Path, out: Path, folder: Path, num_sources: int) -> dict[str, Any]:
     from seqloom.runs.training import train
 
     name, sources, at = ROWS[row]
@@ -141,7 +143,7 @@ def learn_row(row: str, seed: int, tasks: Path, out: Path, folder: Path) -> dict
     ]  # fmt: skip
     run: Any = train(
         "bilstm-cnn-tiny", kind, files.pop("train"), folder, **files, settings=settings, seed=seed, device="cpu",
-        tokenizer="word", beside=[place(out, source_name(source), seed) for source in sources],
+        tokenizer="word", beside=[place(out, source_name(source), seed % num_sources) for source in sources],
         resume=(folder / "config.json").exists(),
     )  # fmt: skip
     examples_of = list(run.learner.read(files["test"]))
@@ -161,13 +163,16 @@ def write_items(folder: Path, seed: int, kind: str, examples: list[Any], predict
     (folder / f"seed-{seed}.jsonl").write_text("".join(lines))
 
 
-def run_one(name: str, seed: int, tasks: Path, out: Path) -> None:
+def run_one(name: str, seed: int, tasks: Path, out: Path, num_sources: int) -> None:
     import torch
 
     torch.set_num_threads(1)
     folder = place(out, name, seed)
     source = name.removeprefix("source ")
-    scores = learn_source(source, seed, out, folder) if source in SOURCES else learn_row(name, seed, tasks, out, folder)
+    if source in SOURCES:
+        scores = learn_source(source, seed, out, folder)
+    else:
+        scores = learn_row(name, seed, tasks, out, folder, num_sources)
     metrics = json.loads((folder / "metrics.json").read_text())
     loss = {"loss": metrics["valid_loss"]} if "valid_loss" in metrics else {}
     known = ("parameters", "step", "tokens", "tokens_per_second", "seconds", "flops")
@@ -220,6 +225,7 @@ def main() -> None:
     for name in ("tasks", "wikinews", "multi30k", "out"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--sources", type=int, default=0, help="seeds of the runs beside; as many unless given")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=ROWS, metavar="NAME")
@@ -227,8 +233,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     out: Path = options.out
+    num_sources = options.sources or options.seeds
     if options.one:
-        run_one(options.one, options.seed, options.tasks, out)
+        run_one(options.one, options.seed, options.tasks, out, num_sources)
         return
     out.mkdir(parents=True, exist_ok=True)
     if not (out / "made").exists():
@@ -238,12 +245,14 @@ def main() -> None:
         sys.executable,
         __file__,
         *(str(getattr(options, name)) for name in ("tasks", "wikinews", "multi30k", "out")),
+        f"--sources={num_sources}",
     ]
     needed = {source for row in options.rows for source in ROWS[row][1]}
     names = [*map(source_name, SOURCES), *ROWS]
     rows: list[dict[str, Any]] = []
     for seed in range(options.seeds):  # a seed is whole before the next one begins; what is beside is learnt first
-        for part in ([source_name(each) for each in SOURCES if each in needed], options.rows):
+        sources = [source_name(each) for each in SOURCES if each in needed and seed < num_sources]
+        for part in (sources, options.rows):
             rows = run_jobs([(name, seed) for name in part], out, call, options.jobs, until, shown, names)
     (out / "table.md").write_text(tables(rows))
     print(tables(rows))

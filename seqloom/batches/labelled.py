@@ -25,6 +25,7 @@ import torch
 from seqloom.batch import APART, IGNORE, Backbone, Images, Labelled, Ragged, Words
 from seqloom.batches.pictures import Pictures, take_pictures
 from seqloom.batches.plan import generator
+from seqloom.progress import say
 from seqloom.tokens.spelling import PAD, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -89,6 +90,7 @@ def new_table(rows: int, width: int) -> np.ndarray:
     size = rows * width * 4
     if size <= IN_MEMORY:
         return np.zeros((rows, width), np.float32)
+    say(f"{size / 2**30:.1f} GiB of states are kept in a file in {tempfile.gettempdir()} until the run ends")
     with tempfile.TemporaryFile() as file:
         if hasattr(os, "posix_fallocate"):  # a file with holes would end the process where the disk is full later
             os.posix_fallocate(file.fileno(), 0, size)
