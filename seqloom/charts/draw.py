@@ -6,6 +6,7 @@ page can hide it.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from seqloom.charts.axes import (
@@ -150,9 +151,7 @@ def chart(
     shown = [visible(curve, log_x, log_y) for curve in curves]
     lost = sum(len(curve.points) for curve in curves) - sum(len(curve.points) for curve in shown)
     shown = [curve for curve in shown if curve.points]
-    xs = [x for curve in shown for x, _y in curve.points] + [mark.x for mark in marks if mark.x is not None]
-    ys = [y for curve in shown for _x, y in curve.points] + [mark.y for mark in marks if mark.y is not None]
-    ys += [y for curve in shown for pair in curve.spread for y in pair]
+    xs, ys = values_of(shown, marks)
     name = y_name + (f", {better} is better" if better else "")
     x_axis, y_axis = fit_axis(x_name, xs, log_x), fit_axis(name, ys, log_y)
     if x_axis is None or y_axis is None or not shown:
@@ -165,21 +164,34 @@ def chart(
     y_axis = y_axis._replace(start=bottom, stop=top)
     parts = [f'<text x="{left:.1f}" y="16">{escaped(shortened(y_axis.title(), WIDTH - left - RIGHT))}</text>', *legend]
     parts += [*draw_y_axis(y_axis, left, WIDTH - RIGHT), *draw_x_axis(x_axis, top, bottom)]
-    taken: list[Box] = []
-    parts += [drawn for mark in marks for drawn in mark_line(mark, x_axis, y_axis)]
+    parts += chain.from_iterable(mark_line(mark, x_axis, y_axis) for mark in marks)
     for number, curve in enumerate(shown):
-        sign_of = look_of(curve, signs)
-        drawn = "".join(draw_curve(curve, x_axis, y_axis, sign_of, number))
+        drawn = "".join(draw_curve(curve, x_axis, y_axis, look_of(curve, signs), number))
         parts.append(f'<g data-row="{escaped(curve.like or curve.name)}">{drawn}</g>')
-    single = [curve for curve in shown if len(curve.points) == 1]
-    for curve in single:
-        x, y = x_axis.at(curve.points[0][0]), y_axis.at(curve.points[0][1])
-        taken.append(Box(x - 6, y - 6, x + 6, y + 6))
+    parts += draw_names(shown, marks, x_axis, y_axis)
+    return svg(parts, WIDTH, bottom + 48, f"{y_axis.title()} against {x_axis.title()}", wide=True)
+
+
+def values_of(curves: Sequence[Curve], marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
+    """All that the two axes must show."""
+    points = [point for curve in curves for point in curve.points]
+    xs = [x for x, _y in points] + [mark.x for mark in marks if mark.x is not None]
+    ys = [y for _x, y in points] + [mark.y for mark in marks if mark.y is not None]
+    return xs, ys + [y for curve in curves for pair in curve.spread for y in pair]
+
+
+def draw_names(curves: Sequence[Curve], marks: Sequence[Mark], x_axis: Axis, y_axis: Axis) -> list[str]:
+    """The names of single points and of marks, where no point is."""
+    single = [curve for curve in curves if len(curve.points) == 1]
+    places = [(x_axis.at(curve.points[0][0]), y_axis.at(curve.points[0][1])) for curve in single]
+    taken = [Box(x - 6, y - 6, x + 6, y + 6) for x, y in places]
+    parts: list[str] = []
     for curve in single:
         if curve.legend:
             parts += name_beside(curve, x_axis, y_axis, taken)
-    parts += [drawn for mark in marks for drawn in mark_text(mark, x_axis, y_axis, taken)]
-    return svg(parts, WIDTH, bottom + 48, f"{y_axis.title()} against {x_axis.title()}", wide=True)
+    for mark in marks:
+        parts += mark_text(mark, x_axis, y_axis, taken)
+    return parts
 
 
 def visible(curve: Curve, log_x: bool, log_y: bool) -> Curve:

@@ -162,6 +162,26 @@ def significance(
 ) -> Significance:
     """common: compare the items that all systems have. fixed: systems are models as they are, not seeds of a kind.
     fixed_groups: groups are all that are meant, as tasks of the harness are unless it is given, and not a sample of groups."""
+    check_systems(systems, fixed)
+    ids, every = shared_items(systems, common)
+    groups = groups_of(systems, ids)
+    values = {system.name: system.scores(ids) for system in systems}
+    several_groups = len(set(groups.values())) > 1
+    tasks = any(system.has_tasks for system in systems)
+    metric = Metric(
+        name=systems[0].metric,
+        lower=lower,
+        values=values,
+        missing={},
+        deterministic=frozenset(values) if fixed else frozenset(),
+        outcomes=all(np.isin(scores, OUTCOMES).all() for scores in values.values()),
+        sets=np.array([groups[each] for each in ids]) if several_groups else None,
+        fixed_sets=tasks if fixed_groups is None else fixed_groups,
+    )
+    return Significance(metric, len(ids), every - len(ids), fixed)
+
+
+def check_systems(systems: Sequence[System], fixed: bool) -> None:
     names = [system.name for system in systems]
     if len(systems) < 2:
         raise UsageError(f"{len(systems)} system: give at least two to compare")
@@ -175,29 +195,25 @@ def significance(
         raise UsageError(
             f"--fixed: {several.name} has {len(several.seeds)} seeds: leave the option out, or give one seed"
         )
+
+
+def shared_items(systems: Sequence[System], common: bool) -> tuple[list[str], int]:
+    """The items that all systems have, and how many there are in all; the same of each system, unless `common` leaves others
+    out."""
     sides = {system.name: dict.fromkeys(system.ids) for system in systems}
-    every = {each for ids in sides.values() for each in ids}
     ids = [each for each in systems[0].ids if all(each in side for side in sides.values())]
     if not common or not ids:
         remedy = "give the same items" + (", or --common to compare those that all systems have" if ids else "")
         same_items(sides, remedy=remedy)
     same_facts(systems, set(ids), "content", "has the hash")
+    return ids, len({each for side in sides.values() for each in side})
+
+
+def groups_of(systems: Sequence[System], ids: Sequence[str]) -> dict[str, str]:
+    """The group of each item; none where there are no groups."""
     groups = same_facts(systems, set(ids), "group", "is in group")
     lacking = [each for each in ids if each not in groups]
     if groups and lacking:
         place = next(iter(systems[0].seeds.values()))[lacking[0]].place
         raise DataError(f"{place}: no group, but other items have one: give it in all rows or in none")
-    values = {system.name: system.scores(ids) for system in systems}
-    several_groups = len(set(groups.values())) > 1
-    tasks = any(system.has_tasks for system in systems)
-    metric = Metric(
-        name=systems[0].metric,
-        lower=lower,
-        values=values,
-        missing={},
-        deterministic=frozenset(names) if fixed else frozenset(),
-        outcomes=all(np.isin(scores, OUTCOMES).all() for scores in values.values()),
-        sets=np.array([groups[each] for each in ids]) if several_groups else None,
-        fixed_sets=tasks if fixed_groups is None else fixed_groups,
-    )
-    return Significance(metric, len(ids), len(every) - len(ids), fixed)
+    return groups
