@@ -142,14 +142,9 @@ def encode_pairs(
         while some := list(islice(rows, AT_ONCE)):
             encoded = [each.encode_batch([pair[i] for pair in some]) for i, each in enumerate(tokenizers)]
             for pair, source, target in zip(some, *encoded, strict=True):
-                why = ""
                 if longest is not None and len(source) + len(frame.source_before) >= longest:
                     unreadable.append(f"{pair.place}, {len(source):,} tokens")
-                if not len(source) or not len(target):
-                    why = "an empty side"
-                elif longest is not None and max(len(source), len(target)) + around >= longest:
-                    why = f"{longest} tokens or more"
-                if why:
+                if why := why_left_out(len(source), len(target), around, longest):
                     left_out.setdefault(why, []).append(pair.place)
                     continue
                 parts[0].append(source.astype(dtypes[0]))
@@ -170,6 +165,13 @@ def encode_pairs(
         raise DataError(f"{name}: no pairs are left: check the files, or raise batches.length")
     sides = [Side(np.concatenate(part), np.concatenate(([0], np.cumsum([len(row) for row in part])))) for part in parts]
     return EncodedPairs(sides[0], sides[1], words, size, frame)
+
+
+def why_left_out(source: int, target: int, around: int, longest: int | None) -> str:
+    """Empty for a pair of sides of so many tokens that is kept. around: special tokens that are added."""
+    if not source or not target:
+        return "an empty side"
+    return f"{longest} tokens or more" if longest is not None and max(source, target) + around >= longest else ""
 
 
 def take_rows(side: Side, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

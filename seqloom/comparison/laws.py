@@ -239,27 +239,33 @@ def ladder_metric(
     }
     first = next(iter(by_budget.values()))
     values: dict[str, dict[float, list[float]]] = {}
-    intervals: dict[str, dict[float, Interval]] = {}
     for budget, metric in by_budget.items():
         for row in metric.values:
             values.setdefault(row, {})[budget] = seed_means(metric, row)
-            intervals.setdefault(row, {})[budget] = student(values[row][budget])
+    intervals = {row: {budget: student(seeds) for budget, seeds in each.items()} for row, each in values.items()}
     is_log = name.startswith((MASKED, INFILLED))
-    losses = {
+    losses = losses_at(ladder.budgets, values, is_log) if first.lower else {}
+    best = {row: best_before_worse(each) for row, each in losses.items()}
+    turned = {row: budget for row, budget in best.items() if budget is not None}
+    falling = {row: each for row, each in losses.items() if row not in turned}
+    laws = fit_ladders(falling) if falling else {}
+    whole = name if passes is None else f"{name}, {passes_text(passes)}"
+    return LadderMetric(whole, first.lower, values, intervals, laws, is_log, turned, passes, name)
+
+
+def losses_at(
+    budgets: Sequence[float], values: Mapping[str, Mapping[float, list[float]]], is_log: bool
+) -> dict[str, dict[float, list[float]]]:
+    """What laws are fitted to, of the rows that have enough of it. is_log: values are exponentials of losses."""
+    found = {
         row: {
-            budget: [math.log(value) if is_log else value for value in seeds]
-            for budget, seeds in each.items()
-            if budget in ladder.budgets
+            budget: [math.log(value) if is_log else value for value in each[budget]]
+            for budget in each
+            if budget in budgets
         }
         for row, each in values.items()
     }
-    enough = {row: each for row, each in losses.items() if len(each) >= PARAMETERS}
-    best = {row: best_before_worse(each) for row, each in enough.items()} if first.lower else {}
-    turned = {row: budget for row, budget in best.items() if budget is not None}
-    falling = {row: each for row, each in enough.items() if row not in turned}
-    laws = fit_ladders(falling) if first.lower and falling else {}
-    whole = name if passes is None else f"{name}, {passes_text(passes)}"
-    return LadderMetric(whole, first.lower, values, intervals, laws, is_log, turned, passes, name)
+    return {row: each for row, each in found.items() if len(each) >= PARAMETERS}
 
 
 def seed_means(metric: Metric, row: str) -> list[float]:
@@ -285,6 +291,22 @@ def ladder_caveats(
     ladder: LadderConfig, found: Mapping[Rung, Comparison], metrics: Sequence[LadderMetric]
 ) -> list[str]:
     plan = plan_of(found)
+    lines = law_caveats(ladder, plan, metrics)
+    if ladder.unit == "epochs":
+        lines.append("the budgets are passes over the same text: repeated text is another thing than new text")
+    if ladder.passes:
+        lines += passes_caveats(found)
+    lines += settings_caveats(plan, found)
+    lines.append(
+        "intervals are for other seeds on the same held-out text; predictions hold if the law does, also beyond its budgets"
+    )
+    rungs = ladder.rungs((*ladder.budgets, *ladder.predict))
+    unfinished = [called(rung, ladder.unit) for rung in rungs if rung not in found]
+    return lines + ([f"not finished: {'; '.join(unfinished)}"] if unfinished else [])
+
+
+def law_caveats(ladder: LadderConfig, plan: ResolvedPlan, metrics: Sequence[LadderMetric]) -> list[str]:
+    """Why a law may not hold, or is missing."""
     lines = []
     if len(ladder.budgets) == PARAMETERS:
         lines.append(
@@ -305,20 +327,27 @@ def ladder_caveats(
             f"worse with a larger budget, so that no law is fitted: {', '.join(turned)} {ladder.unit}; such a row overfits, "
             "or its settings do not suit a longer run"
         )
-    if ladder.unit == "epochs":
-        lines.append("the budgets are passes over the same text: repeated text is another thing than new text")
-    if ladder.passes:
-        lines.append(
-            "laws are of new words at one number of passes; more passes are as many times the operations, and no more text"
-        )
-        read = {
-            rung.budget: max(row["words"] for row in each.costs.values()) / rung.passes
-            for rung, each in found.items()
-            if rung.passes is not None
-        }
-        smaller = [f"{budget:,.6g} ({words:,.0f})" for budget, words in read.items() if words < 0.98 * budget]
-        if smaller:
-            lines.append(f"documents are whole, so that a text has fewer words than its budget: {', '.join(smaller)}")
+    return lines
+
+
+def passes_caveats(found: Mapping[Rung, Comparison]) -> list[str]:
+    lines = [
+        "laws are of new words at one number of passes; more passes are as many times the operations, and no more text"
+    ]
+    read = {
+        rung.budget: max(row["words"] for row in each.costs.values()) / rung.passes
+        for rung, each in found.items()
+        if rung.passes is not None
+    }
+    smaller = [f"{budget:,.6g} ({words:,.0f})" for budget, words in read.items() if words < 0.98 * budget]
+    if smaller:
+        lines.append(f"documents are whole, so that a text has fewer words than its budget: {', '.join(smaller)}")
+    return lines
+
+
+def settings_caveats(plan: ResolvedPlan, found: Mapping[Rung, Comparison]) -> list[str]:
+    """What is the same at all budgets, and what was not chosen for each."""
+    lines = []
     if plan.parameters is not None:
         lines.append(
             f"all budgets have models of one size ({plan.parameters:,.0f} parameters): no size was chosen for its budget"
@@ -332,12 +361,7 @@ def ladder_caveats(
         lines.append(
             "settings were not searched for at each budget: a row may fall behind because its settings fit another one"
         )
-    lines.append(
-        "intervals are for other seeds on the same held-out text; predictions hold if the law does, also beyond its budgets"
-    )
-    rungs = ladder.rungs((*ladder.budgets, *ladder.predict))
-    unfinished = [called(rung, ladder.unit) for rung in rungs if rung not in found]
-    return lines + ([f"not finished: {'; '.join(unfinished)}"] if unfinished else [])
+    return lines
 
 
 # ---- predictions

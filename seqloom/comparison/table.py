@@ -176,15 +176,7 @@ def summarise(folder: Path, plan: ResolvedPlan, failures: Failures) -> Compariso
     plan = plan.model_copy(update={"rows": tuple(tuned(folder, plan, row) or row for row in plan.rows)})
     searches = {row.name: found for row in plan.rows if (found := search_of(folder, plan, row)) is not None}
     rows = read_rows(folder, plan)
-    every = [
-        text_metric(rows),
-        *common_metric(rows),
-        *masked_metrics(rows, forms_of([each.row for each in rows])),
-        *infilled_metrics(rows),
-        *(suite_metric(suite, rows, read_sets(folder, suite)) for suite in plan.suites),
-        *(task_metric(task.name, rows) for task in plan.tasks),
-    ]
-    every = [with_selection(each, searches) for each in every]
+    every = [with_selection(each, searches) for each in every_metric(folder, plan, rows)]
     metrics, empty = [each for each in every if each.values], [each for each in every if not each.values]
     costs = {each.name: mean_costs(each.results.values(), plan.price) for each in rows}
     return Comparison(
@@ -205,6 +197,18 @@ def summarise(folder: Path, plan: ResolvedPlan, failures: Failures) -> Compariso
         plan=plan,
         versions=rows[0].run.versions if rows else plan.versions,
     )
+
+
+def every_metric(folder: Path, plan: ResolvedPlan, rows: Sequence[MeasuredRow]) -> list[Metric]:
+    """The columns, also those that no row has."""
+    return [
+        text_metric(rows),
+        *common_metric(rows),
+        *masked_metrics(rows, forms_of([each.row for each in rows])),
+        *infilled_metrics(rows),
+        *(suite_metric(suite, rows, read_sets(folder, suite)) for suite in plan.suites),
+        *(task_metric(task.name, rows) for task in plan.tasks),
+    ]
 
 
 def answer_questions(questions: Sequence[QuestionRecord], metrics: Sequence[Metric]) -> list[Answer]:

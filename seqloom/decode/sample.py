@@ -392,10 +392,6 @@ class Rules(NamedTuple):
             return upload(values, device, kind)[:, None]
 
         greedy = [config.temperature == 0 for config in configs]
-        groups: dict[tuple[float, int], list[int]] = {}
-        for i, (row, config) in enumerate(zip(rows, configs, strict=True)):
-            if row is not None and row.limits_repetition:
-                groups.setdefault((config.repetition_penalty, config.no_repeat), []).append(i)
         some_k, some_p = (any(getattr(config, name) for config in configs) for name in ("top_k", "top_p"))
         return cls(
             upload(greedy, device) if any(greedy) else None,
@@ -404,8 +400,17 @@ class Rules(NamedTuple):
             column([config.top_p or ALL for config in configs], torch.float64) if some_p else None,
             not all(greedy),
             [i for i, config in enumerate(configs) if config.min_new],
-            [(configs[places[0]], upload(places, device)) for places in groups.values()],
+            [(configs[places[0]], upload(places, device)) for places in repeating_alike(rows)],
         )
+
+
+def repeating_alike(rows: Sequence[Row | None]) -> list[list[int]]:
+    """The places of rows with the same rules about repetition."""
+    groups: dict[tuple[float, int], list[int]] = {}
+    for i, row in enumerate(rows):
+        if row is not None and row.limits_repetition:
+            groups.setdefault((row.config.repetition_penalty, row.config.no_repeat), []).append(i)
+    return list(groups.values())
 
 
 def upload(values: list[Any], device: torch.device, kind: torch.dtype | None = None) -> Tensor:

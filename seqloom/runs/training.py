@@ -296,16 +296,7 @@ def train_run(
         dataset.tokenizer,
         choose_device(options.device, dataset.recipe.count_based),
     )
-    # what cannot work is rejected before the folder is touched
-    with shapes_only():
-        shape: Learner = recipe.learner(tokenizer.vocab_size, plugin)
-    shape.check_vocabulary(dataset.vocabulary)
-    two = dataset.source_tokenizer
-    if two is None and recipe.model.get("source_vocab_size") is not None:
-        raise UsageError(
-            f"'model.source_vocab_size' = {recipe.model['source_vocab_size']}: the tokenizer of the sources decides it: leave it "
-            f"out, and give train --source-vocab-size"
-        )
+    shape = checked_shape(dataset, plugin)  # what cannot work is rejected before the folder is touched
     budget = recipe.budget.resolve(dataset)
     batches = dataset.batches(budget.tokens / dataset.num_tokens, repeated_shapes(shape, device))
     counted = None
@@ -319,15 +310,9 @@ def train_run(
         raise UsageError(f"{recipe.name} learns by counting, in one process: call it without ranks")
     parts = max(recipe.train.accumulate, recipe.train.parts)
     with alone(folder, ranks), deterministic_algorithms(options.deterministic, parts):
-        data = dataset.source()
-        if start is not None:
-            data = data | start.data | {"fingerprint": data["fingerprint"] + start.fingerprint}
-        config = describe(recipe, tokenizer.vocab_size, tokenizer.hash, data, options.seed)
-        config |= {"from": start.origin} if start is not None and start.origin else {}
-        config |= {SOURCE_KEY: two.hash} if two is not None else {}
-        config |= {"plugin": record(plugin)} if plugin is not None else {}
-        config |= {"beside": dataset.beside.record(folder)} if dataset.beside is not None else {}
+        config = describe_run(dataset, folder, options.seed, start, plugin)
         check_ranks(ranks, config)
+        two = dataset.source_tokenizer
         ranks.on_first(lambda: begin_folder(folder, config, tokenizer, options.resume, options.overwrite, two))
         check_shared(ranks, folder)
         learner: Any = build_learner(dataset, options.seed, plugin)
@@ -340,12 +325,13 @@ def train_run(
             return dataset.evaluate(learner, device, share)
 
         measure = validate if dataset.validates else None
+        keep_best = partial(export, folder=folder)
         fit: Fit | Count
         taken: bool | None = False
         if counted is not None:
             if budget.tokens > dataset.num_tokens and not options.resume:
                 say("counting once: more epochs would count nothing new")
-            fit = Count(learner, text, counted, folder, measure, partial(export, folder=folder), options.on_log)
+            fit = Count(learner, text, counted, folder, measure, keep_best, options.on_log)
         else:
             train = recipe.train
             loader = Loader(batches, learner, options.seed, train.workers, train.accumulate, train.parts)
@@ -356,23 +342,55 @@ def train_run(
                 fall = train.schedule.fall
                 taken = ranks.from_first(ranks.on_first(lambda: take_start(folder, shared, config, budget, fall)))
             fit = Fit(
-                learner, loader, train, budget, folder, device, options.seed, measure, partial(export, folder=folder), marks,
+                learner, loader, train, budget, folder, device, options.seed, measure, keep_best, marks,
                 lambda weights, mark, state: keep_milestone(weights, folder, mark, state),
                 None if shared is None else partial(keep_start, folder, shared, config), options.on_log, ranks, precompute,
             )  # fmt: skip
-            among = "" if ranks.world == 1 else f", {ranks.world} ranks"
-            among += ", sharded" if fit.weights.is_sharded else ""
-            say(f"{recipe.name}: {learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}{among}")
+            what = f"{learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}"
+            say(f"{recipe.name}: {what}{among(ranks, fit.weights.is_sharded)}")
         state = fit.run(options.resume or bool(taken))
         # written last; a run that was finished before keeps its figures
         if not ranks.from_first((folder / "card.md").exists()):
             scores = score_splits(dataset, ranks, lambda: load(folder, str(device), plugin))
             scores |= {"averaged": state.averaged} if state.averaged else {}
             scores |= {"beside_flops": dataset.beside.flops} if dataset.beside is not None else {}
-            known = dataset.describe() | {"fingerprint": data["fingerprint"]}
+            known = dataset.describe() | {"fingerprint": config["data"]["fingerprint"]}
             costs = training_costs(state, options.country, device)
             ranks.on_first(lambda: finish(folder, config, state, learner, known, costs, **scores))
     return load(folder, str(device), plugin)
+
+
+def among(ranks: Ranks, is_sharded: bool) -> str:
+    return ("" if ranks.world == 1 else f", {ranks.world} ranks") + (", sharded" if is_sharded else "")
+
+
+def checked_shape(dataset: Dataset, plugin: Plugin | None) -> Learner:
+    """The learner of a dataset's recipe, without weights."""
+    model, tokenizer = dataset.recipe.model, dataset.tokenizer
+    with shapes_only():
+        shape: Learner = dataset.recipe.learner(tokenizer.vocab_size, plugin)
+    shape.check_vocabulary(dataset.vocabulary)
+    if dataset.source_tokenizer is None and model.get("source_vocab_size") is not None:
+        raise UsageError(
+            f"'model.source_vocab_size' = {model['source_vocab_size']}: the tokenizer of the sources decides it: leave it "
+            f"out, and give train --source-vocab-size"
+        )
+    return shape
+
+
+def describe_run(
+    dataset: Dataset, folder: Path, seed: int, start: Start | None, plugin: Plugin | None
+) -> dict[str, Any]:
+    """What config.json says."""
+    tokenizer, two, data = dataset.tokenizer, dataset.source_tokenizer, dataset.source()
+    if start is not None:
+        data = data | start.data | {"fingerprint": data["fingerprint"] + start.fingerprint}
+    config = describe(dataset.recipe, tokenizer.vocab_size, tokenizer.hash, data, seed)
+    config |= {"from": start.origin} if start is not None and start.origin else {}
+    config |= {SOURCE_KEY: two.hash} if two is not None else {}
+    config |= {"plugin": record(plugin)} if plugin is not None else {}
+    config |= {"beside": dataset.beside.record(folder)} if dataset.beside is not None else {}
+    return config
 
 
 def score_splits(dataset: Dataset, ranks: Ranks, open_run: Callable[[], Trained]) -> dict[str, Any]:

@@ -144,8 +144,7 @@ class Transfer(Task):
         self.mix = self.mix_above = None
         self.num_states = depth + 1 if config.layers == "mix" else 1  # of the backbone, that it uses
         if config.layers == "mix":
-            if stack is None:
-                raise UsageError('\'task.layers\' = "mix": this model has no layers to mix: use "last"')
+            check_has_layers(stack)
             self.mix = ScalarMix(depth + 1) if config.at != "output" else None
             self.mix_above = ScalarMix(depth + 1) if config.at != "input" else None
         self.mix_l2, self.mix_dropout = config.mix_l2, nn.Dropout(config.mix_dropout)
@@ -159,20 +158,7 @@ class Transfer(Task):
             width = config.reader_dim + (0 if self.mix_above is None else backbone.dim)
         width += beside.dim if self.beside_at == "output" else 0
         self.width, self.dropout = width, nn.Dropout(config.dropout)
-        self.softmax = None
-        if config.lm:
-            if not backbone.causal or backbone.no_next_word:
-                raise UsageError(
-                    "'task.lm': only a model that reads from left to right can predict the next token beside"
-                )
-            table = backbone.table if config.lm_tie else None
-            if isinstance(table, NarrowedTable):
-                raise UsageError(
-                    "'task.lm': rare words of this model have narrower vectors, which this loss cannot share: set "
-                    "task.lm_tie = false"
-                )
-            self.softmax = Softmax(backbone.dim, backbone.vocab_size, table, config.lm_bias)
-            self.softmax.init_weights(std=0.02, tied=config.lm_tie)
+        self.softmax = next_word_softmax(backbone, config) if config.lm else None
         if config.frozen:
             if config.lm:
                 raise UsageError(
@@ -383,6 +369,26 @@ def check_mix(config: Transfer.Config) -> None:
         found = [f"'task.at' = {config.at!r} is for task.reader = \"lstm\", beside whose output the mix enters"]
     if found:
         raise UsageError("; ".join(found) + ": set it, or leave them out")
+
+
+def check_has_layers(stack: Any) -> None:
+    if stack is None:
+        raise UsageError('\'task.layers\' = "mix": this model has no layers to mix: use "last"')
+
+
+def next_word_softmax(backbone: Backbone, config: Transfer.Config) -> Softmax:
+    """Of the auxiliary loss."""
+    if not backbone.causal or backbone.no_next_word:
+        raise UsageError("'task.lm': only a model that reads from left to right can predict the next token beside")
+    table = backbone.table if config.lm_tie else None
+    if isinstance(table, NarrowedTable):
+        raise UsageError(
+            "'task.lm': rare words of this model have narrower vectors, which this loss cannot share: set "
+            "task.lm_tie = false"
+        )
+    softmax = Softmax(backbone.dim, backbone.vocab_size, table, config.lm_bias)
+    softmax.init_weights(std=0.02, tied=config.lm_tie)
+    return softmax
 
 
 def check_widths(states: tuple[Tensor, ...]) -> None:

@@ -229,12 +229,22 @@ class Fit:
                 self.write_log()
             state.eval_due = self.validate is not None and state.step % config.eval_every == 0
             falls = spent < 1 - config.schedule.fall <= state.spent(self.budget)
-            if state.step % config.save_every == 0 or (falls and self.keep_start is not None):
-                self.save()
             if falls and self.keep_start is not None:
-                self.wait_for_save()
-                if self.ranks.first:
-                    self.keep_start(state.step)
+                self.save_start(self.keep_start)
+            elif state.step % config.save_every == 0:
+                self.save()
+        self.finish(asked)
+
+    def save_start(self, keep_start: Callable[[int], None]) -> None:
+        """With what runs of larger budgets begin."""
+        self.save()
+        self.wait_for_save()
+        if self.ranks.first:
+            keep_start(self.state.step)
+
+    def finish(self, asked: Interruption) -> None:
+        """After the last step."""
+        state, config = self.state, self.config
         if self.validate is not None and state.step % config.eval_every:
             state.eval_due = True
             self.evaluate(asked)
@@ -280,12 +290,7 @@ class Fit:
         total, count = found.result()
         seconds = time.monotonic() - self.clock
         total, count = self.share(total, count, tokens, flops, seconds)
-        for group in self.optimizer.param_groups:  # a mean over fewer steps of time is a noisier one: it moves less
-            rate = self.config.optim.lr * factor * (lengths / self.config.accumulate) * group["share"]
-            group["lr"] = rate
-            if not self.is_unfrozen(group["depth"], epoch):  # it is neither moved nor remembered, nor clipped for
-                for parameter in group["params"]:
-                    parameter.grad = None
+        self.set_rates(factor, lengths / self.config.accumulate, epoch)
         optim = self.config.optim
         norm, broken = step(self.optimizer, count, optim.clip, self.differentiate.scaler, optim.gradient == "mean")
         for part, carried in self.carry.items():  # a state with a NaN in it would spoil every later step
@@ -298,6 +303,15 @@ class Fit:
         if state.average_from is not None:
             self.averages = self.averages or Averages(self.learner)
             self.averages.add(state.step - state.average_from)
+
+    def set_rates(self, factor: float, length: float, epoch: int) -> None:
+        """factor: of the schedule. length: a mean over fewer steps of time is a noisier one, it moves less. What is still frozen
+        is neither moved nor remembered, nor clipped for."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.optim.lr * factor * length * group["share"]
+            if not self.is_unfrozen(group["depth"], epoch):
+                for parameter in group["params"]:
+                    parameter.grad = None
 
     def share(self, total: Tensor, count: Tensor, tokens: int, flops: int, seconds: float) -> tuple[Tensor, Tensor]:
         """Adds up over all ranks what they found in a step: gradients, the loss, and everything that is counted. The clock is the
