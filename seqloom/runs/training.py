@@ -59,7 +59,7 @@ from seqloom.tokens.learn import TokenizerOptions
 from seqloom.training.count import Count, check_order
 from seqloom.training.find_rate import Found, find_rate
 from seqloom.training.gradient import worth_compiling
-from seqloom.training.loop import Fit, is_sharded
+from seqloom.training.loop import Callbacks, Fit, is_sharded
 from seqloom.training.precision import choose_device, deterministic_algorithms
 from seqloom.training.ranks import Ranks, is_first, join
 from seqloom.training.share import Share, share_of
@@ -341,11 +341,15 @@ def train_run(
             if shared is not None:
                 fall = train.schedule.fall
                 taken = ranks.from_first(ranks.on_first(lambda: take_start(folder, shared, config, budget, fall)))
-            fit = Fit(
-                learner, loader, train, budget, folder, device, options.seed, measure, keep_best, marks,
+            callbacks = Callbacks(
+                measure,
+                keep_best,
                 lambda weights, mark, state: keep_milestone(weights, folder, mark, state),
-                None if shared is None else partial(keep_start, folder, shared, config), options.on_log, ranks, precompute,
-            )  # fmt: skip
+                None if shared is None else partial(keep_start, folder, shared, config),
+                options.on_log,
+                precompute,
+            )
+            fit = Fit(learner, loader, train, budget, folder, device, options.seed, callbacks, marks, ranks)
             what = f"{learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}"
             say(f"{recipe.name}: {what}{among(ranks, fit.weights.is_sharded)}")
         state = fit.run(options.resume or bool(taken))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -106,9 +106,22 @@ Validate = Callable[[Learner, Share], dict[str, Any]]  # of a learner, by all wh
 Precompute = Callable[[Callable[[], None]], int]
 
 
+class Callbacks(NamedTuple):
+    """What the loop calls; None: nothing."""
+
+    validate: Validate | None = None
+    keep_best: Callable[[StateDict], None] | None = None  # stores the weights of the best evaluation
+    keep_milestone: Callable[[StateDict, Milestone, TrainState], None] | None = None
+    keep_start: Callable[[int], None] | None = (
+        None  # when the rate of a trapezoid is about to fall: the step, with all saved
+    )
+    on_log: OnLog | None = None
+    precompute: Precompute | None = None  # its time, energy and operations are those of training
+
+
 class Fit:
-    """One run of the loop in a folder. `validate` evaluates, `keep_best` stores the weights of the best evaluation. With
-    `train.shard` and several ranks the learner must be on the CPU: they move it to their devices."""
+    """One run of the loop in a folder. With `train.shard` and several ranks the learner must be on the CPU: they move it to their
+    devices."""
 
     def __init__(
         self,
@@ -119,22 +132,14 @@ class Fit:
         folder: Path,
         device: torch.device,
         seed: int,
-        validate: Validate | None = None,
-        keep_best: Callable[[StateDict], None] | None = None,
+        callbacks: Callbacks = Callbacks(),
         milestones: Sequence[Milestone] = (),
-        keep_milestone: Callable[[StateDict, Milestone, TrainState], None] | None = None,
-        keep_start: Callable[[int], None] | None = None,
-        on_log: OnLog | None = None,
         ranks: Ranks | None = None,
-        precompute: Precompute | None = None,
     ):
-        """keep_start: called with the step when the rate of a trapezoid is about to fall, with everything saved. precompute: its
-        time, energy and operations are those of training."""
         self.learner, self.loader, self.config, self.budget = learner, loader, config, budget
         self.folder, self.device, self.seed = folder, device, seed
-        self.validate, self.keep_best = validate, keep_best
-        self.milestones, self.keep_milestone, self.keep_start = milestones, keep_milestone, keep_start
-        self.on_log, self.ranks, self.precompute = on_log, ranks or Ranks(), precompute
+        self.validate, self.keep_best, self.keep_milestone, self.keep_start, self.on_log, self.precompute = callbacks
+        self.milestones, self.ranks = milestones, ranks or Ranks()
         parts = len(loader.own)
         check_parts(self.ranks, parts, bool(loader.batches.rows))
         loader.own = self.ranks.own(parts)
