@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.release import tool
+
 PACKAGE = Path(__file__).parent.parent / "seqloom"
 # each may import what stands before it
 ORDER = [
@@ -145,3 +147,15 @@ def test_no_file_is_longer_than_600_lines() -> None:
     lengths = {str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in sources()}
     assert lengths["runs/language_model.py"] > 100
     assert not {name: length for name, length in lengths.items() if length > 600}
+
+
+def test_no_function_is_more_complex_than_20() -> None:
+    """Branches, loops and conditions, as `python tools/walks.py` counts them."""
+    walks = tool("walks")
+    found = {
+        f"{path.relative_to(PACKAGE)}{name}": walks.complexity(node)
+        for path, tree in walks.parsed(PACKAGE)
+        for name, node in walks.functions(tree)
+    }
+    assert found["runs/training.py.train_run"] > 10
+    assert not {name: number for name, number in found.items() if number > 20}
