@@ -41,12 +41,12 @@ from seqloom.comparison.records import (
     read_items,
     read_plan_record,
 )
-from seqloom.comparison.report import read_comparison
+from seqloom.comparison.report import as_text, read_comparison
 from seqloom.comparison.resume import DAMAGE, changes_of_run, changes_of_trials, check_result
 from seqloom.comparison.table import Comparison
 from seqloom.comparison.text_measure import text_measure
 from seqloom.comparison.tuning import tuned
-from seqloom.errors import DataError, SeqloomError
+from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.files import (
     digest_of,
     explained,
@@ -87,6 +87,16 @@ class Archive(NamedTuple):
     plan: ResolvedPlan
     found: Comparison
     notes: list[str]
+
+    def at(self, budget: str | None) -> "Archive":
+        """Itself: it has one budget, which is not chosen."""
+        if budget is not None:
+            raise UsageError(f"--budget is for the archive of a ladder, and {self.path} is none: leave it out")
+        return self
+
+    def as_text(self) -> str:
+        """Its table, for a terminal."""
+        return as_text(self.found)
 
 
 @contextmanager
