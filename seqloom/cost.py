@@ -220,38 +220,46 @@ PARTS: dict[type[nn.Module], tuple[str, Callable[[Any], Flops]]] = {
 def count(learner: nn.Module) -> dict[str, Flops]:
     """The operations of a learner by kind, summed over its modules."""
     found: dict[str, Flops] = {}
-
-    def named(place: str) -> set[nn.Module]:
-        parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, place, ())]
-        return {module for part in parts if part is not None for module in part.modules()}
-
-    over_source, each_sequence = named("over_source"), named("each_sequence")
-    left_out = named("once") | named("unused")  # what is done once a sequence of text is as good as nothing
-    over_targets, over_tokens, second = named("over_targets"), named("over_tokens"), named("second_stream")
-    once_more = named("once_more")  # they read one thing more than the tokens of a sequence
-    stretch = getattr(getattr(learner, "backbone", learner), "source_stretch", 1.0)
+    # what is done once a sequence of text is as good as nothing
+    left_out = modules_named(learner, "once") | modules_named(learner, "unused")
+    changes = list_changes(learner)
     repeated = {
         part: stack.repeat for stack in learner.modules() if isinstance(stack, Stack) for part in stack.modules()
     }
-    stacks = (stack for stack in learner.modules() if isinstance(stack, ReversibleStack) and stack.recompute)
-    anew = {module for stack in stacks for module in stack.layers.modules()}
     for module in learner.modules():
-        if module in left_out:
-            continue
         kind = next((kind for kind in type(module).__mro__ if kind in PARTS), None)
-        if kind is None:
+        if kind is None or module in left_out:
             continue
         name, measure = PARTS[kind]
-        part, before = measure(module), found.get(name, Flops())
-        part = part.computed_anew() if module in anew else part
-        part = part.over_source(stretch) if module in over_source - each_sequence else part
-        part = Flops(sequence=part.token) if module in each_sequence else part
-        part = Flops(target=part.token) if module in over_targets else part
-        part = Flops(token=part.target) if module in over_tokens else part
-        part = with_second_stream(module, part) if module in second else part
-        part = part._replace(sequence=part.token) if module in once_more else part
-        found[name] = before.plus(part, repeated.get(module, 1))
+        part = measure(module)
+        for modules, change in changes:
+            if module in modules:
+                part = change(module, part)
+        found[name] = found.get(name, Flops()).plus(part, repeated.get(module, 1))
     return found
+
+
+def modules_named(learner: nn.Module, place: str) -> set[nn.Module]:
+    """The modules of the parts that modules of a learner name in this attribute."""
+    parts = [getattr(owner, name) for owner in learner.modules() for name in getattr(owner, place, ())]
+    return {module for part in parts if part is not None for module in part.modules()}
+
+
+def list_changes(learner: nn.Module) -> list[tuple[set[nn.Module], Callable[[nn.Module, Flops], Flops]]]:
+    """The modules that do not run once over every token, and what their operations change to, one after the other."""
+    each_sequence = modules_named(learner, "each_sequence")
+    stretch = getattr(getattr(learner, "backbone", learner), "source_stretch", 1.0)
+    stacks = (stack for stack in learner.modules() if isinstance(stack, ReversibleStack) and stack.recompute)
+    return [
+        ({module for stack in stacks for module in stack.layers.modules()}, lambda _, part: part.computed_anew()),
+        (modules_named(learner, "over_source") - each_sequence, lambda _, part: part.over_source(stretch)),
+        (each_sequence, lambda _, part: Flops(sequence=part.token)),
+        (modules_named(learner, "over_targets"), lambda _, part: Flops(target=part.token)),
+        (modules_named(learner, "over_tokens"), lambda _, part: Flops(token=part.target)),
+        (modules_named(learner, "second_stream"), with_second_stream),
+        # they read one thing more than the tokens of a sequence
+        (modules_named(learner, "once_more"), lambda _, part: part._replace(sequence=part.token)),
+    ]
 
 
 def total(learner: nn.Module) -> Flops:

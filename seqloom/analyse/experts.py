@@ -5,7 +5,7 @@ tag tells of the expert is the mutual information of the two, in bits; of expert
 0 by chance, the more so the fewer words there are of each tag.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -57,9 +57,25 @@ def expert_use(reading: Reading, sentences: Sequence[Sentence]) -> ExpertUse:
         )
     if reading.backward:
         raise UsageError("--show experts is for models that read from the beginning of a text")
-    kinds: dict[str, int] = {}
+    tags, shares = read_shares(reading, sentences[:MOST], parts)
+    kinds = list(dict.fromkeys(tags))
+    numbers = {tag: i for i, tag in enumerate(kinds)}
+    where = [numbers[tag] for tag in tags]
+    counts = np.bincount(where, minlength=len(kinds))
+    order = np.argsort(-counts, kind="stable")
+    use = np.zeros((len(parts), len(kinds), shares.shape[2]))
+    for layer in range(len(parts)):
+        np.add.at(use[layer], where, shares[layer])
+    names = [name_layer(name) for name in parts]
+    return ExpertUse([kinds[i] for i in order], counts[order], [each[order] for each in use], names)
+
+
+def read_shares(
+    reading: Reading, sentences: Sequence[Sentence], parts: Mapping[str, Experts]
+) -> tuple[list[str], np.ndarray]:
+    """The tag of every token that is read, and what it gets of each expert (layers, tokens, experts)."""
+    tags: list[str] = []
     found: list[np.ndarray] = []
-    where: list[int] = []
     read: dict[str, torch.Tensor] = {}
 
     def remember(name: str) -> Any:
@@ -68,7 +84,7 @@ def expert_use(reading: Reading, sentences: Sequence[Sentence]) -> ExpertUse:
     with ExitStack() as hooks:
         for name, part in parts.items():
             hooks.callback(part.register_forward_pre_hook(remember(name)).remove)
-        for sentence in sentences[:MOST]:
+        for sentence in sentences:
             text = " ".join(sentence.words)
             if not text.strip():
                 continue
@@ -76,26 +92,22 @@ def expert_use(reading: Reading, sentences: Sequence[Sentence]) -> ExpertUse:
                 batch, _, own = read_text(reading, text, sentence.place, longest=None)
             except DataError:  # of many sentences some are longer than the model reads
                 continue
-            backbone(batch)
+            reading.encoder.backbone(batch)
             _, spans = reading.tokenizer.encode_with_offsets(text)
             begins = np.cumsum([0, *(len(word) + 1 for word in sentence.words)])[:-1]
             # a token may begin with the blank before its word
             starts = [begin + (text[begin:end][:1] == " ") for begin, end in spans]
             words = np.searchsorted(begins, starts, side="right") - 1
-            where += [kinds.setdefault(sentence.tags[i], len(kinds)) for i in words]
+            tags += [sentence.tags[i] for i in words]
             found.append(torch.stack([read[name][own] for name in parts]).cpu().numpy())
-    if not where:
+    if not tags:
         raise DataError("there is no word to read: give a file with sentences")
-    shares = np.concatenate(found, 1)  # (layers, tokens, experts)
-    counts = np.bincount(where, minlength=len(kinds))
-    order = np.argsort(-counts, kind="stable")
-    use = np.zeros((len(parts), len(kinds), shares.shape[2]))
-    for layer in range(len(parts)):
-        np.add.at(use[layer], where, shares[layer])
-    names = [f"layer {name.split('layers.')[1].split('.')[0]}" if "layers." in name else name for name in parts]
-    names = [f"layer {int(name.split()[1]) + 1}" if name.startswith("layer ") else name for name in names]
-    tags = list(kinds)
-    return ExpertUse([tags[i] for i in order], counts[order], [each[order] for each in use], names)
+    return tags, np.concatenate(found, 1)
+
+
+def name_layer(module: str) -> str:
+    """The name of the layer that a module stands in, counted from 1; its own where it stands in none."""
+    return f"layer {int(module.split('layers.')[1].split('.')[0]) + 1}" if "layers." in module else module
 
 
 def information(use: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """inspect: a look inside trained models."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,9 +56,6 @@ SHOWN = {
     "garbled": "what is written for repeated, shuffled and misspelt texts",
     "roll": "a song as a piano roll, with what attention heads look at",
 }
-OF_ONE_RUN = [
-    name for name in SHOWN if name not in ("senses", "flow", "context")
-]  # methods of a loaded run have these names
 # what each option is for
 FOR = {
     "layer": ("attention", "senses", "roll"), "word": ("senses",), "unit": ("cells",), "same": ("senses",),
@@ -223,32 +221,17 @@ def inspect(
     check_show(show, runs)
     if show is not None:
         check_for(given, show)
-    if show == "context" and context is None:
-        raise UsageError("--show context needs --context N: the most tokens before a word")
     check_ending(out)
     new_file(out, "--out")
     loaded = [in_language(load(folder, device, plugin), language) for folder in runs]
     if show is None:
         show = "attention" if len(runs) == 1 and loaded[0].has_attention else "flow"
         check_for(given, show)
-    if show in OF_ONE_RUN:
-        chosen = {name: value for name, value in given.items() if show in FOR[name] and name != "line"}
-        options = {name: value for name, value in chosen.items() if value is not None}
-        write_finding(find_in_run(loaded[0], show, text, line, options), out)
-        return
-    file = existing(text, show)
-    if show == "senses":
-        found = show_senses(loaded, file, word, layer, same or [])
-    elif context is not None:
-        from seqloom.runs.looking_back import effective_context
-
-        found = effective_context(
-            loaded, file, context, step=step, words=windows or 1000, documents=documents or "auto"
-        )
+    options = {name: value for name, value in given.items() if value is not None and name != "line"}
+    if show in OF_SEVERAL_RUNS:
+        found = OF_SEVERAL_RUNS[show](loaded, existing(text, show), **options)
     else:
-        from seqloom.runs.looking_back import gradient_flow
-
-        found = gradient_flow(loaded, file, back=back or 50, windows=windows or 32)
+        found = find_in_run(loaded[0], show, text, line, options)
     write_finding(found, out)
 
 
@@ -287,17 +270,19 @@ def check_show(show: str | None, runs: list[Path]) -> None:
 
     if show is not None and show not in SHOWN:
         raise UsageError(unknown_name("--show", show, show, list(SHOWN)))
-    if show in OF_ONE_RUN and len(runs) > 1:
+    if show is not None and show not in OF_SEVERAL_RUNS and len(runs) > 1:
         raise UsageError(f"--show {show} looks into one run, and {len(runs)} were given: name one")
 
 
 def check_for(given: dict[str, Any], show: str) -> None:
-    """Raises UsageError for an option that is about something else than what is shown."""
+    """Raises UsageError for an option that is about something else than what is shown, and for one that it needs."""
     from seqloom.errors import UsageError
 
     for name, value in given.items():
         if value is not None and show not in FOR[name]:
             raise UsageError(f"--{name} is for --show {' and '.join(FOR[name])}, not for {show}: leave it out")
+    if show == "context" and given["context"] is None:
+        raise UsageError("--show context needs --context N: the most tokens before a word")
 
 
 def existing(text: str, show: str) -> Path:
@@ -311,6 +296,7 @@ def existing(text: str, show: str) -> Path:
 
 
 def find_in_run(run: Any, show: str, text: str, line: int | None, options: dict[str, Any]) -> Any:
+    """Calls the method of the run that has the name of what is shown."""
     from seqloom.analyse.read import pick_line, whole_text
 
     if show == "heads" and run.learner.reads in ("labelled", "pairs"):
@@ -344,7 +330,9 @@ def show_experts(run: Any, text: str) -> Any:
     return run.experts(file=path) if tagged else run.experts(texts=lines)
 
 
-def show_senses(runs: list[Any], text: Path, word: str | None, layer: int | None, same: list[Path]) -> Any:
+def show_senses(
+    runs: list[Any], text: Path, word: str | None = None, layer: int | None = None, same: Sequence[Path] = ()
+) -> Any:
     from seqloom.errors import UsageError
     from seqloom.runs.sensing import senses
 
@@ -352,3 +340,21 @@ def show_senses(runs: list[Any], text: Path, word: str | None, layer: int | None
     if len(same) not in (0, 2):
         raise UsageError(f"--same was given {len(same)} times: name two tables, the first for the threshold")
     return senses(runs, text, word, layer=layer, same=same)
+
+
+def show_flow(runs: list[Any], text: Path, back: int = 50, windows: int = 32) -> Any:
+    from seqloom.runs.looking_back import gradient_flow
+
+    return gradient_flow(runs, text, back=back, windows=windows)
+
+
+def show_context(
+    runs: list[Any], text: Path, context: int, step: int | None = None, windows: int = 1000, documents: str = ""
+) -> Any:
+    from seqloom.runs.looking_back import effective_context
+
+    return effective_context(runs, text, context, step=step, words=windows, documents=documents or "auto")
+
+
+# what is shown of several runs, and the functions that find it; what is shown of one is a method of it
+OF_SEVERAL_RUNS: dict[str, Callable[..., Any]] = {"senses": show_senses, "flow": show_flow, "context": show_context}

@@ -172,29 +172,22 @@ def train(
         "--vit": vit,
     }  # fmt: skip
     check_one_or_several(tasks, one)
-    examples = (*(train_files or ()), *(valid or ()), *(test or ()))
-    if task == "caption":  # which may be folders
-        examples = tuple(each for each in examples if not each.is_dir())
-    given = (*examples, from_tokenizer, from_source_tokenizer, vectors, tasks)
+    given = (*example_files(task, train_files, valid, test), from_tokenizer, from_source_tokenizer, vectors, tasks)
     files = () if seeds is not None else given
     require(named_runs(beside), files, task=task)  # with --seeds the task is asked first
-    from seqloom.errors import UsageError
     from seqloom.recipes.library import find_recipe
     from seqloom.runs.joint import OpenedPlan, train_tasks
     from seqloom.runs.options import RunOptions
     from seqloom.runs.report import write_translation_report
     from seqloom.runs.training import train as run_train
     from seqloom.runs.translator import Translator
-    from seqloom.tasks import task_class
 
     if launch_ranks(ranks, seeds=seeds):
         return
     plan = None if tasks is None else OpenedPlan.read(tasks)
     main = task or (plan and plan.plan.main.task) or ""
-    if seeds is not None and task_class(main).reads != "labelled":
-        raise UsageError(
-            f"--seeds does not work with --task {main}: run the command once for each --seed, with its own --out"
-        )
+    if seeds is not None:
+        check_repeatable(main)
     overrides = with_batch(
         with_options(settings, lr, milestones, epochs=epochs, tokens=tokens, flops=flops, minutes=minutes),
         settings,
@@ -218,6 +211,23 @@ def train(
     run = train_and_print(train, out, options, seeds)
     if isinstance(run, Translator):
         print(f"report: {write_translation_report(run, valid or train_files or ())}")
+
+
+def example_files(task: str | None, *splits: list[Path] | None) -> list[Path]:
+    """The files of all splits, but for folders with captions, which are looked into later."""
+    given = [file for files in splits for file in files or ()]
+    return [file for file in given if task != "caption" or not file.is_dir()]
+
+
+def check_repeatable(task: str) -> None:
+    """Raises UsageError for a task that --seeds does not work with."""
+    from seqloom.errors import UsageError
+    from seqloom.tasks import task_class
+
+    if task_class(task).reads != "labelled":
+        raise UsageError(
+            f"--seeds does not work with --task {task}: run the command once for each --seed, with its own --out"
+        )
 
 
 def train_and_print(train: Callable[..., Any], out: Path, options: "RunOptions", seeds: int | None) -> Any:

@@ -76,44 +76,69 @@ def generate(
 ) -> None:
     """Generate text that continues a prompt."""
     require([run])
-    from seqloom.errors import UsageError
     from seqloom.runs.load import load_language_model
 
-    options: dict[str, Any] = {
-        "max_new": max_new,
-        "min_new": min_new,
-        "repetition_penalty": repetition_penalty,
-        "no_repeat": no_repeat,
-    }
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     if out is not None:
         check_song(out, n, as_json)
-    if beam is not None:
-        if sampling != {"temperature": 1.0, "top_k": None, "top_p": None}:
-            raise UsageError(
-                "--beam searches, but --temperature, --top-k and --top-p are for sampling: use one or the other"
-            )
-        options |= {"beam": beam, "length_penalty": 1.0 if length_penalty is None else length_penalty}
-        loaded = load_language_model(run, device, plugin)
-        prompt = text_of_prompt(loaded, prompt, out)
-        if tree is not None:
-            loaded.beam_tree(prompt, n=n, **options).save(check_new(tree))
-        found = loaded.search(prompt, n=n, **options)
-        if out is not None:
-            save_song(loaded, found[0].text, out)
-        elif as_json:
-            print(json.dumps({"samples": [each._asdict() for each in found], **options}))
-        else:
-            print_texts([each.text for each in found])
-        return
-    if tree is not None:
-        raise UsageError("--tree shows a beam search: add --beam K")
-    if length_penalty is not None:
-        raise UsageError("--length-penalty works with --beam only: add --beam K")
-    options |= sampling
+    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    options: dict[str, Any] = {
+        "max_new": max_new, "min_new": min_new, "repetition_penalty": repetition_penalty, "no_repeat": no_repeat,
+        **options_of_search(beam, length_penalty, tree, sampling),
+    }  # fmt: skip
     loaded = load_language_model(run, device, plugin)
     prompt = text_of_prompt(loaded, prompt, out)
-    streaming = n == 1 and not as_json and out is None
+    if beam is not None:
+        texts = search_texts(loaded, prompt, n, tree, options)
+    elif n == 1 and not as_json and out is None:
+        stream_text(loaded, prompt, seed, options)
+        return
+    else:
+        texts = sample_texts(loaded, prompt, n, seed, options)
+        options = {"seed": seed, **options}
+    if out is not None:
+        save_song(loaded, texts[0]["text"], out)
+    elif as_json:
+        print(json.dumps({"samples": texts, **options}))
+    else:
+        print_texts([each["text"] for each in texts])
+
+
+def options_of_search(
+    beam: int | None, length_penalty: float | None, tree: Path | None, sampling: dict[str, Any]
+) -> dict[str, Any]:
+    """Those of a search with --beam, and else those of sampling. Raises UsageError where the others were given, too."""
+    from seqloom.errors import UsageError
+
+    if beam is None:
+        if tree is not None:
+            raise UsageError("--tree shows a beam search: add --beam K")
+        if length_penalty is not None:
+            raise UsageError("--length-penalty works with --beam only: add --beam K")
+        return sampling
+    if sampling != {"temperature": 1.0, "top_k": None, "top_p": None}:
+        raise UsageError(
+            "--beam searches, but --temperature, --top-k and --top-p are for sampling: use one or the other"
+        )
+    return {"beam": beam, "length_penalty": 1.0 if length_penalty is None else length_penalty}
+
+
+def search_texts(loaded: Any, prompt: str, n: int, tree: Path | None, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The n best texts, as --json prints them. tree: where to write the tree of the search."""
+    if tree is not None:
+        loaded.beam_tree(prompt, n=n, **options).save(check_new(tree))
+    return [each._asdict() for each in loaded.search(prompt, n=n, **options)]
+
+
+def sample_texts(loaded: Any, prompt: str, n: int, seed: int, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """n samples, as --json prints them."""
+    return [
+        {"text": s.text, "tokens": s.tokens, "log_prob": sum(s.log_probs), "log_probs": s.log_probs}
+        for s in loaded.generate(prompt, n=n, seed=seed, **options)
+    ]
+
+
+def stream_text(loaded: Any, prompt: str, seed: int, options: dict[str, Any]) -> None:
+    """Print a sample while it is drawn."""
     shown: list[str] = []
 
     def show(piece: str) -> None:
@@ -121,19 +146,8 @@ def generate(
         write(piece if shown else prompt + piece)
         shown.append(piece)
 
-    samples = loaded.generate(prompt, n=n, seed=seed, on_text=show if streaming else None, **options)
-    if out is not None:
-        save_song(loaded, samples[0].text, out)
-    elif streaming:
-        print("" if shown else prompt)
-    elif as_json:
-        rows = [
-            {"text": s.text, "tokens": s.tokens, "log_prob": sum(s.log_probs), "log_probs": s.log_probs}
-            for s in samples
-        ]
-        print(json.dumps({"samples": rows, "seed": seed, **options}))
-    else:
-        print_texts([each.text for each in samples])
+    loaded.generate(prompt, seed=seed, on_text=show, **options)
+    print("" if shown else prompt)
 
 
 def check_song(out: Path, n: int, as_json: bool) -> None:

@@ -48,32 +48,21 @@ def verify(
     inside their tolerance; 1: some lie outside; 3: the archive was changed or is damaged."""
     import json
 
-    from seqloom.comparison.ladder_archive import LadderArchive, is_ladder_archive, open_ladder_archive
-    from seqloom.comparison.ladder_report import as_text as ladder_text
-    from seqloom.comparison.report import as_text as table_text
+    from seqloom.comparison.ladder_archive import is_ladder_archive, open_ladder_archive
     from seqloom.comparison.unpack import open_archive
     from seqloom.comparison.verify import Given, as_text
     from seqloom.comparison.verify import verify as repeat
-    from seqloom.errors import SeqloomError, UsageError
+    from seqloom.errors import SeqloomError
     from seqloom.progress import say
     from seqloom.training.precision import choose_device
 
-    if (row is None) != (seed is None):
-        raise UsageError("give --row and --seed together, or neither to check the archive alone")
-    if row is None and (data or text or files or budget):
-        raise UsageError("--budget, --data, --text and --files are for training a row again: give --row and --seed")
-    if data is not None and text:
-        raise UsageError("give --data or --text, not both")
+    check_options(row, seed, budget, data, text, files)
     choose_device(device)  # rejects one that is not there
-    has_budgets = is_ladder_archive(archive)
-    with open_ladder_archive(archive) if has_budgets else open_archive(archive) as opened:
-        if budget is not None and not has_budgets:
-            raise UsageError(f"--budget is for the archive of a ladder, and {archive} is none: leave it out")
+    with open_ladder_archive(archive) if is_ladder_archive(archive) else open_archive(archive) as opened:
         checked = f"{archive}: checked, {len(opened.manifest.files):,} files, and the table follows from the results"
-        if row is None or seed is None:
-            found = None
-        else:
-            one = opened.at(budget) if isinstance(opened, LadderArchive) else opened
+        found = None
+        if row is not None and seed is not None:
+            one = opened.at(budget)
             say(checked)
             found = repeat(one, row, seed, Given(data, text or (), files or ()), device)
         about = {
@@ -86,12 +75,28 @@ def verify(
             print(json.dumps(about | (found.record() if found is not None else {}), ensure_ascii=False))
         else:
             print("\n".join([checked, *(f"note: {note}" for note in opened.notes), ""]))
-            if found is not None:
-                print(as_text(found))
-            else:
-                print(ladder_text(opened.found) if isinstance(opened, LadderArchive) else table_text(opened.found))
+            print(opened.as_text() if found is None else as_text(found))
     if found is not None and not found.inside:
         wrong = [score.name for score in found.scores if not score.inside]
         raise SeqloomError(
             f"{row}, seed {seed}: {', '.join(wrong)} outside the tolerance: this archive was not reproduced here"
         )
+
+
+def check_options(
+    row: str | None,
+    seed: int | None,
+    budget: str | None,
+    data: Path | None,
+    text: list[Path] | None,
+    files: list[Path] | None,
+) -> None:
+    """Raises UsageError for options that do not go together."""
+    from seqloom.errors import UsageError
+
+    if (row is None) != (seed is None):
+        raise UsageError("give --row and --seed together, or neither to check the archive alone")
+    if row is None and (data or text or files or budget):
+        raise UsageError("--budget, --data, --text and --files are for training a row again: give --row and --seed")
+    if data is not None and text:
+        raise UsageError("give --data or --text, not both")

@@ -29,6 +29,7 @@ from seqloom.comparison.archive import (
     program,
     write_zip,
 )
+from seqloom.comparison.ladder_report import as_text
 from seqloom.comparison.laws import (
     LADDER,
     PREDICTIONS,
@@ -95,6 +96,10 @@ class LadderArchive(NamedTuple):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(self.folder / name, place)
         return chosen
+
+    def as_text(self) -> str:
+        """Its laws and crossings, for a terminal."""
+        return as_text(self.found)
 
 
 # ---- packing

@@ -45,7 +45,7 @@ is trained.
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -474,18 +474,7 @@ def joint_problems(plan: PlanConfig) -> list[str]:
         found.append(f"row {next(iter(joint))!r}: joint is for plans with two tasks or more")
     for row, settings in joint.items():
         weights = settings.weights if isinstance(settings, JointConfig) else {}
-        found += [
-            f"row {row!r}: joint.weights: {unknown_name('task', name, name, names)}"
-            for name in weights
-            if name not in names
-        ]
-        found += [
-            f"row {row!r}: joint.weights.{name} = {value:g}: give 0 or more"
-            for name, value in weights.items()
-            if value < 0
-        ]
-        if names and not weights.get(names[0], 1.0):
-            found.append(f"row {row!r}: joint.weights.{names[0]} = 0: by this task the weights are chosen")
+        found += [f"row {row!r}: {problem}" for problem in weight_problems(weights, names)]
     if any(task.how == BESIDE for task in plan.tasks):
         found.append(f'joint rows learn tasks on their own body: how = "{BESIDE}" has another one')
     own = {tuple(each for each in task.settings if not each.startswith("task.")) for task in plan.tasks}
@@ -493,6 +482,16 @@ def joint_problems(plan: PlanConfig) -> list[str]:
         found.append(
             "joint rows learn all tasks in one run: give all tasks one how, and the same settings but for task.…"
         )
+    return found
+
+
+def weight_problems(weights: Mapping[str, float], names: list[str]) -> list[str]:
+    """Weights that the losses of tasks of these names cannot have."""
+    unknown = [name for name in weights if name not in names]
+    found = [f"joint.weights: {unknown_name('task', name, name, names)}" for name in unknown]
+    found += [f"joint.weights.{name} = {value:g}: give 0 or more" for name, value in weights.items() if value < 0]
+    if names and not weights.get(names[0], 1.0):
+        found.append(f"joint.weights.{names[0]} = 0: by this task the weights are chosen")
     return found
 
 

@@ -41,12 +41,12 @@ from seqloom.comparison.records import (
     read_items,
     read_plan_record,
 )
-from seqloom.comparison.report import read_comparison
+from seqloom.comparison.report import as_text, read_comparison
 from seqloom.comparison.resume import DAMAGE, changes_of_run, changes_of_trials, check_result
 from seqloom.comparison.table import Comparison
 from seqloom.comparison.text_measure import text_measure
 from seqloom.comparison.tuning import tuned
-from seqloom.errors import DataError, SeqloomError
+from seqloom.errors import DataError, SeqloomError, UsageError
 from seqloom.files import (
     digest_of,
     explained,
@@ -87,6 +87,16 @@ class Archive(NamedTuple):
     plan: ResolvedPlan
     found: Comparison
     notes: list[str]
+
+    def at(self, budget: str | None) -> "Archive":
+        """Itself: it has one budget, which is not chosen."""
+        if budget is not None:
+            raise UsageError(f"--budget is for the archive of a ladder, and {self.path} is none: leave it out")
+        return self
+
+    def as_text(self) -> str:
+        """Its table, for a terminal."""
+        return as_text(self.found)
 
 
 @contextmanager
@@ -216,17 +226,21 @@ def check_names(path: Path, plan: ResolvedPlan, files: int) -> None:
     """Names in a plan become paths: none may lead out of the archive."""
     places = [(row.name, row.place) for row in plan.rows] + [(task.name, task.place) for task in plan.tasks]
     wrong = next((place for name, place in places if place != slug(name)), None)
-    data = [row.data.removeprefix("data/") for row in plan.rows]
-    names = [*(suite.data for suite in plan.suites), *(suite.name for suite in plan.suites), *data]
-    names += [*plan.text.files, *([plan.text.prepared] if plan.text.prepared is not None else [])]
-    names += [name for task in plan.tasks for split in SPLITS for name in getattr(task, split)]
-    wrong = wrong or next((name for name in names if not re.fullmatch(NAME, name)), None)
+    wrong = wrong or next((name for name in list_names(plan) if not re.fullmatch(NAME, name)), None)
     if wrong is not None:
         raise Refused(f"{path}: plan.json has {wrong[:100]!r} where the name of a file is expected")
     if len({row.name for row in plan.rows}) < len(plan.rows) or len(set(plan.seeds)) < len(plan.seeds):
         raise Refused(f"{path}: plan.json has a row or a seed twice")
     if plan.search is not None and plan.search.trials > files:
         raise Refused(f"{path}: plan.json has {plan.search.trials:,} trials, of which most are missing")
+
+
+def list_names(plan: ResolvedPlan) -> list[str]:
+    """All that a plan says files and folders are called."""
+    names = [*(suite.data for suite in plan.suites), *(suite.name for suite in plan.suites)]
+    names += [row.data.removeprefix("data/") for row in plan.rows]
+    names += [*plan.text.files, *([plan.text.prepared] if plan.text.prepared is not None else [])]
+    return names + [name for task in plan.tasks for split in SPLITS for name in getattr(task, split)]
 
 
 def check_data(path: Path, folder: Path, plan: ResolvedPlan) -> None:

@@ -12,7 +12,7 @@ A system is one file a seed, one with a seed in each row, or folders of such fil
 import math
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,34 +72,53 @@ class System:
 
 def read_system(text: str, choice: Choice = EVERYTHING) -> System:
     """text: [NAME=]PATH[,PATH…]; a path may have wildcards. Each path is a seed, unless rows have their own."""
-    name, _, rest = text.partition("=") if re.match(r"[^/\\=]+=", text) and not Path(text).exists() else ("", "", text)
-    parts = [path for part in ([rest] if Path(rest).exists() else rest.split(",")) if part for path in expand(part)]
-    if not parts:
+    name, rest = split_name(text)
+    given = [rest] if Path(rest).exists() else rest.split(",")
+    found = [path for part in given if part for path in expand(part)]
+    if not found:
         raise UsageError(f"{text!r} names no file: give PATH, PATH,PATH or NAME=PATH")
-    parts = [seed for part in parts for seed in seeds_in(part)]
-    seeds: dict[str, dict[str, ItemScore]] = {}
-    metrics, tasks = set(), False
-    for part in parts:
-        for file in files_of(part):
-            tasks = tasks or SAMPLES.fullmatch(file.name) is not None
-            for metric, item in read_items(file, choice):
-                metrics.add(metric)
-                items = seeds.setdefault(item.seed if item.seed is not None else str(part), {})
-                if item.id in items:
-                    raise DataError(
-                        f"{item.place}: the id {item.id!r} is also at {items[item.id].place}: "
-                        "give each item once, or rows with a seed, or choose a --filter of the harness"
-                    )
-                items[item.id] = item
+    parts = [seed for path in found for seed in seeds_in(path)]
+    files = [(str(part), file) for part in parts for file in files_of(part)]
+    seeds, metrics = collect_items(files, choice)
     if not seeds:
         raise DataError(f"{', '.join(map(str, parts))}: no item in it")
-    own = [item.seed is not None for items in seeds.values() for item in items.values()]
-    if any(own) and not all(own):
-        item = next(item for items in seeds.values() for item in items.values() if item.seed is None)
-        raise DataError(f'{item.place}: no "seed", but other rows have one: give it in all rows or in none')
+    check_seeds([item for items in seeds.values() for item in items.values()])
     same_items({f"seed {seed}": items for seed, items in seeds.items()}, f"{name or rest}: ")
-    first = rest if Path(rest).exists() else rest.split(",")[0]
-    return System(name or Path(first).name.split(".")[0] or first, seeds, "/".join(sorted(metrics)), tasks)
+    has_tasks = any(SAMPLES.fullmatch(file.name) for _, file in files)
+    return System(name or Path(given[0]).name.split(".")[0] or given[0], seeds, "/".join(sorted(metrics)), has_tasks)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """The name of a system, empty where none is given, and its paths."""
+    named = re.match(r"[^/\\=]+=", text) is not None and not Path(text).exists()
+    name, _, paths = text.partition("=") if named else ("", "", text)
+    return name, paths
+
+
+def collect_items(
+    files: Iterable[tuple[str, Path]], choice: Choice
+) -> tuple[dict[str, dict[str, ItemScore]], set[str]]:
+    """The items of each seed by their ids, and the names of their scores. files: each with the seed of rows that have none."""
+    seeds: dict[str, dict[str, ItemScore]] = {}
+    metrics = set()
+    for seed, file in files:
+        for metric, item in read_items(file, choice):
+            metrics.add(metric)
+            items = seeds.setdefault(seed if item.seed is None else item.seed, {})
+            if item.id in items:
+                raise DataError(
+                    f"{item.place}: the id {item.id!r} is also at {items[item.id].place}: "
+                    "give each item once, or rows with a seed, or choose a --filter of the harness"
+                )
+            items[item.id] = item
+    return seeds, metrics
+
+
+def check_seeds(items: Sequence[ItemScore]) -> None:
+    """Raises DataError where some rows have a seed and others have none."""
+    without = [item for item in items if item.seed is None]
+    if without and len(without) < len(items):
+        raise DataError(f'{without[0].place}: no "seed", but other rows have one: give it in all rows or in none')
 
 
 def expand(part: str) -> list[Path]:

@@ -157,6 +157,8 @@ class ValidConfig(Config):
     )
 
 
+# what an objective or task reads, and the kinds of batches that have it; others are called as what is read
+BATCH_KINDS = {"excerpts": ("packed", "streams"), "tagged": ("passages",)}
 NEXT_TOKEN = {"name": "next-token"}
 ENTRY = ("called", "weight")  # of each of several tasks
 LISTS = {"objectives": "objective", "tasks": "task"}  # and how one of them is written
@@ -410,32 +412,46 @@ def misfits(recipe: Recipe) -> list[str]:
     cls: Any = model_class(recipe.model["name"])
     if recipe.objective is not None and recipe.task is not None:
         return ["'objective' and 'task': a run learns from plain text or from labelled examples: leave one of them out"]
-    kind, find = ("task", fitting_tasks) if recipe.task is not None else ("objective", fitting_objectives)
+    kind = "task" if recipe.task is not None else "objective"
     learner: Any = (task_class if kind == "task" else objective_class)(recipe.learns)
+    fits = learner.fits(cls)
+    if not fits and kind == "task" and not fitting_tasks(cls):
+        return [
+            f"'task.name' = \"{recipe.learns}\": the model {recipe.model['name']} learns no tasks: choose another model"
+        ]
     found = [
         f"'tasks.name' = \"{section['name']}\" is not for the model {recipe.model['name']}"
         for section in recipe.tasks[1:]
         if not task_class(section["name"]).fits(cls)
     ]
-    if not learner.fits(cls):
-        fitting = find(cls)
-        if kind == "task" and not fitting:
-            return [
-                f"'task.name' = \"{recipe.learns}\": the model {recipe.model['name']} learns no tasks: choose another model"
-            ]
-        other = ("objective", fitting_objectives) if kind == "task" else ("task", fitting_tasks)
-        kind_of = kind if fitting else other[0]
-        instead = next(iter(fitting or other[1](cls)), None)
-        hint = "" if instead is None else f': use "{instead}" ([{kind_of}] name = "{instead}")'
-        found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
+    if fits:
+        found += [*kind_problems(recipe, learner), *short_passages(recipe)]
     else:
-        right = {"excerpts": "", "tagged": "passages"}.get(learner.reads, learner.reads)
-        if recipe.batches.kind != right and (
-            right or recipe.batches.kind in ("pairs", "passages", "labelled", "cells", "pictures")
-        ):
-            use = right or "packed"
-            found.append(f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{use}"')
-        found += short_passages(recipe)
+        hint = suggest_learner(kind, cls)
+        found.append(f"'{kind}.name' = \"{recipe.learns}\" is not for the model {recipe.model['name']}{hint}")
+    return [*found, *watch_problems(recipe)]
+
+
+def suggest_learner(kind: str, model: Any) -> str:
+    """What a model can learn instead of what does not fit it: of the same kind (objective or task) if there is any."""
+    fitting = {"objective": fitting_objectives, "task": fitting_tasks}
+    for each in sorted(fitting, key=lambda name: name != kind):
+        for name in fitting[each](model):
+            return f': use "{name}" ([{each}] name = "{name}")'
+    return ""
+
+
+def kind_problems(recipe: Recipe, learner: Any) -> list[str]:
+    """Batches of a kind that its objective or task does not read."""
+    kinds = BATCH_KINDS.get(learner.reads, (learner.reads,))
+    if recipe.batches.kind in kinds:
+        return []
+    return [f'\'batches.kind\' = "{recipe.batches.kind}" is not for {recipe.learns}: use "{kinds[0]}"']
+
+
+def watch_problems(recipe: Recipe) -> list[str]:
+    """A score that decides which weights are kept, and how often it is measured, which do not go with what is learnt."""
+    found = []
     if recipe.train.watch == "bleu" and recipe.learns != "translate":
         found.append(f'\'train.watch\' = "bleu" is for translation, not for {recipe.learns}: use "loss"')
     labelled = recipe.batches.kind == "labelled"
