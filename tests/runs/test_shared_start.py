@@ -5,6 +5,7 @@ import json
 import pytest
 
 from seqloom.recipes.library import find_recipe
+from seqloom.recipes.schema import build_recipe
 from seqloom.runs import shared_start, training
 from seqloom.runs.shared_start import can_share, identity
 from seqloom.runs.training import pretrain
@@ -115,7 +116,7 @@ def test_a_kill_while_a_start_is_taken_loses_nothing(data, tmp_path, monkeypatch
     monkeypatch.setattr(shared_start.shutil, "copy2", copy)
     settings = json.loads((tmp_path / "4000" / "config.json").read_text())["recipe"]
     pretrain(
-        training.build_recipe(settings, ""),
+        build_recipe(settings, ""),
         data,
         tmp_path / "4000",
         shared=tmp_path / "shared",
