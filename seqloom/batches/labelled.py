@@ -90,10 +90,10 @@ def new_table(rows: int, width: int) -> np.ndarray:
     size = rows * width * 4
     if size <= IN_MEMORY:
         return np.zeros((rows, width), np.float32)
-    say(f"{size / 2**30:.1f} GiB of states are kept in a file in {tempfile.gettempdir()} until the run ends")
     with tempfile.TemporaryFile() as file:
         if hasattr(os, "posix_fallocate"):  # a file with holes would end the process where the disk is full later
             os.posix_fallocate(file.fileno(), 0, size)
+        say(f"{size / 2**30:.1f} GiB of states are kept in a file in {tempfile.gettempdir()} until the run ends")
         return np.memmap(file, np.float32, "w+", shape=(rows, width))
 
 

@@ -407,7 +407,7 @@ def recipe_problems(plan: PlanConfig) -> list[str]:
 
 def tokenizer_problems(plan: PlanConfig) -> list[str]:
     found: list[str] = []
-    kinds = {tokens_of(plan, row) for row in plan.rows}
+    kinds = dict.fromkeys(tokens_of(plan, row) for row in plan.rows)
     for kind, size in kinds:
         try:
             check_options(kind, size, None)

@@ -20,7 +20,8 @@ def request_of(text: TextConfig, files: Sequence[Path]) -> Request:
     return Request(tuple(files), text.valid, text.test, music=kind if is_music(kind) else None)
 
 
-def prepare_options(text: TextConfig, request: Request) -> dict[str, Any]:
+def prepare_options(text: TextConfig, files: Sequence[Path]) -> dict[str, Any]:
     """Of `prepare`, for such files."""
+    request = request_of(text, files)
     held_out = {"valid": request.valid, "test": request.test} if text.split_field is None else {}
     return {"lowercase": text.lowercase, "split_field": text.split_field, **held_out}

@@ -41,13 +41,7 @@ from seqloom.comparison.folder import (
 )
 from seqloom.comparison.job import FAILED, remove_run
 from seqloom.comparison.pairs import write_pairs
-from seqloom.comparison.plan import (
-    PlanConfig,
-    TaskConfig,
-    check_files,
-    task_name,
-    tokens_of,
-)
+from seqloom.comparison.plan import PlanConfig, TaskConfig, check_files, task_name, tokens_of
 from seqloom.comparison.plan_text import prepare_options, request_of
 from seqloom.comparison.plans import open_plan
 from seqloom.comparison.records import (
@@ -227,11 +221,9 @@ def settle_plan(
     )
     check_same(folder, resolved, earlier)
     if plan.pairs and not pairs.exists():
-        write_pairs(
-            Path(plan.text.prepared) if plan.text.prepared else request_of(plan.text, text_files(plan, texts)),
-            pairs,
-            plan.pairs,
-        )
+        prepared = plan.text.prepared
+        source = Path(prepared) if prepared else request_of(plan.text, text_files(plan, texts))
+        write_pairs(source, pairs, plan.pairs)
     write_json(plan_path(folder), resolved.record())
     return resolved
 
@@ -309,7 +301,7 @@ def prepare_whole_texts(plan: PlanConfig, folder: Path) -> dict[tuple[str, int |
         write_built_in_text(built_in)
     files = text_files(plan, folder)
     found = {(kind, size): data_path(folder, kind, size) for kind, size in kinds}
-    options = prepare_options(plan.text, request_of(plan.text, files))
+    options = prepare_options(plan.text, files)
     check_text(folder, files, options)
     for (kind, size), place in found.items():
         if not is_prepared_whole(place):

@@ -372,9 +372,8 @@ def with_selection(metric: Metric, searches: Mapping[str, RowSearch]) -> Metric:
         search = searches.get(row)
         if search is not None and search.curve and search.chosen is not None:
             value, loss = float(values.mean()), search.chosen.result.score
-            slope = (
-                value / loss if metric.name.startswith(NAMES) else value
-            )  # a perplexity is the exponential of a loss
+            # a perplexity is the exponential of a loss
+            slope = value / loss if metric.name.startswith(NAMES) else value
             found[row] = selection_component(search.first_losses, lower=True, scale=slope)
     return replace(metric, selection=found) if found else metric
 

@@ -232,7 +232,7 @@ def find_text(archive: Archive, row: Row, given: Given, out: Path) -> tuple[Path
         files = [source_file(archive, source.name, source.sha256, given.text) for source in manifest.sources]
     place = out / "data" / Path(row.data).name.partition(".")[0]  # the whole text, of which rows may have learnt a part
     kind, _, size = place.name.partition("-")
-    options = prepare_options(text, request_of(text, files))
+    options = prepare_options(text, files)
     prepare(files, place, tokenizer=kind, vocab_size=int(size) if size.isdecimal() else None, **options)
     return checked_text(part_of(place, text, row, out), row), files
 

@@ -351,7 +351,7 @@ def train_run(
             )
             fit = Fit(learner, loader, train, budget, folder, device, options.seed, callbacks, marks, ranks)
             what = f"{learner.size():,} parameters, {dataset.summary}, on {device}, {fit.precision}"
-            say(f"{recipe.name}: {what}{among(ranks, fit.weights.is_sharded)}")
+            say(f"{recipe.name}: {what}{ranks_in_words(ranks, fit.weights.is_sharded)}")
         state = fit.run(options.resume or bool(taken))
         # written last; a run that was finished before keeps its figures
         if not ranks.from_first((folder / "card.md").exists()):
@@ -364,7 +364,8 @@ def train_run(
     return load(folder, str(device), plugin)
 
 
-def among(ranks: Ranks, is_sharded: bool) -> str:
+def ranks_in_words(ranks: Ranks, is_sharded: bool) -> str:
+    """Empty for a single one."""
     return ("" if ranks.world == 1 else f", {ranks.world} ranks") + (", sharded" if is_sharded else "")
 
 

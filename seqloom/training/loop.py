@@ -112,9 +112,8 @@ class Callbacks(NamedTuple):
     validate: Validate | None = None
     keep_best: Callable[[StateDict], None] | None = None  # stores the weights of the best evaluation
     keep_milestone: Callable[[StateDict, Milestone, TrainState], None] | None = None
-    keep_start: Callable[[int], None] | None = (
-        None  # when the rate of a trapezoid is about to fall: the step, with all saved
-    )
+    # with the step when the rate of a trapezoid is about to fall, and all is saved
+    keep_start: Callable[[int], None] | None = None
     on_log: OnLog | None = None
     precompute: Precompute | None = None  # its time, energy and operations are those of training
 
