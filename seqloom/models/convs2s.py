@@ -60,10 +60,12 @@ class Encoder(Half):
     causal = False
     looks = 1  # how many decoder layers look at it
 
-    def read(self, batch: Ragged, layers: bool = False, edit: Edit | None = None) -> tuple[Tensor, Output]:
+    def read(
+        self, batch: Ragged, layers: bool = False, maps: bool = False, edit: Edit | None = None
+    ) -> tuple[Tensor, Output]:
         """What a decoder compares with, and what it sees."""
         x = self.embedding(batch)
-        output: Output = self.stack(self.enter(x), batch, None, None, layers, False, edit)
+        output: Output = self.stack(self.enter(x), batch, None, None, layers, maps, edit)
         keys = self.leave(output.hidden)
         keys = ScaledGradient.apply(keys, 1 / self.looks)
         return keys, output._replace(hidden=(keys + x) * HALF)
@@ -78,9 +80,7 @@ class Encoder(Half):
         maps: bool = False,
         edit: Edit | None = None,
     ) -> Output:
-        if maps:
-            raise ValueError("this encoder has no attention to show")
-        return without_state(self.read(batch, layers, edit)[1])
+        return without_state(self.read(batch, layers, maps, edit)[1])
 
     def start(self, n: int, max_len: int, context: Context | None = None) -> State:
         raise ValueError("an encoder reads whole texts: it has no state and cannot write token by token")

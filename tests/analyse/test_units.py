@@ -96,7 +96,7 @@ def test_models_without_states_are_refused():
         read_units(reading, TEXT)
 
 
-@pytest.mark.parametrize("name", ["bahdanau", "seq2seq"])
+@pytest.mark.parametrize("name", ["bahdanau", "seq2seq", "convs2s"])
 def test_units_of_a_translators_encoder(name, tmp_path):
     """Every line is a source of its own, and a unit has the value that it has when the line is translated."""
     pairs = write_pairs(tmp_path, 30)
@@ -109,6 +109,10 @@ def test_units_of_a_translators_encoder(name, tmp_path):
         expected = np.concatenate(loaded.reading.encode([line for line in lines if line], "1", "none", None))
         np.testing.assert_allclose(units.values["layer0.h"], expected, atol=1e-6)
         assert {"layer0.forward.reset", "layer0.backward.update"} <= set(units.gates) and not units.mirrored
+    elif name == "convs2s":
+        expected = np.concatenate(loaded.reading.encode([line for line in lines if line], "1", "none", None))
+        np.testing.assert_allclose(units.values["layer0.h"], expected, atol=1e-6)
+        assert not units.gates and not units.mirrored
     else:  # its LSTMs read from the end, and hand on σ(output) tanh(cell)
         expected = np.concatenate(loaded.reading.encode([line for line in lines if line], "2", "none", None))
         np.testing.assert_allclose(units.gates["layer1.output"] * units.values["layer1.cell"], expected, atol=1e-6)
