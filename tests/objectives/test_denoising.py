@@ -11,7 +11,7 @@ from seqloom.batch import IGNORE, EncoderDecoder, pack
 from seqloom.batches.passages import Passages
 from seqloom.config import problems
 from seqloom.decode.fill import fill_stretches
-from seqloom.errors import ModelError
+from seqloom.errors import ModelError, UsageError
 from seqloom.evaluate.denoised import DenoisingEvaluator
 from seqloom.evaluate.evaluators import EncodedTexts
 from seqloom.models import MODELS, model_class
@@ -376,3 +376,12 @@ def test_weights_that_name_other_tokens_are_refused():
     ours.frame_ids[1] = VOCAB
     with pytest.raises(ValueError, match="outside the vocabulary"):
         ours.validate_loaded()
+
+
+def test_gaps_side_by_side_are_one_gap():
+    """Where a sentinel stands between them, they are two."""
+    ids, device = [10, MASK, MASK, 12], torch.device("cpu")
+    with pytest.raises(UsageError, match="side by side"):
+        fill_stretches(learner(), ids, [1, 2], 4, 2, device)
+    (best, *_) = fill_stretches(learner(**T5), ids, [1, 2], 4, 2, device)
+    assert len(best[0]) == 2
