@@ -67,7 +67,8 @@ class Encoder(Half):
         x = self.embedding(batch)
         output: Output = self.stack(self.enter(x), batch, None, None, layers, maps, edit)
         keys = self.leave(output.hidden)
-        keys = ScaledGradient.apply(keys, 1 / self.looks)
+        if self.training:  # elsewhere gradients are those of what is computed: answers are traced by them
+            keys = ScaledGradient.apply(keys, 1 / self.looks)
         return keys, output._replace(hidden=(keys + x) * HALF)
 
     def forward(

@@ -10,12 +10,14 @@ from torch import nn
 import seqloom
 from seqloom.analyse.read import read_text
 from seqloom.analyse.saliency import METHODS, Question, Saliency, erase, find_saliency, gated, value_at
+from seqloom.batch import Pair, pack
 from seqloom.cli import run
 from seqloom.convert.huggingface import import_folder
 from seqloom.errors import UsageError
 from seqloom.evaluate.score import score
 from seqloom.runs.load import load
 from seqloom.runs.training import pretrain
+from tests.contract import pairs
 from tests.convert.material import save
 from tests.tasks.labelled import examples, write
 from tests.training.material import prepared
@@ -138,6 +140,33 @@ def test_answers_of_every_kind_are_complete(kind, folder):
     assert found.gap <= 1e-3 * max(1.0, abs(found.value - found.empty))
     assert value_at(question, np.ones(len(question.own))) == pytest.approx(float(question.answer().detach()), abs=1e-6)
     assert np.abs(found.values["gradient"]).max() > 0 and len(found.words) == question.own.sum()
+
+
+def about_source(model):
+    """An answer of an encoder–decoder about a source of five tokens."""
+    source, target = pack([[5, 1, 7, 3, 9]]), pack([[2, 4, 6]])
+    return Question(
+        list("abcde"),
+        np.ones(5, bool),
+        model.encoder.embedding,
+        lambda: model(Pair(source, target, target.ids)).hidden[-1].sum().tanh(),
+        "",
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["seq2seq", "bahdanau", "luong", "gnmt", "transformer", "bytenet-mt", "convs2s", "bart"]
+)
+def test_every_encoder_decoder_is_followed_back_to_its_source(name):
+    found = find_saliency(about_source(pairs.build(name)))
+    assert found.gap <= 1e-3 * max(1.0, abs(found.value - found.empty)) and found.steps <= 256
+
+
+def test_planted_gradients_that_are_scaled_as_in_training_are_noticed(monkeypatch):
+    monkeypatch.setattr("seqloom.analyse.saliency.MOST_STEPS", 64)
+    model = pairs.build("convs2s")
+    model.encoder.training, model.encoder.looks = True, 2
+    assert "not complete" in find_saliency(about_source(model)).completeness
 
 
 def test_answers_are_those_that_the_run_gives(folder):

@@ -97,12 +97,12 @@ def test_an_encoder_sees_as_far_on_both_sides():
 @torch.no_grad()
 def test_a_source_goes_on_behind_its_end():
     texts = p.sequences(0, (5, 1, 10, 0, 4))
-    batch, inside = lengthen(pack(texts), 1200)
+    batch, token, inside = lengthen(pack(texts), 1200)
     sizes = batch.offsets.diff().tolist()
     assert sizes[:5] == [6, 1, 12, 0, 4] and sum(sizes) == len(batch.ids) == 24 and max(sizes) <= batch.max_len
-    assert batch.ids[inside].tolist() == [i for text in texts for i in text]
+    assert batch.ids[inside].tolist() == pack(texts).ids[token[inside]].tolist() == [i for text in texts for i in text]
     assert inside.tolist() == [*[True] * 5, False, True, *[True] * 10, False, False, *[True] * 4, False]
-    same, all_inside = lengthen(pack(texts), 1000)
+    same, _, all_inside = lengthen(pack(texts), 1000)
     assert torch.equal(same.ids, pack(texts).ids) and bool(all_inside.all())
 
 
@@ -143,7 +143,7 @@ def test_variances_stay_in_scale():
 
 
 def test_gradients_of_the_encoder_are_divided_by_the_looks():
-    model = pairs.build("convs2s")
+    model = pairs.build("convs2s").train()
     pair = pairs.joined(pairs.texts(0, (5, 3), (4, 6)))
 
     def gradients(looks):
