@@ -57,6 +57,8 @@ def cut_windows(texts: Iterator[list[int]], end_id: int, size: int, count: int) 
 
 def gradient_flow(name: str, learner: NextToken, windows: Tensor, clip: float = 0.0) -> Flow:
     """windows (n, K + 2): K + 1 tokens to read and the one that the loss is about. Leaves no gradients behind."""
+    if learner.count_based:
+        raise UsageError(f"{name} counts words and has no gradients: choose another run")
     was_training = learner.training
     learner.eval()
     with torch.enable_grad():

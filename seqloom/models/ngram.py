@@ -44,6 +44,10 @@ class Ngram(Backbone):
         self.trie = Trie(config.order, config.vocab_size)
 
     @property
+    def table(self) -> None:
+        return None
+
+    @property
     def vocab_size(self) -> int:
         return self.trie.vocab_size
 

@@ -45,6 +45,7 @@ def folder(tmp_path_factory):
     short = ["budget={steps=2}", "valid.limit=100"]
     for name in ("lstm", "gpt2", "bert"):
         seqloom.pretrain(f"{name}-tiny", place / "pieces", place / name, settings=short, device="cpu")
+    seqloom.pretrain("ngram-tiny", place / "pieces", place / "ngram", device="cpu")
     return place
 
 
@@ -114,6 +115,7 @@ def test_what_neighbours_refuses(folder, capsys):
     assert "between them" in refused(capsys, 2, "neighbours", folder / "skip-gram", "king", "queen")
     assert "no second table" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "out")
     assert "unknown --vectors" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "up")
+    assert "has no table of vectors" in refused(capsys, 2, "neighbours", folder / "ngram", "king")
 
 
 @pytest.mark.parametrize("name", ["glove", "fasttext"])
