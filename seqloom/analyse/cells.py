@@ -33,7 +33,7 @@ Lines = Callable[[], Iterator[str]]  # read twice
 
 def write_cells(backbone: Backbone, tokenizer: Tokenizer, lines: Lines, out: Path, device: torch.device) -> int:
     """Writes the file and returns the number of tokens."""
-    if not any(backbone.gates):
+    if not any(getattr(backbone, "gates", ())):  # an encoder–decoder has none of its own
         raise UsageError("--cells shows the units of recurrent models, and this model has none")
     new_file(out, "--cells")
     sizes = [len(tokenizer.encode(line)) for line in lines()]

@@ -80,6 +80,8 @@ def generate(
 
     if out is not None:
         check_song(out, n, as_json)
+    if tree is not None:
+        tree = check_new(tree)
     sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     options: dict[str, Any] = {
         "max_new": max_new, "min_new": min_new, "repetition_penalty": repetition_penalty, "no_repeat": no_repeat,
@@ -125,7 +127,7 @@ def options_of_search(
 def search_texts(loaded: Any, prompt: str, n: int, tree: Path | None, options: dict[str, Any]) -> list[dict[str, Any]]:
     """The n best texts, as --json prints them. tree: where to write the tree of the search."""
     if tree is not None:
-        loaded.beam_tree(prompt, n=n, **options).save(check_new(tree))
+        loaded.beam_tree(prompt, n=n, **options).save(tree)
     return [each._asdict() for each in loaded.search(prompt, n=n, **options)]
 
 

@@ -96,7 +96,7 @@ def check_options(
 
     if (row is None) != (seed is None):
         raise UsageError("give --row and --seed together, or neither to check the archive alone")
-    if row is None and (data or text or files or budget):
+    if row is None and (data or text or files or budget is not None):
         raise UsageError("--budget, --data, --text and --files are for training a row again: give --row and --seed")
     if data is not None and text:
         raise UsageError("give --data or --text, not both")

@@ -139,7 +139,9 @@ def fill_stretches(
         for gap, (sentinel,) in zip(gaps, known, strict=False):
             source[gap] = sentinel
     elif not all(known[1:-1]):
-        raise UsageError("two gaps stand side by side: one [MASK] is filled by any number of tokens, so write one of them")
+        raise UsageError(
+            "two gaps stand side by side: one [MASK] is filled by any number of tokens, so write one of them"
+        )
     known[0] = [learner.after[-1], *learner.before, *known[0]]
     known[-1] = [*known[-1], *learner.after]
     with torch.no_grad():

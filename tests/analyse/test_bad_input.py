@@ -87,6 +87,8 @@ def test_one_line_says_why(case, folder, monkeypatch, capsys):
 
 
 def test_a_tree_that_cannot_be_written_names_its_option(folder, monkeypatch, capsys):
+    """Before anything is searched for."""
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("seqloom.runs.language_model.Run.beam_tree", lambda *_, **__: pytest.fail("it was searched"))
     assert run(["generate", "gpt2", "--prompt", "the", "--beam", "2", "--max-new", "2", "--tree", "a.pdf"]) == 2
     assert "--tree a.pdf: name a file" in capsys.readouterr().err

@@ -110,6 +110,7 @@ def test_calls_that_cannot_work(finished, bare, tmp_path, capsys):
         ["report", str(finished), "--csv", "--pack", str(tmp_path / "a.zip")],
         ["verify", str(bare), "--row", "LSTM"],
         ["verify", str(bare), "--text", "x"],
+        ["verify", str(bare), "--budget", ""],
         ["verify", str(bare), "--row", "LSTN", "--seed", "0"],
         ["verify", str(bare), "--row", "LSTM", "--seed", "7"],
         ["verify", str(bare), "--row", "LSTM", "--seed", "0"],

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from seqloom.analyse.cells import write_cells
 from seqloom.batches.prepare import prepare
 from seqloom.convert.huggingface import export_folder, import_folder
 from seqloom.errors import ModelError, UsageError
@@ -69,6 +70,11 @@ def test_another_noise_changes_the_own_figures_alone(run, place):
     finally:
         run.learner.config = run.learner.config.model_copy(update={"infill": 0.3})
     assert other["infilled_perplexity"] == own["infilled_perplexity"] and other["loss"] != own["loss"]
+
+
+def test_it_has_no_units_to_write(run, tmp_path):
+    with pytest.raises(UsageError, match="this model has none"):
+        write_cells(run.learner.backbone, run.tokenizer, lambda: iter(["a"]), tmp_path / "a.npz", run.device)
 
 
 def test_it_fills_scores_and_embeds(run):
