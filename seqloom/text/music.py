@@ -162,11 +162,12 @@ def frames_of_notes(notes: Sequence[Note], where: str = "this song") -> list[lis
     for note in notes:
         for number in range(round(note.start / FRAME), round(note.end / FRAME)):
             frames[number].append(note.pitch)
-    for number, frame in enumerate(frames, 1):
-        if len(frame) > VOICES:
-            raise DataError(f"{where}: 16th note {number} has {len(frame)} pitches, more than {VOICES} voices can sing")
-        frame[:] = sorted(frame, reverse=True) + [-1] * (VOICES - len(frame))
-    return frames
+            if len(frames[number]) > VOICES:  # at once: a small file can have a thousand notes of many hours
+                raise DataError(
+                    f"{where}: 16th note {number + 1} has {VOICES + 1} pitches, more than {VOICES} voices can sing: give a song "
+                    f"of {VOICES} voices, or use a run on events"
+                )
+    return [sorted(frame, reverse=True) + [-1] * (VOICES - len(frame)) for frame in frames]
 
 
 def notes_of(kind: str, text: str) -> list[Note]:
