@@ -9,7 +9,7 @@ import pytest
 from seqloom.batches.store import Store
 from seqloom.cli import run
 from seqloom.runs.training import pretrain
-from seqloom.text.midi import load_midi, write_midi
+from seqloom.text.midi import Note, load_midi, write_midi
 from seqloom.text.music import EVENTS, events_of, notes_of_frames
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -130,6 +130,21 @@ def test_calls_that_cannot_work(call, code, said, songs, tmp_path, capsys, monke
     assert run(["prepare", *call, "--out", str(tmp_path / "out")]) == code
     err = capsys.readouterr().err
     assert said in err and err.count("seqloom: error: ") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["events", "grid"])
+def test_prompts_without_notes(kind, songs, tmp_path, capsys):
+    """Nothing to go on from; of a grid neither is what is shorter than half a 16th note."""
+    pretrain("lstm-tiny", prepared(songs, kind), tmp_path / "run", settings=SMALL + ROWS["lstm-tiny"], device="cpu")
+    (tmp_path / "empty.mid").write_bytes(write_midi([]))
+    (tmp_path / "short.mid").write_bytes(write_midi([Note(0.0, 0.05, 60, 64)]))
+    for name in ("empty.mid", "short.mid"):
+        capsys.readouterr()
+        call = ["generate", str(tmp_path / "run"), "--prompt", str(tmp_path / name), "--max-new", "4"]
+        accepted = (kind, name) == ("events", "short.mid")
+        assert run([*call, "--out", str(tmp_path / f"new-{name}")]) == (0 if accepted else 3)
+        assert accepted or f"{name}: the song has no notes" in capsys.readouterr().err
+        assert (tmp_path / f"new-{name}").exists() == accepted
 
 
 def test_a_run_on_text_neither_reads_nor_writes_songs(songs, tmp_path, capsys):
