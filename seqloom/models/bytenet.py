@@ -150,8 +150,8 @@ class Encoder(StackedBackbone):
 
     def read(self, source: Ragged, layers: bool = False, maps: bool = False) -> tuple[Output, Ragged]:
         """What it finds in all places, and their borders, some sequences of filler behind the others."""
-        longer, inside = lengthen(source, self.thousandths)
-        x = self.embedding(longer) * inside[:, None]
+        longer, token, inside = lengthen(source, self.thousandths)
+        x = self.embedding(source)[token] * inside[:, None]
         return self.stack(x, longer, None, None, layers, maps), longer
 
     def forward(
@@ -285,8 +285,9 @@ class BytenetMt(EncoderDecoder):
         init_blocks(self, self.dim, len(self.decoder.stack.layers))
 
 
-def lengthen(source: Ragged, thousandths: int) -> tuple[Ragged, Tensor]:
-    """Sequences so many thousandths as long, and which of their places are inside the source; 0 is read behind it.
+def lengthen(source: Ragged, thousandths: int) -> tuple[Ragged, Tensor, Tensor]:
+    """Sequences so many thousandths as long, the number of the source's token at each of their places, and which of these are
+    inside the source; 0 is read behind it.
 
     How many places there are is known from shapes alone, so that nothing has to ask the device: the few too many are sequences of
     filler behind the others.
@@ -301,5 +302,6 @@ def lengthen(source: Ragged, thousandths: int) -> tuple[Ragged, Tensor]:
     positions = place - offsets[owner]
     of_source = owner.clamp(max=n - 1)
     inside = (owner < n) & (positions < lengths(source)[of_source])
-    ids = source.ids[(source.offsets[:-1].long()[of_source] + positions).clamp(max=tokens - 1)]
-    return Ragged(torch.where(inside, ids, 0), positions, owner, offsets.int(), longest), inside
+    token = (source.offsets[:-1].long()[of_source] + positions).clamp(max=tokens - 1)
+    ids = torch.where(inside, source.ids[token], 0)
+    return Ragged(ids, positions, owner, offsets.int(), longest), token, inside
