@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from seqloom.cli import run
 from seqloom.errors import DataError
 from seqloom.evaluate.continuations import ContinuationScore
 from seqloom.evaluate.suites.copy import read_copy, score_copy
@@ -45,3 +46,11 @@ def test_wrong_files(text, tmp_path):
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(DataError, match=r"a\.txt"):
         read_copy(tmp_path / "a.txt")
+
+
+def test_no_text_is_overwritten(tmp_path, capsys):
+    call = ["synthetic", "copy", "--count", "2", "--out", str(tmp_path / "copy.txt")]
+    assert run(call) == 0
+    before = (tmp_path / "copy.txt").read_bytes()
+    assert run([*call, "--seed", "1"]) == 2 and "exists already" in capsys.readouterr().err
+    assert (tmp_path / "copy.txt").read_bytes() == before
