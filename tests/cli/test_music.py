@@ -115,6 +115,7 @@ BAD = [
     (["four.json", "--tokenizer", "grid"], 3, "frame 1 has 3 pitches"),
     (["high.json", "--tokenizer", "events"], 3, "not a list of MIDI pitches"),
     (["names.json", "--tokenizer", "grid"], 3, "splits"),
+    (["held.json", "--tokenizer", "grid"], 3, "no document is for training"),
 ]
 
 
@@ -126,6 +127,7 @@ def test_calls_that_cannot_work(call, code, said, songs, tmp_path, capsys, monke
     Path("nothing.mid").write_bytes(b"")
     Path("four.json").write_text('{"train": [[[60, 61, 62]]]}')
     Path("high.json").write_text('{"train": [[[60, 128]]]}')
+    Path("held.json").write_text('{"valid": [[[60, 55, 50, 45]]]}')
     Path("names.json").write_text('{"songs": []}')
     assert run(["prepare", *call, "--out", str(tmp_path / "out")]) == code
     err = capsys.readouterr().err
