@@ -143,10 +143,15 @@ def frames_of_grid(text: str) -> list[list[int]]:
 
 
 def notes_of_frames(frames: Sequence[Frame]) -> list[Note]:
-    """Pitches that a voice (a place in the frame) holds from frame to frame are one note."""
+    """Pitches that a voice (a place in the frame) holds from frame to frame are one note. Where frames have unequal sizes there
+    are no voices, but keys that are down: each that stays down is one note, whatever else begins or ends."""
+    if len(set(map(len, frames))) == 1:
+        columns = [list(column) for column in zip(*frames, strict=True)]
+    else:
+        keys = sorted({pitch for frame in frames for pitch in frame if pitch >= 0})
+        columns = [[pitch if pitch in frame else -1 for frame in frames] for pitch in keys]
     notes: list[Note] = []
-    for voice in range(max(map(len, frames), default=0)):
-        column = [frame[voice] if voice < len(frame) else -1 for frame in frames]
+    for column in columns:
         place = 0
         for pitch, same in groupby(column):
             count = len(list(same))
