@@ -34,6 +34,14 @@ def test_known_figures(tmp_path):
     assert found == {"accuracy": 0.625, "whole": 0.5, "texts": 2, "items": [1.0, 0.25]}
 
 
+def test_symbols_that_the_vocabulary_lacks_are_not_right(tmp_path):
+    """All of them are the unknown token, which is easily copied."""
+    write_copy_texts(tmp_path / "a.txt", 2, 4, 9, seed=0)
+    given = [ContinuationScore(-1.0, True, True, 1.0), ContinuationScore(-9.0, False, False, 0.5)]
+    found = score_copy(read_copy(tmp_path / "a.txt"), lambda contexts, more: given)
+    assert found == {"accuracy": 0.25, "whole": 0.0, "texts": 2, "unknown": 1, "items": [0.0, 0.5]}
+
+
 def test_of_a_model(tmp_path):
     write_copy_texts(tmp_path / "a.txt", 4, 6, 9, seed=0)
     run = run_of("lstm", "next-token", tokenizer_of("byte"))
