@@ -2,7 +2,7 @@
 
 accuracy   the share of tokens of the second w that are the likeliest ones in their place, mean over the texts. A text with a
            symbol that the vocabulary does not have is wrong, whatever is thought of the unknown token; how many there are is
-           in `unknown`.
+           in `unknown`. `cut`: of how many texts the model cannot read all at a time, so that it has nothing to copy from.
 """
 
 from collections.abc import Sequence
@@ -40,6 +40,6 @@ def score_copy(texts: Sequence[Copied], go_on: Continue) -> dict[str, Any]:
     found = go_on([each.context for each in texts], [each.target for each in texts])
     items = [0.0 if each.unknown else each.right for each in found]
     whole = mean([float(each.greedy and not each.unknown) for each in found])
-    unknown = sum(each.unknown for each in found)
+    counts = {"unknown": sum(each.unknown for each in found), "cut": sum(each.cut for each in found)}
     result: dict[str, Any] = {"accuracy": mean(items), "whole": whole, "texts": len(texts)}
-    return result | ({"unknown": unknown} if unknown else {}) | {"items": items}
+    return result | {name: count for name, count in counts.items() if count} | {"items": items}

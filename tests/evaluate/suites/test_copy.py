@@ -49,6 +49,15 @@ def test_of_a_model(tmp_path):
     assert len(found["items"]) == 4 and all(0 <= item <= 1 for item in found["items"])
 
 
+def test_texts_that_do_not_fit_are_counted(tmp_path):
+    """A model that does not see the first word cannot copy it, and is not to be blamed for that without a word."""
+    write_copy_texts(tmp_path / "a.txt", 2, 300, 9, seed=0)
+    write_copy_texts(tmp_path / "b.txt", 2, 6, 9, seed=0)
+    run = run_of("gpt2", "next-token", tokenizer_of("byte"))
+    assert run.evaluate_suite("copy", tmp_path / "a.txt")["cut"] == 2
+    assert "cut" not in run.evaluate_suite("copy", tmp_path / "b.txt")
+
+
 @pytest.mark.parametrize("text", ["", "0 1 2 0 1 3", "1 2 1 2", "0 0", "word", "0 1 0"])
 def test_wrong_files(text, tmp_path):
     (tmp_path / "a.txt").write_text(text)
