@@ -46,6 +46,11 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…" if width > 1 else ""
 
 
+def in_one_line(text: str) -> str:
+    """What a model has written, where every text has a line: models of bytes and pieces can write line breaks, too."""
+    return " ".join(text.replace("\r", "\n").split("\n"))
+
+
 def in_notebook() -> bool:
     """Whether a Jupyter kernel runs this program. IPython is not imported for that."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

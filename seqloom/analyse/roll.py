@@ -9,6 +9,7 @@ from seqloom.analyse.finding import Finding
 from seqloom.analyse.read import read_text
 from seqloom.charts import Section, escaped, figure, note
 from seqloom.charts.roll import Arc, Bar, piano_roll, pitch_name
+from seqloom.errors import UsageError
 from seqloom.evaluate.encode import Reading
 from seqloom.text.midi import Note
 from seqloom.text.music import FRAME, STEPS_A_SECOND, VOICES, meaning, notes_of
@@ -54,6 +55,9 @@ def look_from(
     read = read_text(reading, drawn, "the song", None)
     maps = self_attention(backbone, read)
     if maps is None:
+        for option, value in (("--layer", layer), ("--head", head), ("--token", token)):
+            if value is not None:
+                raise UsageError(f"{option} {value}: this model has no attention, and no arcs to draw: leave it out")
         return drawn, None
     inside = [weights[:, read.own, read.own] for weights in maps.weights]  # without the special tokens
     words = HeadMaps(maps.part, read.tokens[read.own], read.tokens[read.own], inside, [])
@@ -76,7 +80,7 @@ class Roll(Finding):
         return f"<Roll of {self.song}: {len(self.notes):,} notes>"
 
     def lines(self) -> list[str]:
-        found = [f"{len(self.notes):,} notes, {max((note.end for note in self.notes), default=0):.1f} s"]
+        found = [f"{self.song}: {len(self.notes):,} notes, {max((note.end for note in self.notes), default=0):.1f} s"]
         return found if self.arcs is None else [*found, f"arcs: {self.where(self.arcs)}"]
 
     def where(self, arcs: Arcs) -> str:

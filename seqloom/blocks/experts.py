@@ -39,7 +39,9 @@ FEW = 512  # rows on a GPU for which every expert is run: nothing then asks the 
 
 
 def experts_fit(config: Any) -> Any:
-    """Checks of a Config that no token goes through more experts than there are."""
+    """Checks of a Config that no token goes through more experts than there are, and that there are some to be so wide."""
+    if config.experts == 1 and config.expert_dim is not None:
+        raise ValueError(f"expert_dim {config.expert_dim} is for layers with experts: give experts, too")
     if config.experts > 1 and config.experts_k > config.experts:
         raise ValueError(f"experts_k {config.experts_k} is more than the experts, {config.experts}: lower it")
     return config

@@ -198,8 +198,14 @@ def inspect(
     with --context how many tokens before a word lower its loss; which of two wordings is preferred; what garbled texts do."""
     from seqloom.errors import UsageError
 
+    given = {
+        "layer": layer, "head": head, "token": token, "target": target, "label": label, "word": word, "unit": unit,
+        "same": same or None, "line": line,
+        "back": back, "windows": windows, "context": context, "step": step, "documents": documents,
+    }  # fmt: skip
     if complexity:
-        measure_layers(runs, text, out, lengths, device)
+        of_runs = {"text": text, "show": show, **given, "language": language, "plugin": plugin}
+        measure_layers(runs, of_runs, out, lengths, device)
         return
     if lengths is not None:
         raise UsageError("--lengths is for --complexity: leave it out")
@@ -211,11 +217,6 @@ def inspect(
     from seqloom.runs.language import in_language
     from seqloom.runs.load import load
 
-    given = {
-        "layer": layer, "head": head, "token": token, "target": target, "label": label, "word": word, "unit": unit,
-        "same": same or None, "line": line,
-        "back": back, "windows": windows, "context": context, "step": step, "documents": documents,
-    }  # fmt: skip
     if show is None and context is not None:
         show = "context"
     check_show(show, runs)
@@ -235,13 +236,18 @@ def inspect(
     write_finding(found, out)
 
 
-def measure_layers(runs: list[Path] | None, text: str | None, out: Path, lengths: str | None, device: str) -> None:
+def measure_layers(
+    runs: list[Path] | None, of_runs: dict[str, Any], out: Path, lengths: str | None, device: str
+) -> None:
+    """of_runs: options that are about runs, of which there are none."""
     from seqloom.analyse.finding import check_ending
     from seqloom.errors import UsageError
     from seqloom.files import new_file
 
-    if runs or text is not None:
-        raise UsageError("--complexity measures layers of no run: leave out the run folders and --text")
+    named = ["the run folders"] if runs else []
+    named += [f"--{name}" for name, value in of_runs.items() if value is not None]
+    if named:
+        raise UsageError(f"--complexity measures layers of no run: leave out {', '.join(named)}")
     check_ending(out)
     new_file(out, "--out")
     chosen = parse_lengths(lengths)

@@ -412,6 +412,7 @@ def synthetic(
 ) -> None:
     """Write text made by a rule, to test whether a model can follow it."""
     from seqloom.config import unknown_name
+    from seqloom.files import new_file
     from seqloom.text.synthetic import write_copy_texts
 
     if kind != "copy":
@@ -420,4 +421,5 @@ def synthetic(
         raise UsageError(
             f"--count {count} texts of --length {length}: more than {_MOST_SYMBOLS:,} symbols: make fewer or shorter ones"
         )
+    new_file(out, "--out")
     print(f"{human(write_copy_texts(out, count, length, symbols, seed))} texts of {2 * (length + 1)} symbols in {out}")

@@ -15,17 +15,32 @@ def models(
     cost: Annotated[
         bool, typer.Option("--cost", help="Print what training each size of a language model would take.")
     ] = False,
-    tokens: Annotated[float, typer.Option(min=1, max=1e18, help="With --cost: tokens that it is trained on.")] = 300e9,
-    device: Annotated[str, typer.Option(help="With --cost: H200, H100, A100, L40S, L4 or RTX 4090.")] = "H200",
+    tokens: Annotated[
+        float | None, typer.Option(min=1, max=1e18, help="With --cost: tokens that it is trained on. Default: 3e11.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="With --cost: H200 (the default), H100, A100, L40S, L4 or RTX 4090.")
+    ] = None,
     share: Annotated[
-        float, typer.Option(min=0.001, max=1, help="With --cost: share of the device's peak that training reaches.")
-    ] = 0.4,
-    price: Annotated[float, typer.Option(min=0, help="With --cost: price of an hour of the device.")] = 2.5,
+        float | None,
+        typer.Option(
+            min=0.001, max=1, help="With --cost: share of the device's peak that training reaches. Default: 0.4."
+        ),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(min=0, help="With --cost: price of an hour of the device. Default: 2.5.")
+    ] = None,
 ) -> None:
     """List the models: paper, year, kind, objectives, tasks, presets and their parameter counts."""
+    asked = {"tokens": tokens, "device": device, "share": share, "price": price}
+    given = {option: value for option, value in asked.items() if value is not None}
     if cost:
-        print_cost(name, as_json, tokens, device, share, price)
+        print_cost(name, as_json, given)
         return
+    if given:
+        from seqloom.errors import UsageError
+
+        raise UsageError(f"--{next(iter(given))} is for --cost: add it, or leave this out")
     from seqloom.models import MODELS, model_class
     from seqloom.models.index import LINEAGE, PARAMETERS
 
@@ -48,7 +63,7 @@ def models(
         print(f"{'':12} {'; '.join(learns)}; presets: {presets}")
 
 
-def print_cost(name: str | None, as_json: bool, tokens: float, device: str, share: float, price: float) -> None:
+def print_cost(name: str | None, as_json: bool, given: dict[str, Any]) -> None:
     from seqloom.errors import UsageError
     from seqloom.models import MODELS, model_class
     from seqloom.models.index import PARAMETERS
@@ -59,7 +74,7 @@ def print_cost(name: str | None, as_json: bool, tokens: float, device: str, shar
         raise UsageError("--cost is of one model: name it, for example gpt3")
     if name not in MODELS:
         model_class(name)  # raises UsageError for an unknown name
-    found = [on_paper(f"{name}-{preset}", tokens, device, share, price) for preset in PARAMETERS[name]]
+    found = [on_paper(f"{name}-{preset}", **given) for preset in PARAMETERS[name]]
     if as_json:
         print(json.dumps({each.recipe: each._asdict() for each in found}))
         return

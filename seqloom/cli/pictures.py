@@ -8,6 +8,7 @@ import typer
 
 from seqloom.cli import app
 from seqloom.cli.options import Device, Json, require
+from seqloom.progress import in_one_line
 
 SCENES_EXAMPLES = """Examples:
 
@@ -97,7 +98,7 @@ def caption(
     for image, best in zip(images, found, strict=True):
         for each in best:
             record = {"image": str(image), "caption": each.text, "log_prob": each.log_prob, "finished": each.finished}
-            print(json.dumps(record, ensure_ascii=False) if as_json else f"{image}\t{each.text}")
+            print(json.dumps(record, ensure_ascii=False) if as_json else f"{image}\t{in_one_line(each.text)}")
     if maps is not None:
         model.draw_maps(images, found).save(maps)
         print(f"maps: {maps}")

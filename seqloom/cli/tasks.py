@@ -46,6 +46,7 @@ from seqloom.cli.options import (
 )
 from seqloom.cli.training import print_result
 from seqloom.models.index import check_recipe_name
+from seqloom.progress import in_one_line
 
 if TYPE_CHECKING:
     from seqloom.runs.options import RunOptions
@@ -357,10 +358,10 @@ def translate(
             if align:
                 print(json.dumps(alignment_record(models[0], text, best[0]), ensure_ascii=False))
             elif n_best == 1:
-                print(best[0].text)
+                print(in_one_line(best[0].text))
             else:
                 for each in best:
-                    print(f"{number} ||| {each.text} ||| {each.score:.4f}")
+                    print(f"{number} ||| {in_one_line(each.text)} ||| {each.score:.4f}")
             number += 1
         sys.stdout.flush()
 

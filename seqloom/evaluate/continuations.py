@@ -30,6 +30,7 @@ class ContinuationScore(NamedTuple):
     greedy: bool  # each of its tokens is the most likely one in its place
     unknown: bool  # one of them is the unknown token: the text itself has no score
     right: float = 0.0  # the share of its tokens that are the most likely ones in their place
+    cut: bool = False  # the model reads less at a time than the context and the continuation together
 
 
 def count_after_context(contexts: Sequence[np.ndarray], texts: Sequence[np.ndarray]) -> np.ndarray:

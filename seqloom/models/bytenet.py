@@ -286,8 +286,8 @@ class BytenetMt(EncoderDecoder):
 
 
 def lengthen(source: Ragged, thousandths: int) -> tuple[Ragged, Tensor, Tensor]:
-    """Sequences so many thousandths as long, for each of their places the number of a token of the source, and whether the place
-    is inside the source; what is behind it reads nothing.
+    """Sequences so many thousandths as long, the number of the source's token at each of their places, and which of these are
+    inside the source; 0 is read behind it.
 
     How many places there are is known from shapes alone, so that nothing has to ask the device: the few too many are sequences of
     filler behind the others.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from seqloom.errors import DataError, UsageError
 from seqloom.files import write_bytes
 from seqloom.text.midi import Note, load_midi, write_midi
-from seqloom.text.music import VOICES, is_music, notes_of, text_of
+from seqloom.text.music import FRAME, VOICES, is_music, notes_of, text_of
 
 if TYPE_CHECKING:
     from seqloom.analyse.roll import Roll
@@ -30,7 +30,11 @@ def is_song(prompt: str) -> bool:
 def read_song(run: "LookInside", path: str | Path, option: str = "--prompt") -> str:
     """A MIDI file as a text that a run reads. option: which named the file."""
     kind = check_reads_music(run, f"{option} {path}")
-    return text_of(kind, load_midi(path), str(path))
+    text = text_of(kind, load_midi(path), str(path))
+    if not text:
+        shortest = f" of at least half a 16th note ({FRAME / 2} s)" if kind == "grid" else ""
+        raise DataError(f"{option} {path}: the song has no notes{shortest}: give another one")
+    return text
 
 
 def write_song(run: "LookInside", text: str, path: Path) -> list[Note]:
@@ -60,6 +64,9 @@ def show_roll(run: "LookInside", song: str | Path, layer: int | None, head: int 
     kind = check_reads_music(run, "--show roll")
     text = read_song(run, song, "--text") if is_song(str(song)) else " ".join(str(song).split())
     if not text:
-        raise DataError(f"--text {song}: the song has no notes: give another one")
+        raise DataError("--text: it is empty: give a MIDI file, or a song in words")
     drawn, arcs = look_from(run.reading, kind, text, layer, head, token)
-    return Roll(run.folder.name, Path(song).name if is_song(str(song)) else "the song", kind, drawn, arcs)
+    name, words, whole = Path(song).name if is_song(str(song)) else "the song", len(drawn.split()), len(text.split())
+    if words < whole:
+        name = f"the first {words:,} of {whole:,} tokens of {name}"
+    return Roll(run.folder.name, name, kind, drawn, arcs)

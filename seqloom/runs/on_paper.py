@@ -12,6 +12,8 @@ from seqloom import cost
 from seqloom.batch import Sizes
 from seqloom.config import unknown_name
 from seqloom.errors import UsageError
+from seqloom.models import model_class
+from seqloom.models.index import split_name
 from seqloom.recipes.library import find_recipe
 from seqloom.weights import shapes_only
 
@@ -55,8 +57,10 @@ def on_paper(
     found = find_recipe(recipe)
     if found.task is not None or found.count_based:
         raise UsageError(f"{recipe} is no language model that learns by gradients: its cost follows from its examples")
-    with shapes_only():
-        learner: Any = found.learner(found.model.get("vocab_size", 8192))
+    model, preset = split_name(recipe)
+    published: Any = model_class(model)
+    with shapes_only():  # recipes take their vocabulary from data: here it is that of the published size
+        learner: Any = found.learner(published.presets[preset].get("vocab_size", 8192))
     length = found.batches.length
     sizes = Sizes(length, length * length, length, length, lengths=(length,))
     operations = cost.of_training(learner)(sizes) / length * tokens

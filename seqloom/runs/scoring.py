@@ -2,6 +2,7 @@
 
 import difflib
 import itertools
+import math
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -147,8 +148,11 @@ class TextScorer(LoadedRun):
             batch_tokens,
             spell=lambda flat: self.spell(flat, unknown),
         )
+        room = math.inf if self.learner.backbone.max_len is None else self.learner.backbone.max_len
         return [
-            ContinuationScore(log_prob, share == 1, self.tokenizer.unk_id in row[len(row) - count :].tolist(), share)
+            ContinuationScore(
+                log_prob, share == 1, self.tokenizer.unk_id in row[len(row) - count :].tolist(), share, len(row) > room
+            )
             for row, count, log_prob, share in zip(ids, counts, log_probs.tolist(), right.tolist(), strict=True)
         ]
 

@@ -21,6 +21,7 @@ MAX_HOURS = 24
 PITCHES = 128
 MAGIC = b"MThd"
 _DRUMS = 9  # the channel, counted from 0
+_CHANNELS = [channel for channel in range(16) if channel != _DRUMS]
 _SUSTAIN = 64
 _TEMPO, _END = 0x51, 0x2F
 _STANDARD_TEMPO = 500_000  # microseconds a quarter, until a file says otherwise
@@ -37,7 +38,7 @@ class Note(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A channel message, or the tempo (kind 0, first: microseconds a quarter)."""
+    """A channel message, the tempo (kind 0, first: microseconds a quarter), or the end of a track (kind _END)."""
 
     tick: int
     kind: int
@@ -145,6 +146,7 @@ def _read_track(whole: _Bytes) -> Iterator[_Message]:
             kind_of, body = track.byte(), track.take(track.length())
             running = None
             if kind_of == _END:
+                yield _Message(tick, _END, 0, 0, 0)
                 return
             if kind_of == _TEMPO:
                 if len(body) != 3 or not any(body):
@@ -203,7 +205,7 @@ def _to_notes(messages: Iterable[tuple[float, _Message]]) -> list[Note]:
 
     for time, message in messages:
         _, kind, channel, pitch, value = message
-        if channel == _DRUMS:
+        if channel == _DRUMS or kind == _END:
             continue
         if kind == 0xB:
             if pitch == _SUSTAIN and value >= 64:
@@ -227,16 +229,25 @@ def _to_notes(messages: Iterable[tuple[float, _Message]]) -> list[Note]:
 
 
 def write_midi(notes: Iterable[Note]) -> bytes:
-    """A file of format 0 in which a tick is 10 ms: 100 ticks a quarter at 60 quarters a minute."""
-    events: list[tuple[int, int, int, int]] = []  # tick, 0 off or 1 on, pitch, velocity
-    for note in notes:
-        start, end = round(note.start / TICK), round(note.end / TICK)
-        events += [(start, 1, note.pitch, note.velocity), (max(end, start + 1), 0, note.pitch, 0)]
+    """A file of format 0 in which a tick is 10 ms: 100 ticks a quarter at 60 quarters a minute. Voices that meet on a pitch are
+    on channels of their own: on one, the first to leave it would end the others."""
+    events: list[tuple[int, int, int, int, int]] = []  # tick, 0 off or 1 on, pitch, velocity, channel
+    busy: dict[tuple[int, int], int] = {}  # (pitch, channel) → the tick until which it sounds
+    for note in sorted(notes):
+        start = round(note.start / TICK)
+        end = max(round(note.end / TICK), start + 1)
+        # the first that is free, or the one that will be
+        channel = min(_CHANNELS, key=lambda each: max(busy.get((note.pitch, each), 0) - start, 0))
+        busy[note.pitch, channel] = end
+        events += [(start, 1, note.pitch, note.velocity, channel), (end, 0, note.pitch, 0, channel)]
     events.sort()
     track = bytearray(b"\x00\xff\x51\x03" + (1_000_000).to_bytes(3))
-    # a note-off is a note-on of velocity 0: all messages have one status, and running status saves a byte each
-    for i, ((before, *_), (tick, _, pitch, velocity)) in enumerate(pairwise([(0, 0, 0, 0), *events])):
-        track += _variable_length(tick - before) + (b"\x90" if i == 0 else b"") + bytes([pitch, velocity])
+    # a note-off is a note-on of velocity 0: all messages of a channel have one status, and running status saves a byte each
+    running = None
+    for (before, *_), (tick, _, pitch, velocity, channel) in pairwise([(0, 0, 0, 0, 0), *events]):
+        track += _variable_length(tick - before) + (b"" if channel == running else bytes([0x90 | channel]))
+        track += bytes([pitch, velocity])
+        running = channel
     track += b"\x00\xff\x2f\x00"
     head = b"".join(each.to_bytes(2) for each in (0, 1, 100))
     return MAGIC + len(head).to_bytes(4) + head + b"MTrk" + len(track).to_bytes(4) + bytes(track)

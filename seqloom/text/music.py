@@ -143,10 +143,15 @@ def frames_of_grid(text: str) -> list[list[int]]:
 
 
 def notes_of_frames(frames: Sequence[Frame]) -> list[Note]:
-    """Pitches that a voice (a place in the frame) holds from frame to frame are one note."""
+    """Pitches that a voice (a place in the frame) holds from frame to frame are one note. Where frames have unequal sizes there
+    are no voices, but keys that are down: each that stays down is one note, whatever else begins or ends."""
+    if len(set(map(len, frames))) == 1:
+        columns = [list(column) for column in zip(*frames, strict=True)]
+    else:
+        keys = sorted({pitch for frame in frames for pitch in frame if pitch >= 0})
+        columns = [[pitch if pitch in frame else -1 for frame in frames] for pitch in keys]
     notes: list[Note] = []
-    for voice in range(max(map(len, frames), default=0)):
-        column = [frame[voice] if voice < len(frame) else -1 for frame in frames]
+    for column in columns:
         place = 0
         for pitch, same in groupby(column):
             count = len(list(same))
@@ -162,11 +167,12 @@ def frames_of_notes(notes: Sequence[Note], where: str = "this song") -> list[lis
     for note in notes:
         for number in range(round(note.start / FRAME), round(note.end / FRAME)):
             frames[number].append(note.pitch)
-    for number, frame in enumerate(frames, 1):
-        if len(frame) > VOICES:
-            raise DataError(f"{where}: 16th note {number} has {len(frame)} pitches, more than {VOICES} voices can sing")
-        frame[:] = sorted(frame, reverse=True) + [-1] * (VOICES - len(frame))
-    return frames
+            if len(frames[number]) > VOICES:  # at once: a small file can have a thousand notes of many hours
+                raise DataError(
+                    f"{where}: 16th note {number + 1} has {VOICES + 1} pitches, more than {VOICES} voices can sing: give a song "
+                    f"of {VOICES} voices, or use a run on events"
+                )
+    return [sorted(frame, reverse=True) + [-1] * (VOICES - len(frame)) for frame in frames]
 
 
 def notes_of(kind: str, text: str) -> list[Note]:

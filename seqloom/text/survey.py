@@ -208,6 +208,8 @@ def survey(corpus: Corpus) -> Survey:
                     index.add(document.text, number)
                     if fixed == 2:
                         test.add(document.text, number)
+    if not (flags == 0).any():
+        raise DataError("no document is for training: all of them are of the valid or the test split; add others")
     report = _counts(tally, flags)
     report["problems"] = corpus.problems.as_json()
     report["unreadable"] = _unreadable(corpus.problems, sum(tally.characters), len(tally.words))

@@ -68,7 +68,12 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     for options, words in (
         (["--complexity", "--lengths", "1"], "no number of tokens"),
         (["--complexity", "--lengths", "x"], "no number of tokens"),
-        (["--complexity", "--text", "x"], "leave out"),
+        (["--complexity", "--text", "x"], "leave out --text"),
+        (
+            ["--complexity", "somewhere", "--show", "heads", "--layer", "2"],
+            "leave out the run folders, --show, --layer",
+        ),
+        (["--complexity", "--plugin", "own.py", "--back", "9"], "leave out --back, --plugin"),
         (["--lengths", "16", "--text", "x"], "--complexity"),
         (["--text", "x"], "a run folder"),
         (["somewhere"], "--text"),

@@ -89,6 +89,7 @@ def test_calls_that_cannot_work(place, tmp_path, capsys):
     (place / "empty.mid").write_bytes(write_midi([]))
     for text, code, said in (
         (str(place / "empty.mid"), 3, "no notes"),
+        ("", 3, "--text: it is empty"),
         ("on60", 3, "not a word of music"),
         (str(place / "none.mid"), 5, "no such file"),
     ):
@@ -96,3 +97,13 @@ def test_calls_that_cannot_work(place, tmp_path, capsys):
         assert said in capsys.readouterr().err
     with pytest.raises(UsageError, match="there is 1 layer with attention: choose 1"):
         load(place / "music-transformer-tiny", "cpu").roll(place / "song.mid", layer=2)
+    with pytest.raises(UsageError, match="--head 1: this model has no attention"):
+        load(place / "lstm-tiny", "cpu").roll(place / "song.mid", head=1)
+
+
+def test_a_part_of_a_long_song_is_said_to_be_one(place, capsys, tmp_path):
+    run_folder, song = str(place / "music-transformer-tiny"), " ".join(["p60 p55 p50 p45"] * 40)
+    found = load(run_folder, "cpu").roll(song)
+    assert found.song.startswith("the first ") and found.song.endswith(" of 160 tokens of the song")
+    assert found.song in found.lines()[0] and found.song in found.html()
+    assert load(run_folder, "cpu").roll("p60 p55 p50 p45").song == "the song"

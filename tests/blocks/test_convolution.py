@@ -1,9 +1,11 @@
 """Filters against explicit neighbours, how far stacks of them see, and the scales of ConvS2S."""
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from seqloom.analyse.saliency import Question, value_at
 from seqloom.batch import Output, Sizes, pack
 from seqloom.blocks import convolution, multi_step
 from seqloom.blocks.convolution import Convolution
@@ -100,10 +102,27 @@ def test_a_source_goes_on_behind_its_end():
     batch, token, inside = lengthen(pack(texts), 1200)
     sizes = batch.offsets.diff().tolist()
     assert sizes[:5] == [6, 1, 12, 0, 4] and sum(sizes) == len(batch.ids) == 24 and max(sizes) <= batch.max_len
-    assert batch.ids[inside].tolist() == pack(texts).ids[token[inside]].tolist() == [i for text in texts for i in text]
+    assert batch.ids[inside].tolist() == [i for text in texts for i in text]
+    assert token[inside].tolist() == list(range(20))
     assert inside.tolist() == [*[True] * 5, False, True, *[True] * 10, False, False, *[True] * 4, False]
     same, _, all_inside = lengthen(pack(texts), 1000)
     assert torch.equal(same.ids, pack(texts).ids) and bool(all_inside.all())
+
+
+@torch.no_grad()
+def test_what_a_source_hangs_on_can_be_asked():
+    """Its tokens are embedded once, without what stands behind them: saliency gates each of them there."""
+    model = pairs.build("bytenet-mt")
+    source, target = [5, 6, 7, 8, 9, 5], [3, 4]
+    pair = pairs.joined([(source, target)])
+    answer = lambda: model(pair).hidden[-1].sum()  # noqa: E731
+    question = Question([*map(str, source)], np.ones(6, bool), model.encoder.embedding, answer, "planted")
+    assert value_at(question, np.ones(6)) == float(answer())
+    gates = np.array([1, 0, 1, 1, 1, 1.0])
+    model.encoder.embedding.token.weight[6] = 0
+    without = float(answer())
+    model.encoder.embedding.token.weight[6] = 1
+    assert value_at(question, gates) == without != float(answer())
 
 
 @torch.no_grad()

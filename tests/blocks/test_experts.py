@@ -228,6 +228,8 @@ def test_parameters_are_of_all_and_cost_is_of_the_chosen():
     [
         (Gpt2, {"experts": 4, "experts_k": 5}, "experts_k 5"),
         (Gpt2, {"experts": 0}, "experts"),
+        (Gpt2, {"expert_dim": 8}, "expert_dim 8 is for layers with experts"),
+        (Lstm, {"expert_dim": 8}, "expert_dim 8"),
         (Lstm, {"experts": 4, "num_layers": 1}, "one layer"),
         (Lstm, {"experts": 4, "connection": "dense"}, "dense"),
     ],

@@ -9,7 +9,7 @@ import pytest
 from seqloom.batches.store import Store
 from seqloom.cli import run
 from seqloom.runs.training import pretrain
-from seqloom.text.midi import load_midi, write_midi
+from seqloom.text.midi import Note, load_midi, write_midi
 from seqloom.text.music import EVENTS, events_of, notes_of_frames
 from seqloom.tokens.tokenizer import Tokenizer
 
@@ -115,6 +115,7 @@ BAD = [
     (["four.json", "--tokenizer", "grid"], 3, "frame 1 has 3 pitches"),
     (["high.json", "--tokenizer", "events"], 3, "not a list of MIDI pitches"),
     (["names.json", "--tokenizer", "grid"], 3, "splits"),
+    (["held.json", "--tokenizer", "grid"], 3, "no document is for training"),
 ]
 
 
@@ -126,10 +127,26 @@ def test_calls_that_cannot_work(call, code, said, songs, tmp_path, capsys, monke
     Path("nothing.mid").write_bytes(b"")
     Path("four.json").write_text('{"train": [[[60, 61, 62]]]}')
     Path("high.json").write_text('{"train": [[[60, 128]]]}')
+    Path("held.json").write_text('{"valid": [[[60, 55, 50, 45]]]}')
     Path("names.json").write_text('{"songs": []}')
     assert run(["prepare", *call, "--out", str(tmp_path / "out")]) == code
     err = capsys.readouterr().err
     assert said in err and err.count("seqloom: error: ") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", ["events", "grid"])
+def test_prompts_without_notes(kind, songs, tmp_path, capsys):
+    """Nothing to go on from; of a grid neither is what is shorter than half a 16th note."""
+    pretrain("lstm-tiny", prepared(songs, kind), tmp_path / "run", settings=SMALL + ROWS["lstm-tiny"], device="cpu")
+    (tmp_path / "empty.mid").write_bytes(write_midi([]))
+    (tmp_path / "short.mid").write_bytes(write_midi([Note(0.0, 0.05, 60, 64)]))
+    for name in ("empty.mid", "short.mid"):
+        capsys.readouterr()
+        call = ["generate", str(tmp_path / "run"), "--prompt", str(tmp_path / name), "--max-new", "4"]
+        accepted = (kind, name) == ("events", "short.mid")
+        assert run([*call, "--out", str(tmp_path / f"new-{name}")]) == (0 if accepted else 3)
+        assert accepted or f"{name}: the song has no notes" in capsys.readouterr().err
+        assert (tmp_path / f"new-{name}").exists() == accepted
 
 
 def test_a_run_on_text_neither_reads_nor_writes_songs(songs, tmp_path, capsys):

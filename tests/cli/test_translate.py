@@ -10,6 +10,7 @@ import pytest
 import seqloom.cli.tasks
 import seqloom.cli.training
 from seqloom.cli import repeat_option_names, run
+from seqloom.tokens.tokenizer import Tokenizer
 from tests.cli.test_bad_input import fails
 from tests.pages import check_page
 from tests.training.material import pairs, write_pairs
@@ -52,6 +53,19 @@ def test_lines_in_lines_out(folder: Path, capsys: pytest.CaptureFixture[str], mo
     assert said(capsys, "translate", folder / "run").split("\n") == out
     again = said(capsys, "translate", folder / "run", folder / "run", folder / "in.txt")
     assert again.split("\n") == out, "an ensemble of a run with itself"
+
+
+def test_line_breaks_that_a_model_writes_end_no_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of bytes can write them; every line of the source has one of the target all the same."""
+    (folder / "two.txt").write_text("\n".join(source for source, _ in pairs(2, 8)) + "\n")
+    decode = Tokenizer.decode
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: f"a\nb\r\n{decode(self, ids)}")
+    out = said(capsys, "translate", folder / "run", folder / "two.txt").split("\n")
+    assert len(out) == 3 and all(line.startswith("a b  ") for line in out[:2])
+    rows = said(capsys, "translate", folder / "run", folder / "two.txt", "--n-best", 2).split("\n")
+    assert [row.split(" ||| ")[0] for row in rows] == ["0", "0", "1", "1", ""]
 
 
 def test_n_best_and_alignments(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

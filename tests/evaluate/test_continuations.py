@@ -141,7 +141,7 @@ def test_nothing_to_ask():
     run = run_of("lstm", "next-token", WORD)
     assert run.continuations([], []) == []
     (empty,) = run.continuations(["the cat"], [""])
-    assert empty == (0.0, False, False, 0.0)
+    assert empty == (0.0, False, False, 0.0, False)
 
 
 def test_who_cannot_tell():

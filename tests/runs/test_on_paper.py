@@ -29,6 +29,13 @@ def test_the_largest_as_published():
     assert found.weights_gb == pytest.approx(350, rel=0.01)
 
 
+@pytest.mark.parametrize("name", ["gpt3", "gpt2", "bytenet", "reformer", "transformer-xl"])
+def test_counts_are_those_of_the_list_of_models(name):
+    """With the published vocabularies, which recipes leave to the data."""
+    for preset, count in PARAMETERS[name].items():
+        assert on_paper(f"{name}-{preset}").parameters == count
+
+
 def test_hours_energy_and_price_by_hand():
     found = on_paper("gpt3-small", tokens=1e9, device="A100", share=0.5, price=2.0)
     hours = found.operations / (312e12 * 0.5) / 3600
@@ -45,6 +52,10 @@ def test_what_is_no_language_model_is_refused(recipe):
 def test_the_command(capsys):
     assert run(["models", "gpt3", "--cost", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {f"gpt3-{preset}" for preset in ("tiny", *PUBLISHED)}
-    for options, words in ((["--cost"], "name it"), (["gpt3", "--cost", "--device", "B52"], "B52")):
+    for options, words in (
+        (["--cost"], "name it"),
+        (["gpt3", "--cost", "--device", "B52"], "B52"),
+        (["gpt3", "--tokens", "1e9"], "--tokens is for --cost"),
+    ):
         assert run(["models", *options]) == 2
         assert words in capsys.readouterr().err

@@ -68,6 +68,22 @@ def test_written_and_read_again():
     assert read_midi(write_midi([])) == []
 
 
+def test_voices_that_meet_on_a_pitch():
+    """Each note ends by itself, however many of its pitch sound: one channel would give the first end to all."""
+    notes = [Note(0.0, 1.0, 60, 64), Note(0.0, 3.0, 60, 64), Note(0.5, 0.75, 60, 70), Note(1.0, 2.0, 60, 64)]
+    assert read_midi(write_midi(notes)) == sorted(notes)
+    many = [Note(0.0, 1.0 + i, 60, 64) for i in range(15)]
+    assert read_midi(write_midi(many)) == many
+    assert len(read_midi(write_midi([*many, Note(0.5, 20.0, 60, 64)]))) == 16  # one more than there are channels
+
+
+def test_what_sounds_at_the_end_ends_there():
+    """Where the last track ends, not at its last note."""
+    track, other = NOTE + b"\x64" + END[1:], b"\x81\x48" + END[1:]
+    assert read_midi(song(track)) == [Note(0.0, 0.5, 60, 64)]
+    assert read_midi(song(track, other)) == [Note(0.0, 1.0, 60, 64)]
+
+
 NOTE = b"\x00\x90\x3c\x40"
 BAD = {
     "not a song": (b"RIFF1234", "not a MIDI file"),

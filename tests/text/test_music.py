@@ -99,6 +99,29 @@ def test_grids():
         frames_of_notes([Note(0.0, 1.0, pitch, 64) for pitch in range(5)])
 
 
+def test_voices_that_meet_on_a_pitch():
+    """The alto passes through what the soprano holds, and both go on."""
+    frames = [[60, 58, 55, 40], [60, 60, 55, 40], [60, 58, 55, 40], [60, 60, 60, 40]]
+    assert frames_of_notes(read_midi(write_midi(notes_of_frames(frames)))) == frames
+
+
+def test_keys_that_stay_down_are_struck_once():
+    """Frames of unequal sizes have no voices: what holds on is one note, wherever in its frame it stands."""
+    down = [[60], [55, 60], [55, 60, 64], [60, 64], [], [60]]
+    assert notes_of_frames(down) == sorted(
+        Note(begin * FRAME, end * FRAME, pitch, 80)
+        for begin, end, pitch in ((0, 4, 60), (1, 3, 55), (2, 4, 64), (5, 6, 60))
+    )
+    assert len(notes_of_frames([[60, 55], [62, 60]])) == 4, "two voices of which one begins where the other was"
+    assert notes_of_frames([]) == notes_of_frames([[], []]) == []
+
+
+def test_too_many_voices_are_noticed_at_once():
+    """A file of a few bytes can hold a thousand keys for hours."""
+    with pytest.raises(DataError, match="an hour: 16th note 1 has 5 pitches"):
+        frames_of_notes([Note(0.0, 3600.0, pitch % 128, 64) for pitch in range(2000)], "an hour")
+
+
 def test_augmentation():
     text = events_of(performance(3))
     copies = list(variants("events", text, 3, 0.05))

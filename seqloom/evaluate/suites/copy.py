@@ -1,6 +1,8 @@
 """The copy task: 0 w 0 w, a line each, as `seqloom synthetic copy` writes them (Kitaev et al., 2020, arXiv 2001.04451).
 
-accuracy   the share of tokens of the second w that are the likeliest ones in their place, mean over the texts.
+accuracy   the share of tokens of the second w that are the likeliest ones in their place, mean over the texts. A text with a
+           symbol that the vocabulary does not have is wrong, whatever is thought of the unknown token; how many there are is
+           in `unknown`. `cut`: of how many texts the model cannot read all at a time, so that it has nothing to copy from.
 """
 
 from collections.abc import Sequence
@@ -36,6 +38,8 @@ def _copied(symbols: list[str], place: str) -> Copied:
 
 def score_copy(texts: Sequence[Copied], go_on: Continue) -> dict[str, Any]:
     found = go_on([each.context for each in texts], [each.target for each in texts])
-    items = [each.right for each in found]
-    whole = mean([float(each.greedy) for each in found])
-    return {"accuracy": mean(items), "whole": whole, "texts": len(texts), "items": items}
+    items = [0.0 if each.unknown else each.right for each in found]
+    whole = mean([float(each.greedy and not each.unknown) for each in found])
+    counts = {"unknown": sum(each.unknown for each in found), "cut": sum(each.cut for each in found)}
+    result: dict[str, Any] = {"accuracy": mean(items), "whole": whole, "texts": len(texts)}
+    return result | {name: count for name, count in counts.items() if count} | {"items": items}

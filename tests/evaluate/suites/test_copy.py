@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from seqloom.cli import run
 from seqloom.errors import DataError
 from seqloom.evaluate.continuations import ContinuationScore
 from seqloom.evaluate.suites.copy import read_copy, score_copy
@@ -33,6 +34,14 @@ def test_known_figures(tmp_path):
     assert found == {"accuracy": 0.625, "whole": 0.5, "texts": 2, "items": [1.0, 0.25]}
 
 
+def test_symbols_that_the_vocabulary_lacks_are_not_right(tmp_path):
+    """All of them are the unknown token, which is easily copied."""
+    write_copy_texts(tmp_path / "a.txt", 2, 4, 9, seed=0)
+    given = [ContinuationScore(-1.0, True, True, 1.0), ContinuationScore(-9.0, False, False, 0.5)]
+    found = score_copy(read_copy(tmp_path / "a.txt"), lambda contexts, more: given)
+    assert found == {"accuracy": 0.25, "whole": 0.0, "texts": 2, "unknown": 1, "items": [0.0, 0.5]}
+
+
 def test_of_a_model(tmp_path):
     write_copy_texts(tmp_path / "a.txt", 4, 6, 9, seed=0)
     run = run_of("lstm", "next-token", tokenizer_of("byte"))
@@ -40,8 +49,25 @@ def test_of_a_model(tmp_path):
     assert len(found["items"]) == 4 and all(0 <= item <= 1 for item in found["items"])
 
 
+def test_texts_that_do_not_fit_are_counted(tmp_path):
+    """A model that does not see the first word cannot copy it, and is not to be blamed for that without a word."""
+    write_copy_texts(tmp_path / "a.txt", 2, 300, 9, seed=0)
+    write_copy_texts(tmp_path / "b.txt", 2, 6, 9, seed=0)
+    run = run_of("gpt2", "next-token", tokenizer_of("byte"))
+    assert run.evaluate_suite("copy", tmp_path / "a.txt")["cut"] == 2
+    assert "cut" not in run.evaluate_suite("copy", tmp_path / "b.txt")
+
+
 @pytest.mark.parametrize("text", ["", "0 1 2 0 1 3", "1 2 1 2", "0 0", "word", "0 1 0"])
 def test_wrong_files(text, tmp_path):
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(DataError, match=r"a\.txt"):
         read_copy(tmp_path / "a.txt")
+
+
+def test_no_text_is_overwritten(tmp_path, capsys):
+    call = ["synthetic", "copy", "--count", "2", "--out", str(tmp_path / "copy.txt")]
+    assert run(call) == 0
+    before = (tmp_path / "copy.txt").read_bytes()
+    assert run([*call, "--seed", "1"]) == 2 and "exists already" in capsys.readouterr().err
+    assert (tmp_path / "copy.txt").read_bytes() == before
