@@ -153,6 +153,19 @@ def test_a_word_is_found_in_lower_case(tmp_path, capsys):
     assert (athens.tolist(), upper.tolist(), lower.tolist(), none) == ([1, 2], [3, 4], [2, 1], None)
 
 
+def test_imported_vectors_have_no_second_table(tmp_path, capsys):
+    """W′ is not in their file, and what a new one is filled with is learnt from nothing."""
+    (tmp_path / "v.txt").write_text("the 1 2\ncat 3 4\ndog 5 7\n")
+    (tmp_path / "pairs.tsv").write_text("cat\tdog\t3\n")
+    out(capsys, "import", tmp_path / "v.txt", "--out", tmp_path / "run")
+    suite = ("evaluate", tmp_path / "run", "--suite", "similarity", "--suite-data", tmp_path / "pairs.tsv")
+    for table in ("out", "mean"):
+        export = ("export", tmp_path / "run", "--out", tmp_path / "w.txt")
+        for call in (export, ("neighbours", tmp_path / "run", "cat"), suite):
+            assert "no second table" in refused(capsys, 2, *call, "--vectors", table)
+    assert not (tmp_path / "w.txt").exists()
+
+
 def test_special_tokens_of_a_file_stay_words(tmp_path, capsys):
     (tmp_path / "v.txt").write_text("<unk> 1 2\nthe 3 4\n<|endoftext|> 5 6\n")
     out(capsys, "import", tmp_path / "v.txt", "--out", tmp_path / "run")
