@@ -34,6 +34,7 @@ from seqloom.tokens.spelling import Characters, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 CONTEXTS_AT_ONCE = 512
+NOTHING_LEFT = 1e-6  # length of a sum of vectors of length 1 that take each other away
 SPARE = 8  # tokens that a context leaves free: special ones, and what is cut otherwise at its ends
 
 
@@ -502,6 +503,10 @@ class TextScorer(LoadedRun):
                 hint = f"did you mean {near[0]!r}?" if near else "choose another word"
                 raise UsageError(f"{word!r} is not in the vocabulary of {self.folder}: {hint}")
             query = query + sign * vector / np.linalg.norm(vector)
+        if np.linalg.norm(query) < NOTHING_LEFT:
+            raise UsageError(
+                f"{' '.join(words)!r}: its words take each other away, and no word is near what is left: leave some of them out"
+            )
         assert asked.table is not None
         return asked.table.nearest(query, top, set(asked.keys.values()))
 

@@ -114,6 +114,8 @@ def test_what_neighbours_refuses(folder, capsys):
     assert "between them" in refused(capsys, 2, "neighbours", folder / "skip-gram", "king", "queen")
     assert "no second table" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "out")
     assert "unknown --vectors" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "up")
+    nothing = refused(capsys, 2, "neighbours", folder / "skip-gram", "king - queen - king + queen")
+    assert "'king - queen - king + queen'" in nothing and "no word is near" in nothing
 
 
 @pytest.mark.parametrize("name", ["glove", "fasttext"])
