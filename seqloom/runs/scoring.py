@@ -378,7 +378,8 @@ class TextScorer(LoadedRun):
         contexts: str | Path | None = None,
         num_contexts: int = 10,
     ) -> list[np.ndarray | None]:
-        """The vector of each word, None where it is unknown: not in the vocabulary, and not made of n-grams either.
+        """The vector of each word, None where it is unknown: not in the vocabulary, and neither made of n-grams nor read by its
+        letters.
 
         Args:
             words: as they would stand in a text; in lower case where the vocabulary has no other form.
@@ -391,21 +392,25 @@ class TextScorer(LoadedRun):
         return self._vectors_of(words, *self._how_vectors(vectors, contexts, num_contexts))
 
     def _vectors_of(self, words: Sequence[str], vectors: str, contexts: Contexts | None) -> list[np.ndarray | None]:
-        if contexts is not None:
-            found = contexts.find(words)
-            return self._mean_over_contexts([found[word] for word in words])
         forms = [self.word_vocabulary.form(word) for word in words]
         tokens = [self.word_vocabulary.tokens(form) for form in forms]
-        if vectors == "alone":
-            known = [form for form, ids in zip(forms, tokens, strict=True) if ids is not None]
-            rows = iter(self.encode(known) if known else ())
-            return [None if ids is None else next(rows) for ids in tokens]
-        table = self.table(vectors)
-        rows_of_words = [
-            (self._unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
-            for form, ids in zip(forms, tokens, strict=True)
-        ]
-        return [None if vector is None or not vector.any() else vector for vector in rows_of_words]
+        # a word that is not in the vocabulary can be read by its letters, if by anything
+        readable = [ids is not None or self.characters > 0 for ids in tokens]
+        found: Sequence[np.ndarray | None]
+        if contexts is not None:
+            places = contexts.find([word for word, known in zip(words, readable, strict=True) if known])
+            found = self._mean_over_contexts([places.get(word, ()) for word in words])
+        elif vectors == "alone":
+            known_forms = [form for form, known in zip(forms, readable, strict=True) if known]
+            rows = iter(self.encode(known_forms) if known_forms else ())
+            found = [next(rows) if known else None for known in readable]
+        else:
+            table = self.table(vectors)
+            found = [
+                (self._unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
+                for form, ids in zip(forms, tokens, strict=True)
+            ]
+        return [None if vector is None or not vector.any() else vector for vector in found]
 
     def _mean_over_contexts(self, each: Sequence[Sequence[Occurrence]]) -> list[np.ndarray | None]:
         """The mean over the occurrences of each word; None where it has none."""
@@ -476,8 +481,9 @@ class TextScorer(LoadedRun):
         rows |= {keys[word]: vector for word, vector in found.items() if self.word_vocabulary.tokens(keys[word])}
         known = {word: vector for word, vector in rows.items() if vector is not None}
         if not known:
+            remedy = "choose another run" if contexts is None else "name a text for --contexts that has its words in it"
             raise UsageError(
-                f"{self.folder} has a vector of no word: name a text for --contexts that has its words in it"
+                f"{self.folder} has a vector of no word of its vocabulary, among which answers are found: {remedy}"
             )
         return AskedWords(found, keys, WordTable(list(known), np.stack(list(known.values()))))
 

@@ -263,6 +263,41 @@ def test_means_over_contexts(folder, name, tmp_path, capsys):
     assert np.allclose(vector, table, atol=1e-5) == (name == "skip-gram")
 
 
+@pytest.mark.parametrize("name", ["skip-gram", "fasttext", "gpt"])
+def test_unknown_words_have_no_vector_in_contexts_either(folder, name, tmp_path):
+    """Nor has the token that stands for all of them, which would be a vector of none of them."""
+    if name == "gpt":
+        settings = ["budget={steps=2}", "valid.limit=100"]
+        seqloom.pretrain("gpt-tiny", folder / "words", tmp_path / name, settings=settings, device="cpu")
+    run = seqloom.load((tmp_path if name == "gpt" else folder) / name, device="cpu")
+    (tmp_path / "text.txt").write_text("the king sees the zebra and the aardvark\n")
+    (tmp_path / "pairs.tsv").write_text("zebra\taardvark\t1\nking\tzebra\t2\n")
+    known, *unknown = run.word_vectors(["king", "zebra", "aardvark"], contexts=tmp_path / "text.txt")
+    assert known is not None and unknown == [None, None]
+    found = run.evaluate_suite("similarity", tmp_path / "pairs.tsv", contexts=tmp_path / "text.txt")
+    assert found["unknown"] == 2 and "spearman_known" not in found
+
+
+def test_a_model_that_reads_letters_knows_every_word(folder, tmp_path, capsys):
+    """In similarity; an answer of analogies is a word of the vocabulary."""
+    kept = {"keep_spelling": True, "keep_leaks": True, "keep_duplicates": True}
+    prepare([folder / "pieces.txt"], tmp_path / "spelt", tokenizer="word", valid=0.1, **kept)
+    settings = ["budget={steps=2}", "valid.limit=100", "model.dim=16", "model.proj_dim=8"]
+    seqloom.pretrain("elmo-tiny", tmp_path / "spelt", tmp_path / "elmo", settings=settings, device="cpu")
+    run = seqloom.load(tmp_path / "elmo", device="cpu")
+    words = ["king", "zebra", "zebras"]
+    vectors = run.word_vectors(words)
+    assert all(np.allclose(one, run.encode([word])[0], atol=1e-6) for one, word in zip(vectors, words, strict=True))
+    assert not np.allclose(vectors[1], vectors[2], atol=1e-3)
+    (tmp_path / "text.txt").write_text("the king sees the zebra and the zebras\n")
+    one, other = run.word_vectors(words[1:], contexts=tmp_path / "text.txt")
+    assert one is not None and not np.allclose(one, other, atol=1e-3)
+    found = run.evaluate_suite("similarity", folder / "similarity.tsv")
+    assert found["unknown"] == 0
+    assert run.evaluate_suite("analogies", folder / "analogies.txt")["unknown"] == 1
+    assert "zebra" not in [each.word for each in run.neighbours("zebra", vectors="alone", top=1000)]
+
+
 def test_a_context_longer_than_the_model_reads(folder, monkeypatch, tmp_path):
     """It is cut around the word."""
     monkeypatch.setattr("seqloom.evaluate.contexts.REACH", 5000)
