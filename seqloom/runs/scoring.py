@@ -405,12 +405,18 @@ class TextScorer(LoadedRun):
             rows = iter(self.encode(known_forms) if known_forms else ())
             found = [next(rows) if known else None for known in readable]
         else:
-            table = self.table(vectors)
-            found = [
-                (self._unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
-                for form, ids in zip(forms, tokens, strict=True)
-            ]
+            found = self._rows_of_words(forms, tokens, vectors)
         return [None if vector is None or not vector.any() else vector for vector in found]
+
+    def _rows_of_words(
+        self, forms: Sequence[str], tokens: Sequence[list[int] | None], vectors: str
+    ) -> list[np.ndarray | None]:
+        """The mean of the rows of each word's tokens; of a word outside the vocabulary what the model makes of its n-grams."""
+        table = self.table(vectors)
+        return [
+            (self._unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
+            for form, ids in zip(forms, tokens, strict=True)
+        ]
 
     def _mean_over_contexts(self, each: Sequence[Sequence[Occurrence]]) -> list[np.ndarray | None]:
         """The mean over the occurrences of each word; None where it has none."""
