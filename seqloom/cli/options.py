@@ -232,7 +232,12 @@ def check_one_or_several(tasks: Path | None, one: Mapping[str, object]) -> None:
 
 def named_runs(given: Sequence[str] | None) -> list[Path]:
     """The folders of an option that takes several, separated by commas."""
-    return [Path(part.strip()) for each in given or () for part in each.split(",") if part.strip()]
+    from seqloom.errors import UsageError
+
+    found = [Path(part.strip()) for each in given or () for part in each.split(",") if part.strip()]
+    if given and not found:
+        raise UsageError(f"{','.join(given)!r} names no run: name the folder of one, or of several with commas between")
+    return found
 
 
 def set_predictor(run: Any, threshold: str | None, long_texts: str | None) -> Any:

@@ -56,13 +56,16 @@ from seqloom.comparison.search import FIRST_SEED, SearchConfig, conflicts, row_r
 from seqloom.config import Config, build, problems, read_toml, unknown_name
 from seqloom.errors import SeqloomError, UsageError
 from seqloom.evaluate.suites import SUITES
+from seqloom.models import model_class
 from seqloom.recipes.library import find_recipe
-from seqloom.recipes.schema import BudgetConfig, Recipe
+from seqloom.recipes.schema import BudgetConfig, Recipe, task_settings
 from seqloom.runs.transfer_recipe import HOWS, check_task
 from seqloom.tasks import TASKS, task_class
+from seqloom.tasks.transfer import check_beside, make_room
 from seqloom.text.music import is_music
 from seqloom.text.survey import SPLITS
 from seqloom.tokens.learn import check_options
+from seqloom.weights import shapes_only
 
 ENDS = ("tokens", "words", "epochs", "minutes", "flops")  # a number of steps is another text for every size of batch
 MOST = {"tokens": 1e15, "words": 1e15, "epochs": 1e6, "minutes": 1e7, "flops": 1e30}  # a larger budget is a typo
@@ -449,7 +452,7 @@ def task_problems(plan: PlanConfig) -> list[str]:
 
 def beside_problems(task: TaskConfig) -> list[str]:
     try:
-        beside_recipe(task)
+        check_room(beside_recipe(task))
     except UsageError as error:
         return [f"task {task.task!r}: {error}"]
     return []
@@ -461,6 +464,19 @@ def beside_recipe(task: TaskConfig) -> Recipe:
     recipe = find_recipe(task.recipe, list(task.settings), None, task.task)
     check_task(recipe, task.task)
     return recipe
+
+
+def check_room(recipe: Recipe) -> None:
+    """Raises UsageError where features of rows cannot enter the model: that is to be said before the rows are trained."""
+    assert recipe.task is not None
+    cls: Any = task_class(recipe.task["name"])
+    settings = build(cls.Config, task_settings(recipe.task), "task", recipe.name)
+    found = settings.model_copy(update={"beside": settings.beside.model_copy(update={"dim": 1})})  # any width
+    check_beside(found)
+    if found.beside.at.isdecimal():
+        with shapes_only():
+            body = model_class(recipe.model["name"])(recipe.model_config_of(1000))
+            make_room(body, int(found.beside.at), 1)
 
 
 def joint_problems(plan: PlanConfig) -> list[str]:

@@ -42,7 +42,7 @@ class FeatureReader:
         backbone, kind = reading.encoder.backbone, reading.tokenizer.kind
         stack = getattr(backbone, "stack", None)
         depth = 1 if stack is None else len(stack.unrolled_layers)
-        check_layers(layers, depth, "'task.beside.layers' =", self.allowed)
+        check_layers(layers, depth, f"{name}: 'task.beside.layers' =", self.allowed)
         by_character = kind in ("char", "byte")
         if read == "border" and not (by_character and backbone.causal):
             reads = f"has tokens of {kind}" if backbone.causal else "reads in both directions"

@@ -196,8 +196,11 @@ class Windows(Objective):
 
     def vectors(self, table: str) -> Tensor | None:
         inside = super().vectors("in")
-        if table == "in" or self.context is None or inside is None:
+        # without counts nothing was learnt: the vectors were imported, and W′ is not in their file
+        learnt = self.context is not None and bool(self.counts.any())
+        if table == "in" or not learnt or inside is None:
             return inside if table == "in" else None
+        assert self.context is not None
         return self.context.weight if table == "out" else (inside + self.context.weight) / 2
 
 

@@ -190,7 +190,7 @@ class Corpus:
         if recipe.batches.kind == "cells":
             settings, specials = recipe.objective_config, self.vocabulary.specials()
             return recipe.batches.build_cells(self.train[0], specials, settings.window, settings.passes, epochs)
-        for number, (store, train) in enumerate(zip(self.stores.values(), self.train, strict=True)):
+        for number, ((name, store), train) in enumerate(zip(self.stores.items(), self.train, strict=True)):
             if recipe.batches.kind != "passages":
                 found.append(recipe.batches.build(train))
                 continue
@@ -199,6 +199,11 @@ class Corpus:
                 cut: Any = recipe.batches.build_passages(train, self.tokenizer, form, epochs * often)
             except DataError as error:
                 raise DataError(f"{store.folder}: {error}") from error
+            if name in self.held_out:  # what cannot be evaluated is said before training
+                try:
+                    recipe.batches.build_passages(self.held_out[name], self.tokenizer, form, 1.0)
+                except DataError as error:
+                    raise DataError(f"{store.folder}, held-out text: {error}") from error
             found.append(WithLanguage(cut, number) if self.marks_languages else cut)
         return Mixed(found, self.passes) if self.names else found[0]
 

@@ -301,7 +301,13 @@ class LabelledFiles(ExampleFiles):
         }
         task = cls.configure(recipe.task, self.examples["train"])
         if beside is not None:
-            task["beside"] = {**task.get("beside", {}), "dim": beside.width}
+            given = task.get("beside", {})
+            if given.get("dim", 0) not in (0, beside.width):
+                raise UsageError(
+                    f"{recipe.name}: 'task.beside.dim' = {given['dim']}: the features of these runs are {beside.width} wide: "
+                    f"leave it out"
+                )
+            task["beside"] = {**given, "dim": beside.width}
         elif task.get("beside"):
             raise UsageError(f"{recipe.name}: 'task.beside' is for features from other runs: name them by --beside")
         if chosen is not None:

@@ -56,6 +56,8 @@ from seqloom.tokens.learn import TokenizerOptions
 from seqloom.tokens.tokenizer import Tokenizer
 from seqloom.training.share import Share
 
+OF_THE_PLAN = {"name": "task", "called": "name", "weight": "weight"}  # keys of a section that a plan has of its own
+
 
 class PlannedTask(Config):
     """One of several tasks."""
@@ -89,6 +91,12 @@ class PlannedTask(Config):
                     f"the settings of {self.called} are of its task alone: {assignment!r} does not begin with task."
                 )
             override(whole, assignment)
+            name = assignment.partition("=")[0].strip().removeprefix("task.")
+            if name in OF_THE_PLAN:
+                raise UsageError(
+                    f"the settings of {self.called}: {assignment!r} is no setting of its task: give the plan's key "
+                    f"'{OF_THE_PLAN[name]}' instead"
+                )
         return whole["task"] | {"name": self.task, "called": self.called, "weight": self.weight}
 
 

@@ -35,6 +35,7 @@ from seqloom.tokens.spelling import Characters, spell_text, spelling_table
 from seqloom.tokens.tokenizer import Tokenizer
 
 CONTEXTS_AT_ONCE = 512
+NOTHING_LEFT = 1e-6  # length of a sum of vectors of length 1 that take each other away
 SPARE = 8  # tokens that a context leaves free: special ones, and what is cut otherwise at its ends
 
 
@@ -381,7 +382,8 @@ class TextScorer(LoadedRun):
         contexts: str | Path | None = None,
         num_contexts: int = 10,
     ) -> list[np.ndarray | None]:
-        """The vector of each word, None where it is unknown: not in the vocabulary, and not made of n-grams either.
+        """The vector of each word, None where it is unknown: not in the vocabulary, and neither made of n-grams nor read by its
+        letters.
 
         Args:
             words: as they would stand in a text; in lower case where the vocabulary has no other form.
@@ -394,21 +396,31 @@ class TextScorer(LoadedRun):
         return self._vectors_of(words, *self._how_vectors(vectors, contexts, num_contexts))
 
     def _vectors_of(self, words: Sequence[str], vectors: str, contexts: Contexts | None) -> list[np.ndarray | None]:
-        if contexts is not None:
-            found = contexts.find(words)
-            return self._mean_over_contexts([found[word] for word in words])
         forms = [self.word_vocabulary.form(word) for word in words]
         tokens = [self.word_vocabulary.tokens(form) for form in forms]
-        if vectors == "alone":
-            known = [form for form, ids in zip(forms, tokens, strict=True) if ids is not None]
-            rows = iter(self.encode(known) if known else ())
-            return [None if ids is None else next(rows) for ids in tokens]
+        # a word that is not in the vocabulary can be read by its letters, if by anything
+        readable = [ids is not None or self.characters > 0 for ids in tokens]
+        found: Sequence[np.ndarray | None]
+        if contexts is not None:
+            places = contexts.find([word for word, known in zip(words, readable, strict=True) if known])
+            found = self._mean_over_contexts([places.get(word, ()) for word in words])
+        elif vectors == "alone":
+            known_forms = [form for form, known in zip(forms, readable, strict=True) if known]
+            rows = iter(self.encode(known_forms) if known_forms else ())
+            found = [next(rows) if known else None for known in readable]
+        else:
+            found = self._rows_of_words(forms, tokens, vectors)
+        return [None if vector is None or not vector.any() else vector for vector in found]
+
+    def _rows_of_words(
+        self, forms: Sequence[str], tokens: Sequence[list[int] | None], vectors: str
+    ) -> list[np.ndarray | None]:
+        """The mean of the rows of each word's tokens; of a word outside the vocabulary what the model makes of its n-grams."""
         table = self.table(vectors)
-        rows_of_words = [
+        return [
             (self._unknown_vector(form) if vectors == "in" else None) if ids is None else table[ids].mean(0)
             for form, ids in zip(forms, tokens, strict=True)
         ]
-        return [None if vector is None or not vector.any() else vector for vector in rows_of_words]
 
     def _mean_over_contexts(self, each: Sequence[Sequence[Occurrence]]) -> list[np.ndarray | None]:
         """The mean over the occurrences of each word; None where it has none."""
@@ -479,8 +491,9 @@ class TextScorer(LoadedRun):
         rows |= {keys[word]: vector for word, vector in found.items() if self.word_vocabulary.tokens(keys[word])}
         known = {word: vector for word, vector in rows.items() if vector is not None}
         if not known:
+            remedy = "choose another run" if contexts is None else "name a text for --contexts that has its words in it"
             raise UsageError(
-                f"{self.folder} has a vector of no word: name a text for --contexts that has its words in it"
+                f"{self.folder} has a vector of no word of its vocabulary, among which answers are found: {remedy}"
             )
         return AskedWords(found, keys, WordTable(list(known), np.stack(list(known.values()))))
 
@@ -506,6 +519,10 @@ class TextScorer(LoadedRun):
                 hint = f"did you mean {near[0]!r}?" if near else "choose another word"
                 raise UsageError(f"{word!r} is not in the vocabulary of {self.folder}: {hint}")
             query = query + sign * vector / np.linalg.norm(vector)
+        if np.linalg.norm(query) < NOTHING_LEFT:
+            raise UsageError(
+                f"{' '.join(words)!r}: its words take each other away, and no word is near what is left: leave some of them out"
+            )
         assert asked.table is not None
         return asked.table.nearest(query, top, set(asked.keys.values()))
 

@@ -43,7 +43,8 @@ class Row(NamedTuple):
             vector = np.frombuffer(self.numbers, "<f4").astype(np.float32)
         else:
             try:
-                vector = np.array(self.numbers, np.float64).astype(np.float32)
+                with np.errstate(over="ignore"):  # is said below, with its place
+                    vector = np.array(self.numbers, np.float64).astype(np.float32)
             except ValueError:
                 raise DataError(
                     f"{self.place}: the word {self.word[:50]!r} is not followed by {self.width} numbers"
@@ -71,6 +72,10 @@ def read_all_vectors(path: Path) -> WordVectors:
             raise DataError(
                 f"{row.place}: the word {row.word[:50]!r} has a vector already ({places[row.word]}): remove one of them"
             )
+        if not row.word:
+            raise DataError(
+                f"{row.place}: {row.width} numbers without a word before them: remove them, or name the word"
+            )
         places[row.word] = row.place
         parts.append(row.vector())
     return WordVectors(list(places), np.stack(parts))
@@ -90,11 +95,19 @@ def read_text(path: Path) -> Iterator[Row]:
         parts = line.rstrip().split(" ")
         if number == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
             promised, width = int(parts[0]), int(parts[1])
+            if not 1 <= width <= MAX_WIDTH:
+                raise DataError(
+                    f"{place}: the header says {width:,} numbers a word: between 1 and {MAX_WIDTH:,} are read"
+                )
             continue
         if not width and len(parts) - 1 > MAX_WIDTH:
             raise DataError(f"{place}: {len(parts) - 1:,} numbers of one word, at most {MAX_WIDTH:,} are read")
         width = width or len(parts) - 1
-        if width < 1 or len(parts) <= width:
+        if not width:
+            raise DataError(
+                f"{place}: no number behind {parts[0][:50]!r}: give a word and its numbers, with spaces between"
+            )
+        if len(parts) <= width:
             raise DataError(
                 f"{place}: {len(parts) - 1} numbers, but the first line has {width}: give a word and its numbers on each line"
             )

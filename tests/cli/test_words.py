@@ -116,6 +116,8 @@ def test_what_neighbours_refuses(folder, capsys):
     assert "no second table" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "out")
     assert "unknown --vectors" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "up")
     assert "has no table of vectors" in refused(capsys, 2, "neighbours", folder / "ngram", "king")
+    nothing = refused(capsys, 2, "neighbours", folder / "skip-gram", "king - queen - king + queen")
+    assert "'king - queen - king + queen'" in nothing and "no word is near" in nothing
 
 
 @pytest.mark.parametrize("name", ["glove", "fasttext"])
@@ -153,6 +155,19 @@ def test_a_word_is_found_in_lower_case(tmp_path, capsys):
     run = seqloom.load(tmp_path / "run", device="cpu")
     athens, upper, lower, none = run.word_vectors(["Athens", "Rome", "rome", "Paris"])
     assert (athens.tolist(), upper.tolist(), lower.tolist(), none) == ([1, 2], [3, 4], [2, 1], None)
+
+
+def test_imported_vectors_have_no_second_table(tmp_path, capsys):
+    """W′ is not in their file, and what a new one is filled with is learnt from nothing."""
+    (tmp_path / "v.txt").write_text("the 1 2\ncat 3 4\ndog 5 7\n")
+    (tmp_path / "pairs.tsv").write_text("cat\tdog\t3\n")
+    out(capsys, "import", tmp_path / "v.txt", "--out", tmp_path / "run")
+    suite = ("evaluate", tmp_path / "run", "--suite", "similarity", "--suite-data", tmp_path / "pairs.tsv")
+    for table in ("out", "mean"):
+        export = ("export", tmp_path / "run", "--out", tmp_path / "w.txt")
+        for call in (export, ("neighbours", tmp_path / "run", "cat"), suite):
+            assert "no second table" in refused(capsys, 2, *call, "--vectors", table)
+    assert not (tmp_path / "w.txt").exists()
 
 
 def test_special_tokens_of_a_file_stay_words(tmp_path, capsys):
@@ -248,6 +263,41 @@ def test_means_over_contexts(folder, name, tmp_path, capsys):
     assert len(occurrences) == 3 and np.allclose(vector, np.mean(by_hand, axis=0), atol=1e-5)
     (table,) = run.word_vectors(["king"])
     assert np.allclose(vector, table, atol=1e-5) == (name == "skip-gram")
+
+
+@pytest.mark.parametrize("name", ["skip-gram", "fasttext", "gpt"])
+def test_unknown_words_have_no_vector_in_contexts_either(folder, name, tmp_path):
+    """Nor has the token that stands for all of them, which would be a vector of none of them."""
+    if name == "gpt":
+        settings = ["budget={steps=2}", "valid.limit=100"]
+        seqloom.pretrain("gpt-tiny", folder / "words", tmp_path / name, settings=settings, device="cpu")
+    run = seqloom.load((tmp_path if name == "gpt" else folder) / name, device="cpu")
+    (tmp_path / "text.txt").write_text("the king sees the zebra and the aardvark\n")
+    (tmp_path / "pairs.tsv").write_text("zebra\taardvark\t1\nking\tzebra\t2\n")
+    known, *unknown = run.word_vectors(["king", "zebra", "aardvark"], contexts=tmp_path / "text.txt")
+    assert known is not None and unknown == [None, None]
+    found = run.evaluate_suite("similarity", tmp_path / "pairs.tsv", contexts=tmp_path / "text.txt")
+    assert found["unknown"] == 2 and "spearman_known" not in found
+
+
+def test_a_model_that_reads_letters_knows_every_word(folder, tmp_path, capsys):
+    """In similarity; an answer of analogies is a word of the vocabulary."""
+    kept = {"keep_spelling": True, "keep_leaks": True, "keep_duplicates": True}
+    prepare([folder / "pieces.txt"], tmp_path / "spelt", tokenizer="word", valid=0.1, **kept)
+    settings = ["budget={steps=2}", "valid.limit=100", "model.dim=16", "model.proj_dim=8"]
+    seqloom.pretrain("elmo-tiny", tmp_path / "spelt", tmp_path / "elmo", settings=settings, device="cpu")
+    run = seqloom.load(tmp_path / "elmo", device="cpu")
+    words = ["king", "zebra", "zebras"]
+    vectors = run.word_vectors(words)
+    assert all(np.allclose(one, run.encode([word])[0], atol=1e-6) for one, word in zip(vectors, words, strict=True))
+    assert not np.allclose(vectors[1], vectors[2], atol=1e-3)
+    (tmp_path / "text.txt").write_text("the king sees the zebra and the zebras\n")
+    one, other = run.word_vectors(words[1:], contexts=tmp_path / "text.txt")
+    assert one is not None and not np.allclose(one, other, atol=1e-3)
+    found = run.evaluate_suite("similarity", folder / "similarity.tsv")
+    assert found["unknown"] == 0
+    assert run.evaluate_suite("analogies", folder / "analogies.txt")["unknown"] == 1
+    assert "zebra" not in [each.word for each in run.neighbours("zebra", vectors="alone", top=1000)]
 
 
 def test_a_context_longer_than_the_model_reads(folder, monkeypatch, tmp_path):

@@ -94,6 +94,9 @@ def test_a_task_that_another_model_learns_with_features_of_the_rows(text, tmp_pa
         ({"how": "beside", "recipe": "lstm-tny"}, "lstm-tny"),
         ({"how": "beside", "recipe": "lstm-tiny", "settings": ["model.dm=3"]}, "model.dm"),
         ({"how": "beside", "recipe": "lstm-tiny", "task": "span"}, "is for classify"),
+        ({"how": "beside", "recipe": "bilstm-cnn-tiny", "settings": ["task.beside.at=1"]}, "it has 1 layers"),
+        ({"how": "beside", "recipe": "bert-tiny", "settings": ["task.beside.at=0"]}, "not recurrent"),
+        ({"how": "beside", "recipe": "lstm-tiny", "settings": ["task.beside.at=reader"]}, 'task.reader = "lstm"'),
     ],
 )
 def test_what_cannot_be_learnt_beside(change, words, text, tasks):

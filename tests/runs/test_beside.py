@@ -348,6 +348,10 @@ def test_what_is_refused(place, tmp_path, capsys, taglm):
     inside = ("--beside", place / "forward", "--set", "task.beside.at=1")
     fails(capsys, 2, "its layers are not recurrent", "train", "bert-tiny", "--task", "tag", *files, *inside)
     fails(capsys, 4, "is not a run folder", *scratch, "--beside", place / "nowhere")
+    fails(capsys, 2, "'' names no run", *scratch, "--beside", "")
+    fails(capsys, 2, "'task.beside.dim' = 7", *scratch, "--beside", place / "forward", "--set", "task.beside.dim=7")
+    layer = ("--beside", place / "forward", "--set", "task.beside.layers=9")
+    fails(capsys, 2, "--beside " + str(place / "forward") + ": 'task.beside.layers' = 9", *scratch, *layer)
     tuned = ("finetune", place / "bpe", "--task", "tag", *files, "--beside", place / "forward")
     fails(capsys, 2, "are trained and read nothing new", *tuned, "--set", "task.beside.at=1")
     fails(capsys, 2, "--beside is for classify", "train", "bahdanau-tiny", "--task", "translate", "--train", place / "pairs.tsv",

@@ -280,3 +280,14 @@ def test_published_smoothing():
 )
 def test_several_folders_on_the_command_line(given, meant):
     assert repeat_option_names(given.split()) == meant.split()
+
+
+def test_held_out_text_that_cannot_be_evaluated_is_said_before_training(tmp_path):
+    sentence = "the king sees the cat. the queen likes the dog. the bird finds a friend."
+    (tmp_path / "train.txt").write_text("\n\n".join(f"{sentence} it is day {i}." for i in range(20)))
+    (tmp_path / "valid.txt").write_text(sentence)
+    settings = {"tokenizer": "bpe", "vocab_size": 300, "valid": tmp_path / "valid.txt", "documents": "blank"}
+    prepare([tmp_path / "train.txt"], tmp_path / "data", **settings, keep_leaks=True, keep_duplicates=True)
+    with pytest.raises(DataError, match=r"data, held-out text: next sentence .* only one document"):
+        pretrain("bert-tiny", tmp_path / "data", tmp_path / "run", settings=["budget={steps=1}"], device="cpu")
+    assert not (tmp_path / "run").exists()

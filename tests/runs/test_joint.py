@@ -506,6 +506,9 @@ def test_what_is_refused(place, tmp_path, capsys):
         "[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='classify'\ntrain=['b']\nweight=-1": "weight",
         "[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='classify'\ntrain=['b']\nsettings=['train.optim.lr=1']": "task.",
         "[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='classify'\ntrain=['b']\nsettings=['task.frozn=true']": "frozn",
+        "[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='classify'\ntrain=['b']\nsettings=['task.weight=0']": "key 'weight'",
+        "[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='classify'\ntrain=['b']\nsettings=['task.name=span']": "key 'task'",
+        "[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='classify'\ntrain=['b']\nsettings=['task.called=x']": "key 'name'",
         "smooth=1\n[[tasks]]\ntask='tag'\ntrain=['a']\n[[tasks]]\ntask='classify'\ntrain=['b']": "smoothing",
     }
     for text, words in bad.items():

@@ -63,6 +63,11 @@ def test_bin_without_newlines(tmp_path):
         ("1 2\nthe 1 2\ncat 3 4\n", "the header says 1 words, and 2 follow"),
         ("3 2\n", "no vectors"),
         ("", "no vectors"),
+        ("2 0\nthe 1 2\ncat 3 4\n", ":1: the header says 0 numbers a word"),
+        ("1 99999999\nthe 1 2\n", ":1: the header says 99,999,999 numbers a word"),
+        ("the\t1\t2\n", r":1: no number behind 'the\\t1\\t2'"),
+        ("the 1 2\n 3 4\n", ":2: 2 numbers without a word"),
+        ("the 1 1e39\n", ":1: a number of the word 'the' is not finite"),
         ("a" + " 1" * 70_000 + "\n", "70,000 numbers of one word"),
     ],
 )
@@ -88,6 +93,7 @@ def test_bad_text(tmp_path, text, message):
         (b"1 1\na 1234\nb 1234\n", "more follows"),
         (b"2 1\na 1234\na 1234\n", "has a vector already"),
         (b"1 1\na \x00\x00\xc0\x7f\n", "not finite"),
+        (b"2 1\na 1234\n 1234\n", "word 2: 1 numbers without a word"),
     ],
 )
 def test_bad_bin(tmp_path, raw, message):
