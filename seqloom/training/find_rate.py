@@ -57,7 +57,8 @@ def find_rate(learner: Learner, loader: Loader, config: TrainConfig, device: tor
                 carry = learner.start(rows) if rows else None
             loss = differentiate(to_device(item.example, device), carry)
             carry = loss.carry if rows else None
-            step(optimizer, loss.count, config.optim.clip, differentiate.scaler, config.optim.gradient == "mean")
+            optim = config.optim
+            step(optimizer, loss.count, optim.clip, differentiate.scaler, optim.gradient == "mean", optim.row_clip)
             mean = float(loss.total) / max(int(loss.count), 1)
             smooth = MEMORY * smooth + (1 - MEMORY) * mean
             value = smooth / (1 - MEMORY ** (i + 1))

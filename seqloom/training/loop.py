@@ -296,7 +296,9 @@ class Fit:
         total, count = self.share(total, count, tokens, flops, seconds)
         self.set_rates(factor, lengths / self.config.accumulate, epoch)
         optim = self.config.optim
-        norm, broken = step(self.optimizer, count, optim.clip, self.differentiate.scaler, optim.gradient == "mean")
+        norm, broken = step(
+            self.optimizer, count, optim.clip, self.differentiate.scaler, optim.gradient == "mean", optim.row_clip
+        )
         for part, carried in self.carry.items():  # a state with a NaN in it would spoil every later step
             if carried is not None:
                 self.carry[part] = restore_carry(carried, last_good[part], broken)

@@ -33,6 +33,11 @@ class OptimConfig(Config):
         "as in programs that learn from one after the other.",
     )
     clip: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0: no clipping.")
+    row_clip: float = Field(
+        0.0,
+        ge=0,
+        description="Largest norm of the gradient of one row of a matrix, such as the vector of one word; 0: no limit.",
+    )
     average: Literal["never", "start", "nonmono"] = Field(
         "never",
         description="Evaluate and keep the mean of the weights: never, from the first step, or once the "
@@ -102,10 +107,16 @@ def build_optimizer(
 
 
 def step(
-    optimizer: torch.optim.Optimizer, count: Tensor, clip: float, scaler: LossScale | None = None, mean: bool = True
+    optimizer: torch.optim.Optimizer,
+    count: Tensor,
+    clip: float,
+    scaler: LossScale | None = None,
+    mean: bool = True,
+    row_clip: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Turns summed gradients into those of the mean over `count` targets, clips, and steps unless a number is broken.
-    scaler: what the loss was multiplied by; it learns whether that was too much. mean: False leaves them sums.
+    scaler: what the loss was multiplied by; it learns whether that was too much. mean: False leaves them sums. row_clip: the
+    rows of matrices are clipped first, each for itself.
 
     With fused kernels everything stays on the device: they divide by `grad_scale` and skip the update where `found_inf` is
     set, so that nothing waits for the host. Others are given divided gradients, and the host decides whether they step.
@@ -117,6 +128,8 @@ def step(
         many = torch.ones_like(many)
     if scaler is not None:
         many = many * scaler.scale
+    if row_clip:
+        clip_rows(gradients, row_clip * many)
     norm = whole(torch.nn.utils.get_total_norm(gradients)).to(torch.float32) / many
     broken = (~torch.isfinite(norm) | (count == 0)).to(torch.float32)
     if scaler is not None:
@@ -131,6 +144,16 @@ def step(
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return norm, broken
+
+
+def clip_rows(gradients: Iterable[Tensor], largest: Tensor) -> None:
+    """Shortens the rows of matrices that are longer. Of a word that a batch has a thousand times the sum of a thousand gradients,
+    all taken where it stood before the step, would throw it far beyond where one after the other would have moved it."""
+    for gradient in gradients:
+        rows = own_share(gradient)
+        if rows.ndim > 1:
+            lengths = torch.linalg.vector_norm(rows, dim=tuple(range(1, rows.ndim)), keepdim=True)
+            rows.mul_((largest / lengths.clamp(min=torch.finfo(rows.dtype).tiny)).clamp(max=1.0))
 
 
 def values(parameter: nn.Parameter) -> Tensor:

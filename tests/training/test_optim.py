@@ -70,6 +70,33 @@ def test_equals_the_textbook(config):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("few_rows", [False, True])
+def test_rows_are_clipped_each_for_itself(few_rows):
+    """A long one is shortened to the limit, after the division; a short one, and a vector, stay as they are."""
+    config = OptimConfig(name="sgd", lr=1.0, clip=0.0, row_clip=0.5)
+    model = nn.ModuleDict({"table": nn.Embedding(4, 2), "end": nn.Linear(2, 1)}).double()
+    optimizer = build_optimizer(config, model, few_rows=few_rows)
+    before = model["table"].weight.detach().clone()
+    (model["table"](torch.tensor([0, 0, 2])) * torch.tensor([[3.0, 4.0], [3.0, 4.0], [0.6, 0.8]])).sum().backward()
+    model["end"].weight.grad, model["end"].bias.grad = torch.zeros(1, 2).double(), torch.full((1,), 20.0).double()
+    norm, _ = step(optimizer, torch.tensor(10), config.clip, row_clip=config.row_clip)
+    moved = before - model["table"].weight.detach()
+    torch.testing.assert_close(moved, torch.tensor([[0.3, 0.4], [0, 0], [0.06, 0.08], [0, 0]], dtype=torch.float64))
+    assert norm.item() == pytest.approx((0.5**2 + 0.1**2 + 2.0**2) ** 0.5)
+
+
+@pytest.mark.parametrize("row_clip", [0.0, 1.0])
+def test_a_broken_row_is_not_clipped_into_a_number(row_clip):
+    model, x, y = problem()
+    optimizer = build_optimizer(OptimConfig(name="sgd"), model)
+    before = [p.detach().clone() for p in model.parameters()]
+    summed(model, x, y).backward()
+    next(model.parameters()).grad[0, 0] = float("inf")
+    _, broken = step(optimizer, torch.tensor(10), 1.0, row_clip=row_clip)
+    assert broken.item() == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
 def test_planted_missing_division_is_noticed(monkeypatch):
     monkeypatch.setattr(optim.torch.nn.utils, "get_total_norm", lambda gradients: torch.tensor(0.0))
     (mine, _), (theirs, _) = ours(CONFIGS[0]), textbook(CONFIGS[0])
