@@ -280,10 +280,15 @@ class TextScorer(LoadedRun):
             longest: the most tokens of a gap, for models that fill gaps of any length.
         """
         learner: Any = self.learner
-        if not learner.fills_gaps:
+        if not learner.fills_gaps and self.no_next_word is None:
             raise UsageError(
                 f"{self.folder} reads from left to right and does not see what comes after a gap: to continue from what "
                 f"comes before, use 'seqloom generate {self.folder} --prompt TEXT'"
+            )
+        if not learner.fills_gaps:
+            raise UsageError(
+                f"{self.folder} has not learnt to predict a word from both sides of it: choose a run that has, such as one of "
+                f"bert, xlnet or bart"
             )
         if not 1 <= top <= 10_000 or not 1 <= beam <= 10_000 or not 1 <= longest <= 10_000:
             raise UsageError(f"top = {top}, beam = {beam}, longest = {longest}: each is between 1 and 10,000")

@@ -116,6 +116,7 @@ def test_what_neighbours_refuses(folder, capsys):
     assert "no second table" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "out")
     assert "unknown --vectors" in refused(capsys, 2, "neighbours", folder / "lstm", "king", "--vectors", "up")
     assert "has no table of vectors" in refused(capsys, 2, "neighbours", folder / "ngram", "king")
+    assert "from both sides of it" in refused(capsys, 2, "fill", folder / "skip-gram", "a [MASK]")
     nothing = refused(capsys, 2, "neighbours", folder / "skip-gram", "king - queen - king + queen")
     assert "'king - queen - king + queen'" in nothing and "no word is near" in nothing
 
