@@ -384,6 +384,10 @@ def check_exportable(run: Path, recipe: Recipe, loaded: Any) -> None:
         raise ModelError(
             f"{run} reads texts from right to left, which no model of transformers does: it cannot be exported"
         )
+    if recipe.model.get("experts", 1) > 1:
+        raise ModelError(
+            f"{run}: model.experts = {recipe.model['experts']} cannot be expressed in a {MODEL_TYPES[name]}"
+        )
 
 
 def trained_tensors(run: Path, loaded: Any) -> dict[str, Tensor]:

@@ -459,6 +459,11 @@ def test_a_run_that_has_no_counterpart(tmp_path, capsys):
             [*packed, "model.num_heads=4", "model.head_dim=8"],
             "model.head_dim = 8 cannot be expressed in a gpt2",
         ),
+        (
+            "gpt2-tiny",
+            [*packed, "model.num_heads=4", "model.experts=2"],
+            "model.experts = 2 cannot be expressed in a gpt2",
+        ),
     ):
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         pretrain(recipe, data, tmp_path / "run", settings=[*small, *settings], device="cpu")
