@@ -247,6 +247,9 @@ def sample_of(row: Mapping[str, Any], place: str, path: Path, choice: Choice) ->
     return metric, item._replace(id=f"{matched[1]}/{item.id}", group=matched[1]) if matched else item
 
 
+SUMS = ("documents.", "common_documents.")  # over a document, in the own context of a row and in that of all
+
+
 def read_arrays(path: Path, choice: Choice) -> Iterator[tuple[str, ItemScore]]:
     """What `evaluate --items` and comparisons write: items are known by their place."""
     try:
@@ -255,7 +258,12 @@ def read_arrays(path: Path, choice: Choice) -> Iterator[tuple[str, ItemScore]]:
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not a readable .npz file ({str(error)[:100]})") from None
     groups = arrays.pop("groups", None)
-    names = [name for name in arrays if not name.startswith("documents.")]  # sums, of which bits per byte are made
+    names = [name for name in arrays if not name.startswith(SUMS)]
+    if arrays and not names:
+        raise DataError(
+            f"{path}: no scores of items, only sums over documents, of which bits per byte are made: differences of these are in "
+            f"comparison.json"
+        )
     if choice.metric is None and len(names) != 1:
         raise DataError(f"{path}: {len(names)} arrays ({', '.join(names)}): choose one with --metric")
     name = choice.metric or names[0]

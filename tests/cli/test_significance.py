@@ -127,10 +127,13 @@ def test_arrays_of_a_comparison_are_chosen_by_name(tmp_path, capsys):
         (tmp_path / name).mkdir()
         for s, row in enumerate(scores):
             np.savez(tmp_path / name / f"seed-{s}.npz", **{"blimp": row, "lambada": row[:9], "documents.bits": row})
+            sums = {"documents.nats": row, "common_documents.nats": row}
+            np.savez(tmp_path / f"{name}-{s}.npz", **sums)
             (tmp_path / name / f"seed-{s}.json").write_text("{}")
     check_same(result_of(capsys, tmp_path / "A", tmp_path / "B", "--metric", "blimp"), as_metric(systems))
     refused(capsys, 3, "2 arrays (blimp, lambada): choose one with --metric", tmp_path / "A", tmp_path / "B")
     refused(capsys, 3, "no array 'documents.bits'", tmp_path / "A", tmp_path / "B", "--metric", "documents.bits")
+    refused(capsys, 3, "only sums over documents", tmp_path / "A-0.npz", tmp_path / "B-0.npz")
 
 
 # ---- the lm-evaluation-harness
