@@ -78,6 +78,16 @@ def test_a_stream_has_the_same_text(client):
     assert usage["usage"]["prompt_tokens"] > 0
 
 
+def test_the_coldest_text_is_the_likeliest_one(client, runs):
+    """And fails for nobody who is in the same step."""
+    wanted = complete(client, model="lstm", prompt="the", max_tokens=8, temperature=0)["choices"][0]["text"]
+    for body in ({}, {"top_k": 3}, {"top_p": 0.5}):
+        found = complete(client, model="lstm", prompt="the", max_tokens=8, temperature=1e-300, **body)
+        assert found["choices"][0]["text"] == wanted
+    (alone,) = runs["lstm"].generate("the", max_new=8, temperature=1e-45)
+    assert alone.text == "the" + wanted
+
+
 def test_a_stream_that_is_read_late_is_whole(server):
     """The engine may be done before the first event is asked for."""
 
