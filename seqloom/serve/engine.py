@@ -135,9 +135,9 @@ class Engine(threading.Thread):
     # ---- from other threads
 
     def submit(self, *works: Writing | Call) -> None:
-        """All of them, or none: raises Full."""
+        """All of them, or none: raises Full. Those of one request may be more than there is room for: it would wait for ever."""
         with self.changed:
-            if not self.is_open or len(self.waiting) + len(self.calls) + len(works) > self.most_waiting:
+            if not self.is_open or len(self.waiting) + len(self.calls) >= self.most_waiting:
                 raise Full
             for work in works:
                 if isinstance(work, Writing):

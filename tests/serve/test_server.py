@@ -88,6 +88,14 @@ def test_the_coldest_text_is_the_likeliest_one(client, runs):
     assert alone.text == "the" + wanted
 
 
+def test_one_call_may_have_more_texts_than_may_wait(runs):
+    made = Server({"ngram": runs["ngram"]}, Limits(queue=2, rows=2))
+    with TestClient(made.app, base_url="http://127.0.0.1:8000") as client:
+        found = complete(client, model="ngram", prompt=["the"] * 5, n=2, max_tokens=2)
+        assert len(found["choices"]) == 10
+    made.engines["ngram"].close()
+
+
 def test_a_stream_that_is_read_late_is_whole(server):
     """The engine may be done before the first event is asked for."""
 
