@@ -66,6 +66,7 @@ BODY_SECONDS = 30.0
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
 OPEN_PATHS = ("/healthz", "/health", "/ready", *FILES)  # answered without a key
 
+SHORT_TASKS = {"/tag": ("tag", "tag words"), "/answer": ("span", "answer questions")}  # by routes that are for one task
 
 @dataclass(frozen=True)
 class Limits:
@@ -326,12 +327,15 @@ class Server:
 
     async def short_embed(self, request: Request, ask: Inputs) -> Response:
         vectors, _ = await self.embed(request, ask.model, texts_of(ask))
+        check_parameters(ask)
         return answer([each.tolist() for each in vectors])
 
     async def short_fill(self, request: Request, ask: Inputs) -> Response:
         name = self.pick(ask.model, fills, "fill gaps")
-        run, top = self.runs[name], ask.parameters.get("top_k", 5)
-        if not isinstance(top, int) or not 1 <= top <= 100:
+        check_parameters(ask, "top_k")
+        run, top = self.runs[name], ask.parameters.get("top_k")
+        top = 5 if top is None else top
+        if type(top) is not int or not 1 <= top <= 100:
             raise Refused(400, "parameters.top_k: choose 1 to 100", "parameters.top_k")
         found = await self.fill_texts(request, name, texts_of(ask), {"top": top})
         rows = [
@@ -348,13 +352,16 @@ class Server:
         return answer(rows[0] if len(rows) == 1 else rows)
 
     async def short_predict(self, request: Request, ask: Inputs) -> Response:
-        name = self.pick(ask.model, predicts, "predict labels")
+        check_parameters(ask)
+        task, what = SHORT_TASKS.get(request.url.path, (None, "predict labels"))
+        name = self.pick(ask.model, lambda run: predicts(run) and task in (None, run.task), what)
         given = ask.inputs if isinstance(ask.inputs, list) else [ask.inputs]
         found = await self.predict_rows(request, name, given)
         return answer(found if isinstance(ask.inputs, list) else found[0])
 
     async def short_translate(self, request: Request, ask: Inputs) -> Response:
         name = self.pick(ask.model, translates, "translate")
+        check_parameters(ask)
         found = await self.translate_texts(request, name, texts_of(ask), Translate(texts=""))
         return answer([{"translation_text": some[0].text} for some in found])
 
@@ -530,3 +537,11 @@ def texts_of(ask: Inputs) -> list[str]:
     if not all(isinstance(each, str) for each in given):
         raise Refused(400, "inputs: give a text, or a list of texts", "inputs")
     return [str(each) for each in given]
+
+
+def check_parameters(ask: Inputs, *known: str) -> None:
+    """Refuses what would have no effect."""
+    for name, value in ask.parameters.items():
+        if name not in known and value is not None:
+            hint = f"known: {', '.join(known)}" if known else "this route has none"
+            raise Refused(400, f"unknown parameter {name[:60]!r} ({hint}): leave it out", f"parameters.{name[:60]}")

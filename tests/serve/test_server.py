@@ -166,6 +166,7 @@ def test_gaps_scores_predictions_and_translations(client, runs):
     assert ask(client, "/predict", {"inputs": "the film is good", "model": "classify"}).json() == got[0]
     (tags,) = runs["tag"].predict(["the film is good"])
     assert ask(client, "/tag", {"inputs": "the film is good", "model": "tag"}).json() == json.loads(json.dumps(tags))
+    assert "tags" in ask(client, "/tag", {"inputs": "the film is good"}).json(), "by the first run that can"
     ((translation, *_),) = runs["translator"].translate(["the cat sees a bird ."], show=False)
     body = {"texts": "the cat sees a bird .", "align": True}
     assert ask(client, "/api/translate", body).json()["translations"][0][0]["text"] == translation.text
@@ -263,6 +264,13 @@ OTHERS = [
     ("/embed", {"inputs": [{"a": 1}]}),
     ("/embed", {"inputs": 3}),
     ("/fill-mask", {"inputs": "[MASK]", "parameters": {"top_k": "x"}}),
+    ("/fill-mask", {"inputs": "[MASK]", "parameters": {"top_k": True}}),
+    ("/fill-mask", {"inputs": "[MASK]", "parameters": {"targets": ["cat"]}}),
+    ("/embed", {"inputs": "a", "model": "bert", "parameters": {"truncate": True}}),
+    ("/predict", {"inputs": "a", "model": "classify", "parameters": {"top_k": 1}}),
+    ("/translate", {"inputs": "a", "parameters": {"beam": 1}}),
+    ("/tag", {"inputs": "a", "model": "classify"}),
+    ("/answer", {"inputs": {"question": "who", "context": "the cat"}}),
     ("/detokenize", {"tokens": [10**9]}),
     ("/detokenize", {"tokens": "a"}),
     ("/tokenize", {}),
