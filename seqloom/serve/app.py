@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hmac
+import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -63,6 +64,7 @@ from seqloom.serve.page import FILES, read_page
 from seqloom.serve.runs import Curves
 
 BODY_SECONDS = 30.0
+OPTION = re.compile(r"(?<!\S)--(?=[a-z])")
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
 OPEN_PATHS = ("/healthz", "/health", "/ready", *FILES)  # answered without a key
 
@@ -167,9 +169,8 @@ class Server:
             raise Refused(503, f"no answer within {self.limits.seconds:.0f} s", kind="server_error")
         found = future.result()
         if isinstance(found, SeqloomError):
-            raise Refused(
-                400, explain(found)[0].replace(str(run.folder), name).removeprefix("--")
-            )  # callers know no folders
+            words = explain(found)[0].replace(str(run.folder), name)  # callers know no folders
+            raise Refused(400, OPTION.sub("", words))  # and fields, not options
         if isinstance(found, Exception):
             print(f"a call failed: {type(found).__name__}: {found}", file=sys.stderr, flush=True)
             raise Refused(500, "the model failed", kind="server_error")

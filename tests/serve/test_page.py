@@ -139,7 +139,7 @@ LOOKS = [
     ("/api/cells", {"model": "ngram", "text": "the cat"}, "cannot show the cells"),
     ("/api/cells", {"model": "lstm", "text": "the cat"}, "twenty"),
     ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "layer0.cell.999"}, "0 to 31"),
-    ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "nothing"}, "nothing"),
+    ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "nothing"}, "unknown unit 'nothing'"),
     ("/api/beam", {"model": "bert", "text": "the cat"}, "cannot search with a beam"),
     ("/api/beam", {"model": "translator", "text": ""}, "empty"),
     ("/api/beam", {"model": "lstm", "beam": 11}, "beam"),
@@ -211,7 +211,8 @@ def test_curves_follow_runs_that_train(tmp_path):
     write_log(tmp_path / "b", [])
     (tmp_path / "b" / "metrics.jsonl").write_text("no JSON\n")
     done, damaged = curves.look()
-    assert done["state"] == "finished" and "is damaged" in damaged["problem"] and damaged["curve"] == []
+    assert done["state"] == "finished" and damaged["problem"].startswith("b/metrics.jsonl is damaged")
+    assert damaged["curve"] == [] and str(tmp_path) not in str(damaged), "callers know no folders"
     write_log(tmp_path / "a", [float(i) for i in range(1, 1002)])
     long = curves.look()[0]["curve"]
     assert len(long) <= POINTS + 1 and (long[0].step, long[-1].step) == (1, 1001)
