@@ -66,9 +66,9 @@ from seqloom.serve.runs import Curves
 BODY_SECONDS = 30.0
 OPTION = re.compile(r"(?<!\S)--(?=[a-z])")
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
+SHORT_TASKS = {"/tag": ("tag", "tag words"), "/answer": ("span", "answer questions")}  # by routes that are for one task
 OPEN_PATHS = ("/healthz", "/health", "/ready", *FILES)  # answered without a key
 
-SHORT_TASKS = {"/tag": ("tag", "tag words"), "/answer": ("span", "answer questions")}  # by routes that are for one task
 
 @dataclass(frozen=True)
 class Limits:
@@ -182,9 +182,9 @@ class Server:
         name = self.pick(ask.model, writes, "continue a text")
         run, limits = self.runs[name], self.limits
         if is_short(ask.prompt) and not run.tokenizer.is_busy:  # a long text of another call would stop all streams
-            prompts = read_prompts(run, ask.prompt)
+            prompts = read_prompts(run, ask.prompt, ask.reads_prompts)
         else:
-            prompts = await asyncio.to_thread(read_prompts, run, ask.prompt)
+            prompts = await asyncio.to_thread(read_prompts, run, ask.prompt, ask.reads_prompts)
         answering = Answering(self.engines[name], ask, prompts, self.mailbox, limits.seconds, limits.max_tokens)
         return await answering.respond(request)
 
@@ -327,13 +327,13 @@ class Server:
     # ---- the shapes of hosted inference
 
     async def short_embed(self, request: Request, ask: Inputs) -> Response:
-        vectors, _ = await self.embed(request, ask.model, texts_of(ask))
         check_parameters(ask)
+        vectors, _ = await self.embed(request, ask.model, texts_of(ask))
         return answer([each.tolist() for each in vectors])
 
     async def short_fill(self, request: Request, ask: Inputs) -> Response:
-        name = self.pick(ask.model, fills, "fill gaps")
         check_parameters(ask, "top_k")
+        name = self.pick(ask.model, fills, "fill gaps")
         run, top = self.runs[name], ask.parameters.get("top_k")
         top = 5 if top is None else top
         if type(top) is not int or not 1 <= top <= 100:
@@ -361,8 +361,8 @@ class Server:
         return answer(found if isinstance(ask.inputs, list) else found[0])
 
     async def short_translate(self, request: Request, ask: Inputs) -> Response:
-        name = self.pick(ask.model, translates, "translate")
         check_parameters(ask)
+        name = self.pick(ask.model, translates, "translate")
         found = await self.translate_texts(request, name, texts_of(ask), Translate(texts=""))
         return answer([{"translation_text": some[0].text} for some in found])
 

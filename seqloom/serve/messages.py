@@ -39,6 +39,11 @@ class Completion(Struct, forbid_unknown_fields=True):
     seed: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     user: Annotated[str, Meta(max_length=200)] | None = None
 
+    @property
+    def reads_prompts(self) -> bool:
+        """Whether the probabilities of the prompts are asked for."""
+        return bool(self.echo) and self.logprobs is not None
+
 
 class Embedding(Struct, forbid_unknown_fields=True):
     """Vectors of texts. OpenAI's shape."""

@@ -78,6 +78,58 @@ def test_a_stream_has_the_same_text(client):
     assert usage["usage"]["prompt_tokens"] > 0
 
 
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize("name", ["lstm", "ngram"])
+def test_offsets_are_places_in_the_text(bytewise, name, tokens):
+    """In characters of the whole answer, however many tokens a character has; in a stream as in one piece."""
+    text = "кот 🎉 the café"
+    run = bytewise.runs[name]
+    ids = [run.tokenizer.end_id, *map(int, run.tokenizer.encode(text))]
+    body = {"model": name, "prompt": ids if tokens else [text], "echo": True, "logprobs": 1, "max_tokens": 30}
+    with TestClient(bytewise.app, base_url="http://127.0.0.1:8000") as client:
+        (whole,) = complete(client, **body)["choices"]
+        lines = ask(client, "/v1/completions", body | {"stream": True}).text.split("\n\n")
+    offsets, shown = whole["logprobs"]["text_offset"], len(run.tokenizer.entry(run.tokenizer.end_id)) if tokens else 0
+    assert whole["text"][shown:].startswith(text)
+    wanted = [0] * tokens + [shown + begin for begin, _ in run.tokenizer.encode_with_offsets(text)[1]]
+    assert offsets[: len(wanted)] == wanted
+    assert offsets == sorted(offsets) and len(text) <= offsets[-1] <= len(whole["text"])
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines[:-2]]
+    assert "".join(each["text"] for each in parts) == whole["text"]
+    for field, values in whole["logprobs"].items():
+        assert [each for part in parts for each in part["logprobs"][field]] == values, "with those of the prompt"
+
+
+@pytest.mark.parametrize("logprobs", [None, 1])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_is_given_back_when_nothing_is_written(server, stream, logprobs):
+    async def answered():
+        body = {"prompt": ["the cat", "a bird"], "echo": True, "max_tokens": 0, "stream": stream, "logprobs": logprobs}
+        ask = Completion("lstm", **body)
+        prompts = read_prompts(server.runs["lstm"], ask.prompt, ask.reads_prompts)
+        answering = Answering(server.engines["lstm"], ask, prompts, server.mailbox, 30, 100)
+        answering.engine.submit(*answering.works)
+        if stream:
+            events = b"".join([part async for part, _ in answering.stream()]).decode().split("\n\n")[:-2]
+            return [json.loads(each.removeprefix("data: "))["choices"][0] for each in events]
+        await answering.changed.wait()
+        return [answering.choice_record(i, each) for i, each in enumerate(answering.choices)]
+
+    found = asyncio.run(asyncio.wait_for(answered(), 10))
+    assert [(each["text"], each["finish_reason"]) for each in found] == [("the cat", "length"), ("a bird", "length")]
+    for each in found:
+        assert (logprobs is None) == (each["logprobs"] is None)
+        assert logprobs is None or len(each["logprobs"]["token_logprobs"]) == 2
+
+
+def test_a_list_of_texts_is_read_as_one_text(client):
+    """The blank at its end decides what comes first behind it."""
+    body = {"model": "lstm", "echo": True, "max_tokens": 5, "seed": 2}
+    for text in ("the cat ", "The  cat", ""):
+        one, other = (complete(client, prompt=prompt, **body)["choices"][0] for prompt in (text, [text]))
+        assert one == other and one["text"].startswith(text)
+
+
 def test_the_coldest_text_is_the_likeliest_one(client, runs):
     """And fails for nobody who is in the same step."""
     wanted = complete(client, model="lstm", prompt="the", max_tokens=8, temperature=0)["choices"][0]["text"]
