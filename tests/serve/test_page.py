@@ -20,7 +20,7 @@ from seqloom.serve.runs import POINTS, Curves
 from seqloom.serve.save import Call, save_page
 from tests.charts.test_browser import as_hex, lowest_contrast
 from tests.chromium import Browser
-from tests.serve.test_process import start
+from tests.serve.test_process import call, start
 
 EVIL = "<script>window.hacked</script><b>name"
 TEXT = "the old <b>king</b> sees <img src=x onerror=window.hacked=1> a bird 🎉 ."
@@ -418,6 +418,30 @@ def test_beam_trees_have_their_numbers(browser, address):
     open_tab(browser, address, "translate", model="translator", text="the cat sees a bird .", tree="true")
     assert "The tree of the search" in submit(browser, "translate")
     assert not browser.complaints()
+
+
+@pytest.mark.long
+def test_every_token_shows_its_own_text(browser, address):
+    """Also where several of them come at once, as they do from a model that writes faster than a page is told."""
+    body = {"model": "lstm", "prompt": "the cat", "max_tokens": 60, "seed": 1, "temperature": 0.8, "logprobs": 1}
+    _, answer = call(int(address.strip("/").rpartition(":")[2]), "POST", "/v1/completions", body)
+    (whole,) = json.loads(answer)["choices"]
+    begins = whole["logprobs"]["text_offset"]
+    parts = [whole["text"][begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+    open_tab(browser, address, "write", model="lstm", text="the cat")
+    for cuts in ([60], [1, 17, 60]):
+        events = [whole | cut(whole, parts, *ends) for ends in zip([0, *cuts], cuts, strict=False)]
+        text = "".join(f"data: {json.dumps({'choices': [each]})}\n\n" for each in events) + "data: [DONE]\n\n"
+        browser.ask(f"void (window.fetch = async () => new Response({json.dumps(text)}))")
+        assert f"{len(parts)} tokens" in submit(browser, "write")
+        assert browser.ask("[...document.querySelectorAll('#panel-write .token')].map(e => e.textContent)") == parts
+
+
+def cut(choice, parts, begin, end):
+    """The part of an answer that an event of a stream has."""
+    log_probs = {name: values[begin:end] for name, values in choice["logprobs"].items()}
+    finish = choice["finish_reason"] if end >= len(parts) else None
+    return {"text": "".join(parts[begin:end]), "logprobs": log_probs, "finish_reason": finish}
 
 
 @pytest.mark.long
