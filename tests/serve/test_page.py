@@ -445,6 +445,31 @@ def cut(choice, parts, begin, end):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("width", [PHONE, 1200])
+def test_numbers_of_runs_and_captions_can_be_read(browser, address, folders, width):
+    runs = [folders["lstm"].parent / f"alike-{i}" for i in range(6)]
+    for each in runs:
+        write_log(each, [3.0, 2.0])
+    open_tab(browser, address, "runs", width)
+    browser.wait_until("document.querySelector('#panel-runs .answer').innerText.includes('alike-5')")
+    boxes = browser.ask(
+        "[...document.querySelectorAll('#panel-runs svg text')].map(e => e.getBoundingClientRect().toJSON())"
+    )
+    for i, one in enumerate(boxes):
+        assert one["right"] <= width and one["left"] >= 0
+        for other in boxes[:i]:
+            apart = one["left"] >= other["right"] or other["left"] >= one["right"]
+            assert apart or abs(one["top"] - other["top"]) > 0.5 * one["height"]
+    heads = browser.ask("[...document.querySelectorAll('#panel-runs tbody th')].map(e => e.clientHeight)")
+    assert max(heads) < 60, "names are not broken into syllables"
+    for each in runs:
+        shutil.rmtree(each)
+    open_tab(browser, address, "compare", width, **CASES["compare"][0])
+    submit(browser, "compare")
+    assert browser.ask("Math.max(...[...document.querySelectorAll('caption span')].map(e => e.clientWidth))") <= width
+
+
+@pytest.mark.long
 def test_a_unit_can_be_asked_for(browser, address):
     text = "the old king sees a bird . " * 6
     open_tab(browser, address, "cells", model="lstm", text=text, unit="layer0.cell.5")
