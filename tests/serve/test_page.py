@@ -184,6 +184,7 @@ def test_what_cannot_be_saved(folders, tmp_path, capsys):
         ([tmp_path / "damaged", "--text", "the", "--out", out], 4, "damaged"),
         ([lstm, "--text", "the [MASK]", "--out", out], 3, "no run can answer"),
         ([lstm, "--text", "none.txt", "--out", out], 2, "no such file"),
+        ([lstm, "--text", "", "--out", out], 2, "it is empty"),
     ):
         found = run(["page", *map(str, arguments)]), capsys.readouterr().err
         assert (found[0], words in found[1]) == (code, True), (arguments, found)
