@@ -65,7 +65,7 @@ def text_or_lines(given: str) -> tuple[list[str], Path | None]:
     path = Path(given)
     try:
         is_file = path.is_file()
-        if path.is_dir():
+        if given and path.is_dir():  # an empty one would be the working folder
             raise UsageError(f"--text {given}: it is a folder: name a file with one text per line")
     except OSError:  # too long for a name
         is_file = False

@@ -193,7 +193,8 @@ class Passages:
         if self.form == "next" and split.num_documents < 2:
             raise DataError(
                 "next sentence prediction takes half of its second sentences from other documents, but there is only one "
-                "document: split it (prepare --documents line or blank), or use the objective masked"
+                "document: hold out more of the text, split it (prepare --documents line or blank), or use the objective "
+                "masked (objective.name=masked)"
             )
 
     def plan(self, seed: int, epoch: int) -> Plan:

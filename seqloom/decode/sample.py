@@ -395,7 +395,7 @@ class Rules(NamedTuple):
         some_k, some_p = (any(getattr(config, name) for config in configs) for name in ("top_k", "top_p"))
         return cls(
             upload(greedy, device) if any(greedy) else None,
-            column([config.temperature or 1.0 for config in configs]),
+            column([max(config.temperature, COLDEST) if config.temperature else 1.0 for config in configs]),
             column([config.top_k or ALL for config in configs], torch.long) if some_k else None,
             column([config.top_p or ALL for config in configs], torch.float64) if some_p else None,
             not all(greedy),
@@ -418,6 +418,7 @@ def upload(values: list[Any], device: torch.device, kind: torch.dtype | None = N
     return to_device(torch.tensor(values, dtype=kind), device)
 
 
+COLDEST = 1e-30  # a temperature; scores that are divided by a lower one are infinite, and have no distribution
 ALL = 1 << 40  # of a vocabulary, or of a probability: no limit
 SHORT = 8  # tokens of a prompt that is read in the steps of others
 ROOM = 64  # tokens that rows have room for where texts come and go

@@ -30,23 +30,23 @@ LOOK_BACK = 8  # tokens: enough to know how the last word is continued
 
 
 class TextStream:
-    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = (), prompt: str = ""):
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = (), prompt: str = "", specials: bool = False):
         """before: the tokens that are continued, and prompt: their text. They are not given out, but decide whether a blank comes
-        before the first new token."""
-        self.tokenizer = tokenizer
+        before the first new token. specials: show special tokens, too."""
+        self.tokenizer, self.specials = tokenizer, specials
         # where text is byte-exact, blanks are tokens, or parts of them
         self.ids: list[int] = [] if tokenizer.byte_exact else list(before[-LOOK_BACK:])
-        self.given = tokenizer.decode(self.ids)
+        self.given = tokenizer.decode(self.ids, specials)
         self.after_blank = prompt[-1:].isspace() and bool(self.ids)
 
     def push(self, token: int) -> str:
         """What can be shown now; "" while a character is unfinished."""
         if self.tokenizer.byte_exact and not self.ids:
-            alone = self.tokenizer.decode_one(token)
+            alone = self.tokenizer.decode([token], True) if self.specials else self.tokenizer.decode_one(token)
             if not alone.endswith(INCOMPLETE):
                 return alone
         self.ids.append(token)
-        text = self.tokenizer.decode(self.ids)
+        text = self.tokenizer.decode(self.ids, self.specials)
         if text.endswith(INCOMPLETE):
             return ""
         piece = self._new(text)
@@ -54,12 +54,12 @@ class TextStream:
             self.ids, self.given = [], ""
         elif len(self.ids) > 4 * LOOK_BACK:
             self.ids = self.ids[-LOOK_BACK:]
-            self.given = self.tokenizer.decode(self.ids)
+            self.given = self.tokenizer.decode(self.ids, self.specials)
         return piece
 
     def close(self) -> str:
         """The rest, complete or not."""
-        return self._new(self.tokenizer.decode(self.ids))
+        return self._new(self.tokenizer.decode(self.ids, self.specials))
 
     def _new(self, text: str) -> str:
         if not text.startswith(self.given):  # what was shown cannot be taken back

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hmac
+import re
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -63,7 +64,9 @@ from seqloom.serve.page import FILES, read_page
 from seqloom.serve.runs import Curves
 
 BODY_SECONDS = 30.0
+OPTION = re.compile(r"(?<!\S)--(?=[a-z])")
 LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]"})
+SHORT_TASKS = {"/tag": ("tag", "tag words"), "/answer": ("span", "answer questions")}  # by routes that are for one task
 OPEN_PATHS = ("/healthz", "/health", "/ready", *FILES)  # answered without a key
 
 
@@ -166,9 +169,8 @@ class Server:
             raise Refused(503, f"no answer within {self.limits.seconds:.0f} s", kind="server_error")
         found = future.result()
         if isinstance(found, SeqloomError):
-            raise Refused(
-                400, explain(found)[0].replace(str(run.folder), name).removeprefix("--")
-            )  # callers know no folders
+            words = explain(found)[0].replace(str(run.folder), name)  # callers know no folders
+            raise Refused(400, OPTION.sub("", words))  # and fields, not options
         if isinstance(found, Exception):
             print(f"a call failed: {type(found).__name__}: {found}", file=sys.stderr, flush=True)
             raise Refused(500, "the model failed", kind="server_error")
@@ -180,9 +182,9 @@ class Server:
         name = self.pick(ask.model, writes, "continue a text")
         run, limits = self.runs[name], self.limits
         if is_short(ask.prompt) and not run.tokenizer.is_busy:  # a long text of another call would stop all streams
-            prompts = read_prompts(run, ask.prompt)
+            prompts = read_prompts(run, ask.prompt, ask.reads_prompts)
         else:
-            prompts = await asyncio.to_thread(read_prompts, run, ask.prompt)
+            prompts = await asyncio.to_thread(read_prompts, run, ask.prompt, ask.reads_prompts)
         answering = Answering(self.engines[name], ask, prompts, self.mailbox, limits.seconds, limits.max_tokens)
         return await answering.respond(request)
 
@@ -325,13 +327,16 @@ class Server:
     # ---- the shapes of hosted inference
 
     async def short_embed(self, request: Request, ask: Inputs) -> Response:
+        check_parameters(ask)
         vectors, _ = await self.embed(request, ask.model, texts_of(ask))
         return answer([each.tolist() for each in vectors])
 
     async def short_fill(self, request: Request, ask: Inputs) -> Response:
+        check_parameters(ask, "top_k")
         name = self.pick(ask.model, fills, "fill gaps")
-        run, top = self.runs[name], ask.parameters.get("top_k", 5)
-        if not isinstance(top, int) or not 1 <= top <= 100:
+        run, top = self.runs[name], ask.parameters.get("top_k")
+        top = 5 if top is None else top
+        if type(top) is not int or not 1 <= top <= 100:
             raise Refused(400, "parameters.top_k: choose 1 to 100", "parameters.top_k")
         found = await self.fill_texts(request, name, texts_of(ask), {"top": top})
         rows = [
@@ -348,12 +353,15 @@ class Server:
         return answer(rows[0] if len(rows) == 1 else rows)
 
     async def short_predict(self, request: Request, ask: Inputs) -> Response:
-        name = self.pick(ask.model, predicts, "predict labels")
+        check_parameters(ask)
+        task, what = SHORT_TASKS.get(request.url.path, (None, "predict labels"))
+        name = self.pick(ask.model, lambda run: predicts(run) and task in (None, run.task), what)
         given = ask.inputs if isinstance(ask.inputs, list) else [ask.inputs]
         found = await self.predict_rows(request, name, given)
         return answer(found if isinstance(ask.inputs, list) else found[0])
 
     async def short_translate(self, request: Request, ask: Inputs) -> Response:
+        check_parameters(ask)
         name = self.pick(ask.model, translates, "translate")
         found = await self.translate_texts(request, name, texts_of(ask), Translate(texts=""))
         return answer([{"translation_text": some[0].text} for some in found])
@@ -530,3 +538,11 @@ def texts_of(ask: Inputs) -> list[str]:
     if not all(isinstance(each, str) for each in given):
         raise Refused(400, "inputs: give a text, or a list of texts", "inputs")
     return [str(each) for each in given]
+
+
+def check_parameters(ask: Inputs, *known: str) -> None:
+    """Refuses what would have no effect."""
+    for name, value in ask.parameters.items():
+        if name not in known and value is not None:
+            hint = f"known: {', '.join(known)}" if known else "this route has none"
+            raise Refused(400, f"unknown parameter {name[:60]!r} ({hint}): leave it out", f"parameters.{name[:60]}")

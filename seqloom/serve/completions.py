@@ -5,7 +5,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from starlette.requests import Request
@@ -14,9 +14,11 @@ from starlette.types import Receive, Scope, Send
 
 from seqloom.decode.rules import SampleConfig
 from seqloom.decode.sample import Row
+from seqloom.decode.stream import TextStream
 from seqloom.serve.engine import Call, Candidate, Engine, Full, Piece, Prompt, StopStrings, Writing
 from seqloom.serve.mailbox import Mailbox
 from seqloom.serve.messages import Completion, Refused, answer, encode
+from seqloom.tokens.tokenizer import Tokenizer
 
 MOST_TOKENS = 65_536  # of all prompts of a call
 MOST_PROMPTS = 256
@@ -25,23 +27,43 @@ SHORT_PROMPT = 1000  # characters
 _numbers = itertools.count(1)
 
 
+class LogProbs(NamedTuple):
+    """Of some tokens in a row."""
+
+    tokens: list[int]
+    begins: list[int]  # where the text of each begins, in characters of the whole answer
+    log_probs: list[float | None]
+    best: list[list[Candidate] | None]
+
+    def followed_by(self, others: "LogProbs") -> "LogProbs":
+        return LogProbs(
+            self.tokens + others.tokens,
+            self.begins + others.begins,
+            self.log_probs + others.log_probs,
+            self.best + others.best,
+        )
+
+
 @dataclass
 class Choice:
     """One of the texts that are asked for."""
 
     prompt: Prompt
-    text: str = ""
+    unsent: str = ""  # text that is not in an answer yet
+    is_echoed: bool = False  # the prompt is in an answer
+    sent: int = 0  # tokens whose probabilities are
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
     best: list[list[Candidate]] = field(default_factory=list)
-    read: list[tuple[float, list[Candidate]]] = field(default_factory=list)  # of the prompt
+    begins: list[int] = field(default_factory=list)  # where the text of each token begins in the new text
+    read: list[tuple[float, list[Candidate]]] | None = None  # of the prompt
     finish: str | None = None
-    sent: int = 0  # tokens whose probabilities a stream has sent
 
     def take(self, piece: Piece) -> None:
         if piece.end == "error":
             raise Refused(500, f"the model failed: {piece.error}", kind="server_error")
-        self.text += piece.text
+        self.unsent += piece.text
+        self.begins.append(piece.begin)
         self.tokens.append(piece.token)
         self.log_probs.append(piece.log_prob)
         self.best.append(piece.best)
@@ -74,9 +96,11 @@ class Answering:
         for i, choice in enumerate(self.choices):
             if max_new:
                 self.works.append(self.writing(i, choice.prompt, max_new))
-            if ask.echo and ask.logprobs is not None:
+            if self.ask.reads_prompts:
                 self.works.append(self.reading(i, choice.prompt))
         self.left = len(self.works)
+        if not self.works:  # a prompt is given back, and nothing else is asked
+            self.changed.set()
         self.head = {
             "id": f"cmpl-{next(_numbers)}", "object": "text_completion", "created": int(time.time()), "model": ask.model,
         }  # fmt: skip
@@ -94,9 +118,7 @@ class Answering:
         chars = None if spelt is None else torch.from_numpy(spelt)
         row = Row(list(prompt.ids), config, ask.seed or 0, i % (ask.n or 1), chars=chars)
         stops = [ask.stop] if isinstance(ask.stop, str) else ask.stop or []
-        return Writing(
-            row, self.emitter(i), StopStrings(stops), self.shown_prompt(prompt), ask.logprobs or 0, self.deadline
-        )
+        return Writing(row, self.emitter(i), StopStrings(stops), prompt.text, ask.logprobs or 0, self.deadline)
 
     def reading(self, i: int, prompt: Prompt) -> Call:
         limit = self.run.learner.backbone.max_len
@@ -122,21 +144,22 @@ class Answering:
 
     def receive(self, events: list[tuple[int, Any]]) -> None:
         """What came from the engine, in the loop."""
-        texts: dict[int, str] = {}  # by choices: what is sent as one event
         try:
             for i, event in events:
                 self.take(i, event)
-                if isinstance(event, Piece):
-                    texts[i] = texts.get(i, "") + event.text
         except Refused as refused:
             self.failure = refused
         if self.ask.stream:
-            for i, text in texts.items():
-                finish = self.choices[i].finish
-                if text or finish:
-                    self.unsent.append(self.event(i, text, finish))
+            self.unsent += [self.event(i) for i in dict.fromkeys(i for i, _ in events) if self.has_news(i)]
         if self.ask.stream or not self.left or self.failure is not None:
             self.changed.set()
+
+    def has_news(self, i: int) -> bool:
+        """Whether a stream can send anything of a choice. A prompt whose tokens are read comes first, with them."""
+        choice = self.choices[i]
+        if self.ask.reads_prompts and not choice.is_echoed:
+            return choice.read is not None
+        return bool(choice.unsent or choice.finish)
 
     def take(self, i: int, event: Any) -> None:
         choice = self.choices[i]
@@ -180,8 +203,8 @@ class Answering:
 
     async def stream(self) -> AsyncIterator[tuple[bytes, bool]]:
         """Parts of the answer, and whether more will follow, until the client leaves."""
-        if self.ask.echo:
-            shown = [self.event(i, self.shown_prompt(choice.prompt), None) for i, choice in enumerate(self.choices)]
+        if self.ask.echo and not self.ask.reads_prompts:
+            shown = [self.event(i) for i, choice in enumerate(self.choices) if not choice.is_echoed]
             yield b"".join(shown), True
         is_over = False
         while not is_over:  # everything may be there before the first of it is sent
@@ -210,52 +233,60 @@ class Answering:
         usage = b"data: " + encode(self.head | {"choices": [], "usage": self.usage()}) + b"\n\n"
         return [usage, b"data: [DONE]\n\n"]
 
-    def event(self, i: int, text: str, finish: str | None) -> bytes:
+    def event(self, i: int) -> bytes:
         """As `encode` would write it; what does not change is written once."""
-        log_probs = b"null" if self.ask.logprobs is None else encode(self.new_log_probs(i))
+        text, log_probs = self.take_news(self.choices[i])
         parts = (
-            self.event_head, str(i).encode(), b',"text":', encode(text), b',"logprobs":', log_probs,
-            b',"finish_reason":', encode(finish), b"}]}\n\n",
+            self.event_head, str(i).encode(), b',"text":', encode(text), b',"logprobs":', encode(log_probs),
+            b',"finish_reason":', encode(self.choices[i].finish), b"}]}\n\n",
         )  # fmt: skip
         return b"".join(parts)
 
-    def new_log_probs(self, i: int) -> dict[str, Any]:
-        """Of the tokens since the last event of a stream."""
-        choice = self.choices[i]
+    def take_news(self, choice: Choice) -> tuple[str, dict[str, Any] | None]:
+        """The text that is in no answer yet, and the record of its tokens where it is asked for."""
+        text, choice.unsent = choice.unsent, ""
+        read = self.ask.echo and not choice.is_echoed
+        if read:
+            choice.is_echoed, text = True, choice.prompt.text + text
+        if self.ask.logprobs is None:
+            return text, None
+        found = self.new_log_probs(choice)
+        if read:
+            found = self.prompt_log_probs(choice).followed_by(found)
+        return text, self.log_probs_record(found)
+
+    def new_log_probs(self, choice: Choice) -> LogProbs:
+        """Of the new tokens that are in no answer yet."""
         new = slice(choice.sent, len(choice.tokens))
         choice.sent = new.stop
-        return self.log_probs_record(choice.tokens[new], choice.log_probs[new], choice.best[new])
+        before = len(choice.prompt.text) if self.ask.echo else 0
+        begins = [before + begin for begin in choice.begins[new]]
+        return LogProbs(choice.tokens[new], begins, list(choice.log_probs[new]), list(choice.best[new]))
+
+    def prompt_log_probs(self, choice: Choice) -> LogProbs:
+        """Of the tokens that the caller gave. Nothing comes before an end token that stands first, so it has none."""
+        prompt = choice.prompt
+        first = len(prompt.ids) - prompt.given
+        read: list[Any] = [None, *(choice.read or [])][first:]
+        return LogProbs(
+            prompt.ids[first:], prompt.begins, [each and each[0] for each in read], [each and each[1] for each in read]
+        )
 
     def usage(self) -> dict[str, int]:
         read = sum(choice.prompt.given for choice in self.choices) // (self.ask.n or 1)
         made = sum(len(choice.tokens) for choice in self.choices)
         return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
 
-    def shown_prompt(self, prompt: Prompt) -> str:
-        if isinstance(self.ask.prompt, str):
-            return self.ask.prompt
-        return str(self.run.tokenizer.decode(prompt.ids[len(prompt.ids) - prompt.given :], specials=True))
-
     def choice_record(self, i: int, choice: Choice) -> dict[str, Any]:
-        echo = self.shown_prompt(choice.prompt) if self.ask.echo else ""
-        found = {"index": i, "text": echo + choice.text, "logprobs": None, "finish_reason": choice.finish}
-        if self.ask.logprobs is None:
-            return found
-        tokens, log_probs, best = list(choice.tokens), list[float | None](choice.log_probs), list[Any](choice.best)
-        if self.ask.echo:
-            ids = choice.prompt.ids
-            read = [None, *choice.read][len(ids) - choice.prompt.given :]
-            tokens = [*ids[len(ids) - choice.prompt.given :], *tokens]
-            log_probs = [*(None if each is None else each[0] for each in read), *log_probs]
-            best = [*(None if each is None else each[1] for each in read), *best]
-        found["logprobs"] = self.log_probs_record(tokens, log_probs, best)
-        return found
+        text, log_probs = self.take_news(choice)
+        return {"index": i, "text": text, "logprobs": log_probs, "finish_reason": choice.finish}
 
-    def log_probs_record(self, tokens: list[int], log_probs: Sequence[float | None], best: list[Any]) -> dict[str, Any]:
-        names = [self.name(token) for token in tokens]
-        offsets = list(itertools.accumulate(map(len, names), initial=0))[:-1]
-        tops = [None if each is None else {self.name(c.token): c.log_prob for c in each} for each in best]
-        return {"tokens": names, "token_logprobs": log_probs, "top_logprobs": tops, "text_offset": offsets}
+    def log_probs_record(self, found: LogProbs) -> dict[str, Any]:
+        tops = [None if each is None else {self.name(c.token): c.log_prob for c in each} for each in found.best]
+        return {
+            "tokens": [self.name(token) for token in found.tokens], "token_logprobs": found.log_probs,
+            "top_logprobs": tops, "text_offset": found.begins,
+        }  # fmt: skip
 
     def name(self, token: int) -> str:
         return str(self.run.tokenizer.entry(token))
@@ -282,8 +313,8 @@ class Streamed(Response):
             watcher.cancel()
 
 
-def read_prompts(run: Any, given: str | list[Any]) -> list[Prompt]:
-    """Texts or lists of tokens; a single list of tokens is one prompt."""
+def read_prompts(run: Any, given: str | list[Any], with_begins: bool = False) -> list[Prompt]:
+    """Texts or lists of tokens; a single list of tokens is one prompt. with_begins: find where the text of each token begins."""
     tokenizer = run.tokenizer
     if isinstance(given, list) and all(isinstance(each, int) for each in given):
         given = [given]
@@ -294,17 +325,26 @@ def read_prompts(run: Any, given: str | list[Any]) -> list[Prompt]:
     for part in parts:
         if isinstance(part, str):
             ids, unknown = run.read(part)
-            found.append(Prompt(ids, unknown, len(ids) - 1))
+            begins = [begin for begin, _ in tokenizer.encode_with_offsets(part)[1]] if with_begins else []
+            found.append(Prompt(ids, unknown, len(ids) - 1, part, begins))
             continue
         wrong = [token for token in part if not 0 <= token < tokenizer.vocab_size]
         if wrong:
             raise Refused(400, f"the vocabulary has {tokenizer.vocab_size:,} tokens and no token {wrong[0]}", "prompt")
         begun = part[0] == tokenizer.end_id  # what others put before a text
         unknown = [tokenizer.entry(token) for token in part if token == tokenizer.unk_id]
-        found.append(Prompt(list(part) if begun else [tokenizer.end_id, *part], unknown, len(part)))
+        ids = list(part) if begun else [tokenizer.end_id, *part]
+        begins = begins_of(tokenizer, part) if with_begins else []
+        found.append(Prompt(ids, unknown, len(part), tokenizer.decode(part, specials=True), begins))
     if sum(len(prompt.ids) for prompt in found) > MOST_TOKENS:
         raise Refused(413, f"the prompts have more than {MOST_TOKENS:,} tokens", "prompt")
     return found
+
+
+def begins_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:
+    """Where each token begins in the text of all of them."""
+    stream = TextStream(tokenizer, specials=True)
+    return [0, *itertools.accumulate(len(stream.push(token)) for token in tokens[:-1])]
 
 
 def is_short(given: str | list[Any]) -> bool:

@@ -36,6 +36,8 @@ class Prompt(NamedTuple):
     ids: list[int]
     unknown: list[str]  # the unknown words in it
     given: int  # how many of the last tokens the caller gave
+    text: str
+    begins: list[int]  # where the text of each of those begins, if it was asked
 
 
 class Candidate(NamedTuple):
@@ -50,6 +52,7 @@ class Piece(NamedTuple):
     token: int
     log_prob: float
     best: list[Candidate]
+    begin: int = 0  # characters that were written before the token
     end: str = ""
     error: str = ""
 
@@ -95,6 +98,7 @@ class Writing:
     cancelled: bool = False
     stream: TextStream | None = None
     asked: float = 0.0
+    length: int = 0  # characters that were written
 
 
 @dataclass(eq=False)
@@ -135,9 +139,9 @@ class Engine(threading.Thread):
     # ---- from other threads
 
     def submit(self, *works: Writing | Call) -> None:
-        """All of them, or none: raises Full."""
+        """All of them, or none: raises Full. Those of one request may be more than there is room for: it would wait for ever."""
         with self.changed:
-            if not self.is_open or len(self.waiting) + len(self.calls) + len(works) > self.most_waiting:
+            if not self.is_open or len(self.waiting) + len(self.calls) >= self.most_waiting:
                 raise Full
             for work in works:
                 if isinstance(work, Writing):
@@ -261,7 +265,8 @@ class Engine(threading.Thread):
             end = "stop"
         elif end:
             text += writing.stops.close()
-        writing.emit(Piece(text, token, log_prob, best, end))
+        writing.emit(Piece(text, token, log_prob, best, writing.length, end))
+        writing.length += len(piece)
         if end:
             self.leave(row)
 
@@ -276,7 +281,7 @@ class Engine(threading.Thread):
         self.counts.total["failures"] += 1
         reason, _ = explain(error)
         for each in dict.fromkeys(writings):
-            each.emit(Piece("", 0, 0.0, [], "error", reason))
+            each.emit(Piece("", 0, 0.0, [], end="error", error=reason))
         self.active, self.rows = {}, None
 
     def answer(self, calls: list[Call]) -> None:

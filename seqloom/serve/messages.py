@@ -10,10 +10,11 @@ from starlette.responses import Response
 from seqloom.config import unknown_name
 
 LONGEST_TEXT = 1 << 20  # characters
+LONGEST_NAME = 200
 MOST_TEXTS = 256
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*?)`", re.DOTALL)
 
-Name = Annotated[str, Meta(max_length=200, description="Name of a model, as /v1/models lists it.")]
+Name = Annotated[str, Meta(max_length=LONGEST_NAME, description="Name of a model, as /v1/models lists it.")]
 Text = Annotated[str, Meta(max_length=LONGEST_TEXT)]
 Texts = Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
 Short = Annotated[str, Meta(max_length=5000)]  # what is drawn
@@ -38,6 +39,11 @@ class Completion(Struct, forbid_unknown_fields=True):
     stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     user: Annotated[str, Meta(max_length=200)] | None = None
+
+    @property
+    def reads_prompts(self) -> bool:
+        """Whether the probabilities of the prompts are asked for."""
+        return bool(self.echo) and self.logprobs is not None
 
 
 class Embedding(Struct, forbid_unknown_fields=True):

@@ -55,7 +55,7 @@ class Curves:
         try:
             points, problem = self.read(folder), None
         except SeqloomError as error:
-            points, problem = [], explain(error)[0]
+            points, problem = [], explain(error)[0].replace(f"{self.folder}/", "")  # callers know no folders
         more = {each: thin(values) for each, values in self.more.get(folder, {}).items()}
         record = {"name": name, "state": state_of(folder), "problem": problem, "curve": thin(points), "more": more}
         return record | {"memory_mb": self.peak_memory(folder)}

@@ -17,6 +17,7 @@ from seqloom.errors import FileError, OutOfMemory, SeqloomError, UsageError, exp
 from seqloom.progress import say
 from seqloom.runs.load import load
 from seqloom.serve.app import LOCAL, Limits, Server
+from seqloom.serve.messages import LONGEST_NAME
 
 DRAIN_SECONDS = 30.0
 OBJECTS = 10_000  # new ones until garbage is searched among them
@@ -33,6 +34,10 @@ def named_runs(runs: Sequence[str]) -> dict[str, Path]:
         name, separator, folder = given.partition("=")
         path = Path(folder if separator and not Path(given).exists() else given)
         name = name if path != Path(given) else path.resolve().name
+        if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+            raise UsageError(
+                f"{name[:60]!r} is no name for a run that is served: give one of 1 to {LONGEST_NAME} characters, as my-run={path}"
+            )
         if name in found:
             raise UsageError(
                 f"two runs are called {name!r} ({found[name]} and {path}): name one of them, as other-{name}={path}"

@@ -288,6 +288,6 @@ def test_held_out_text_that_cannot_be_evaluated_is_said_before_training(tmp_path
     (tmp_path / "valid.txt").write_text(sentence)
     settings = {"tokenizer": "bpe", "vocab_size": 300, "valid": tmp_path / "valid.txt", "documents": "blank"}
     prepare([tmp_path / "train.txt"], tmp_path / "data", **settings, keep_leaks=True, keep_duplicates=True)
-    with pytest.raises(DataError, match=r"data, held-out text: next sentence .* only one document"):
+    with pytest.raises(DataError, match=r"data, held-out text: next sentence .* only one document: hold out more"):
         pretrain("bert-tiny", tmp_path / "data", tmp_path / "run", settings=["budget={steps=1}"], device="cpu")
     assert not (tmp_path / "run").exists()

@@ -3,6 +3,7 @@
 import pytest
 from starlette.testclient import TestClient
 
+from seqloom.batches.prepare import prepare
 from seqloom.runs.load import load
 from seqloom.runs.training import finetune, pretrain, train
 from seqloom.serve.app import Limits, Server
@@ -63,6 +64,21 @@ def runs(folders):
 def server(folders):
     """With runs of its own: the engines' threads own them."""
     made = Server({name: load(folder, "cpu") for name, folder in folders.items()}, Limits(rows=16))
+    yield made
+    for engine in made.engines.values():
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def bytewise(folders, tmp_path_factory):
+    """A server of models whose tokens are parts of characters."""
+    place = tmp_path_factory.mktemp("bytewise")
+    text = place / "text.txt"
+    text.write_text("кот 🎉 the café\n" * 40, encoding="utf-8")
+    prepare([text], place / "data", tokenizer="byte", valid=0.1, keep_leaks=True, keep_duplicates=True)
+    for name, settings in (("lstm", [*SIZES["lstm"], "budget={steps=20}"]), ("ngram", [])):
+        pretrain(f"{name}-tiny", place / "data", place / name, settings=settings)
+    made = Server({name: load(place / name, "cpu") for name in ("lstm", "ngram")}, Limits())
     yield made
     for engine in made.engines.values():
         engine.close()

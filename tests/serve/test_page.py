@@ -20,7 +20,7 @@ from seqloom.serve.runs import POINTS, Curves
 from seqloom.serve.save import Call, save_page
 from tests.charts.test_browser import as_hex, lowest_contrast
 from tests.chromium import Browser
-from tests.serve.test_process import start
+from tests.serve.test_process import call, start
 
 EVIL = "<script>window.hacked</script><b>name"
 TEXT = "the old <b>king</b> sees <img src=x onerror=window.hacked=1> a bird 🎉 ."
@@ -139,7 +139,7 @@ LOOKS = [
     ("/api/cells", {"model": "ngram", "text": "the cat"}, "cannot show the cells"),
     ("/api/cells", {"model": "lstm", "text": "the cat"}, "twenty"),
     ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "layer0.cell.999"}, "0 to 31"),
-    ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "nothing"}, "nothing"),
+    ("/api/cells", {"model": "lstm", "text": "the cat " * 30, "unit": "nothing"}, "unknown unit 'nothing'"),
     ("/api/beam", {"model": "bert", "text": "the cat"}, "cannot search with a beam"),
     ("/api/beam", {"model": "translator", "text": ""}, "empty"),
     ("/api/beam", {"model": "lstm", "beam": 11}, "beam"),
@@ -184,6 +184,7 @@ def test_what_cannot_be_saved(folders, tmp_path, capsys):
         ([tmp_path / "damaged", "--text", "the", "--out", out], 4, "damaged"),
         ([lstm, "--text", "the [MASK]", "--out", out], 3, "no run can answer"),
         ([lstm, "--text", "none.txt", "--out", out], 2, "no such file"),
+        ([lstm, "--text", "", "--out", out], 2, "it is empty"),
     ):
         found = run(["page", *map(str, arguments)]), capsys.readouterr().err
         assert (found[0], words in found[1]) == (code, True), (arguments, found)
@@ -211,7 +212,8 @@ def test_curves_follow_runs_that_train(tmp_path):
     write_log(tmp_path / "b", [])
     (tmp_path / "b" / "metrics.jsonl").write_text("no JSON\n")
     done, damaged = curves.look()
-    assert done["state"] == "finished" and "is damaged" in damaged["problem"] and damaged["curve"] == []
+    assert done["state"] == "finished" and damaged["problem"].startswith("b/metrics.jsonl is damaged")
+    assert damaged["curve"] == [] and str(tmp_path) not in str(damaged), "callers know no folders"
     write_log(tmp_path / "a", [float(i) for i in range(1, 1002)])
     long = curves.look()[0]["curve"]
     assert len(long) <= POINTS + 1 and (long[0].step, long[-1].step) == (1, 1001)
@@ -417,6 +419,55 @@ def test_beam_trees_have_their_numbers(browser, address):
     open_tab(browser, address, "translate", model="translator", text="the cat sees a bird .", tree="true")
     assert "The tree of the search" in submit(browser, "translate")
     assert not browser.complaints()
+
+
+@pytest.mark.long
+def test_every_token_shows_its_own_text(browser, address):
+    """Also where several of them come at once, as they do from a model that writes faster than a page is told."""
+    body = {"model": "lstm", "prompt": "the cat", "max_tokens": 60, "seed": 1, "temperature": 0.8, "logprobs": 1}
+    _, answer = call(int(address.strip("/").rpartition(":")[2]), "POST", "/v1/completions", body)
+    (whole,) = json.loads(answer)["choices"]
+    begins = whole["logprobs"]["text_offset"]
+    parts = [whole["text"][begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+    open_tab(browser, address, "write", model="lstm", text="the cat")
+    for cuts in ([60], [1, 17, 60]):
+        events = [whole | cut(whole, parts, *ends) for ends in zip([0, *cuts], cuts, strict=False)]
+        text = "".join(f"data: {json.dumps({'choices': [each]})}\n\n" for each in events) + "data: [DONE]\n\n"
+        browser.ask(f"void (window.fetch = async () => new Response({json.dumps(text)}))")
+        assert f"{len(parts)} tokens" in submit(browser, "write")
+        assert browser.ask("[...document.querySelectorAll('#panel-write .token')].map(e => e.textContent)") == parts
+
+
+def cut(choice, parts, begin, end):
+    """The part of an answer that an event of a stream has."""
+    log_probs = {name: values[begin:end] for name, values in choice["logprobs"].items()}
+    finish = choice["finish_reason"] if end >= len(parts) else None
+    return {"text": "".join(parts[begin:end]), "logprobs": log_probs, "finish_reason": finish}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [PHONE, 1200])
+def test_numbers_of_runs_and_captions_can_be_read(browser, address, folders, width):
+    runs = [folders["lstm"].parent / f"alike-{i}" for i in range(6)]
+    for each in runs:
+        write_log(each, [3.0, 2.0])
+    open_tab(browser, address, "runs", width)
+    browser.wait_until("document.querySelector('#panel-runs .answer').innerText.includes('alike-5')")
+    boxes = browser.ask(
+        "[...document.querySelectorAll('#panel-runs svg text')].map(e => e.getBoundingClientRect().toJSON())"
+    )
+    for i, one in enumerate(boxes):
+        assert one["right"] <= width and one["left"] >= 0
+        for other in boxes[:i]:
+            apart = one["left"] >= other["right"] or other["left"] >= one["right"]
+            assert apart or abs(one["top"] - other["top"]) > 0.5 * one["height"]
+    heads = browser.ask("[...document.querySelectorAll('#panel-runs tbody th')].map(e => e.clientHeight)")
+    assert max(heads) < 60, "names are not broken into syllables"
+    for each in runs:
+        shutil.rmtree(each)
+    open_tab(browser, address, "compare", width, **CASES["compare"][0])
+    submit(browser, "compare")
+    assert browser.ask("Math.max(...[...document.querySelectorAll('caption span')].map(e => e.clientWidth))") <= width
 
 
 @pytest.mark.long

@@ -78,6 +78,76 @@ def test_a_stream_has_the_same_text(client):
     assert usage["usage"]["prompt_tokens"] > 0
 
 
+@pytest.mark.parametrize("tokens", [False, True])
+@pytest.mark.parametrize("name", ["lstm", "ngram"])
+def test_offsets_are_places_in_the_text(bytewise, name, tokens):
+    """In characters of the whole answer, however many tokens a character has; in a stream as in one piece."""
+    text = "кот 🎉 the café"
+    run = bytewise.runs[name]
+    ids = [run.tokenizer.end_id, *map(int, run.tokenizer.encode(text))]
+    body = {"model": name, "prompt": ids if tokens else [text], "echo": True, "logprobs": 1, "max_tokens": 30}
+    with TestClient(bytewise.app, base_url="http://127.0.0.1:8000") as client:
+        (whole,) = complete(client, **body)["choices"]
+        lines = ask(client, "/v1/completions", body | {"stream": True}).text.split("\n\n")
+    offsets, shown = whole["logprobs"]["text_offset"], len(run.tokenizer.entry(run.tokenizer.end_id)) if tokens else 0
+    assert whole["text"][shown:].startswith(text)
+    wanted = [0] * tokens + [shown + begin for begin, _ in run.tokenizer.encode_with_offsets(text)[1]]
+    assert offsets[: len(wanted)] == wanted
+    assert offsets == sorted(offsets) and len(text) <= offsets[-1] <= len(whole["text"])
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines[:-2]]
+    assert "".join(each["text"] for each in parts) == whole["text"]
+    for field, values in whole["logprobs"].items():
+        assert [each for part in parts for each in part["logprobs"][field]] == values, "with those of the prompt"
+
+
+@pytest.mark.parametrize("logprobs", [None, 1])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_is_given_back_when_nothing_is_written(server, stream, logprobs):
+    async def answered():
+        body = {"prompt": ["the cat", "a bird"], "echo": True, "max_tokens": 0, "stream": stream, "logprobs": logprobs}
+        ask = Completion("lstm", **body)
+        prompts = read_prompts(server.runs["lstm"], ask.prompt, ask.reads_prompts)
+        answering = Answering(server.engines["lstm"], ask, prompts, server.mailbox, 30, 100)
+        answering.engine.submit(*answering.works)
+        if stream:
+            events = b"".join([part async for part, _ in answering.stream()]).decode().split("\n\n")[:-2]
+            return [json.loads(each.removeprefix("data: "))["choices"][0] for each in events]
+        await answering.changed.wait()
+        return [answering.choice_record(i, each) for i, each in enumerate(answering.choices)]
+
+    found = asyncio.run(asyncio.wait_for(answered(), 10))
+    assert [(each["text"], each["finish_reason"]) for each in found] == [("the cat", "length"), ("a bird", "length")]
+    for each in found:
+        assert (logprobs is None) == (each["logprobs"] is None)
+        assert logprobs is None or len(each["logprobs"]["token_logprobs"]) == 2
+
+
+def test_a_list_of_texts_is_read_as_one_text(client):
+    """The blank at its end decides what comes first behind it."""
+    body = {"model": "lstm", "echo": True, "max_tokens": 5, "seed": 2}
+    for text in ("the cat ", "The  cat", ""):
+        one, other = (complete(client, prompt=prompt, **body)["choices"][0] for prompt in (text, [text]))
+        assert one == other and one["text"].startswith(text)
+
+
+def test_the_coldest_text_is_the_likeliest_one(client, runs):
+    """And fails for nobody who is in the same step."""
+    wanted = complete(client, model="lstm", prompt="the", max_tokens=8, temperature=0)["choices"][0]["text"]
+    for body in ({}, {"top_k": 3}, {"top_p": 0.5}):
+        found = complete(client, model="lstm", prompt="the", max_tokens=8, temperature=1e-300, **body)
+        assert found["choices"][0]["text"] == wanted
+    (alone,) = runs["lstm"].generate("the", max_new=8, temperature=1e-45)
+    assert alone.text == "the" + wanted
+
+
+def test_one_call_may_have_more_texts_than_may_wait(runs):
+    made = Server({"ngram": runs["ngram"]}, Limits(queue=2, rows=2))
+    with TestClient(made.app, base_url="http://127.0.0.1:8000") as client:
+        found = complete(client, model="ngram", prompt=["the"] * 5, n=2, max_tokens=2)
+        assert len(found["choices"]) == 10
+    made.engines["ngram"].close()
+
+
 def test_a_stream_that_is_read_late_is_whole(server):
     """The engine may be done before the first event is asked for."""
 
@@ -148,6 +218,7 @@ def test_gaps_scores_predictions_and_translations(client, runs):
     assert ask(client, "/predict", {"inputs": "the film is good", "model": "classify"}).json() == got[0]
     (tags,) = runs["tag"].predict(["the film is good"])
     assert ask(client, "/tag", {"inputs": "the film is good", "model": "tag"}).json() == json.loads(json.dumps(tags))
+    assert "tags" in ask(client, "/tag", {"inputs": "the film is good"}).json(), "by the first run that can"
     ((translation, *_),) = runs["translator"].translate(["the cat sees a bird ."], show=False)
     body = {"texts": "the cat sees a bird .", "align": True}
     assert ask(client, "/api/translate", body).json()["translations"][0][0]["text"] == translation.text
@@ -245,6 +316,13 @@ OTHERS = [
     ("/embed", {"inputs": [{"a": 1}]}),
     ("/embed", {"inputs": 3}),
     ("/fill-mask", {"inputs": "[MASK]", "parameters": {"top_k": "x"}}),
+    ("/fill-mask", {"inputs": "[MASK]", "parameters": {"top_k": True}}),
+    ("/fill-mask", {"inputs": "[MASK]", "parameters": {"targets": ["cat"]}}),
+    ("/embed", {"inputs": "a", "model": "bert", "parameters": {"truncate": True}}),
+    ("/predict", {"inputs": "a", "model": "classify", "parameters": {"top_k": 1}}),
+    ("/translate", {"inputs": "a", "parameters": {"beam": 1}}),
+    ("/tag", {"inputs": "a", "model": "classify"}),
+    ("/answer", {"inputs": {"question": "who", "context": "the cat"}}),
     ("/detokenize", {"tokens": [10**9]}),
     ("/detokenize", {"tokens": "a"}),
     ("/tokenize", {}),

@@ -99,6 +99,17 @@ def test_two_of_one_name(folders):
         start.named_runs([str(folders["lstm"]), f"lstm={folders['gpt2']}"])
 
 
+@pytest.mark.parametrize("name", ["", "n" * 201, "two\nlines"])
+def test_names_that_nobody_could_ask_for(folders, tmp_path, name):
+    with pytest.raises(UsageError, match=r"no name for a run that is served: .* my-run="):
+        start.named_runs([f"{name}={folders['lstm']}"])
+    if name == "two\nlines":
+        (tmp_path / name).mkdir()
+        with pytest.raises(UsageError, match="no name for a run"):
+            start.named_runs([str(tmp_path / name)])
+    assert start.named_runs(["имя с a/b <x>=" + str(folders["lstm"])]) == {"имя с a/b <x>": folders["lstm"]}
+
+
 @pytest.mark.parametrize("how", ["free", "load"])
 def test_a_model_that_does_not_fit_in_memory(folders, monkeypatch, capsys, how):
     size = sum(path.stat().st_size for path in folders["lstm"].glob("*.safetensors"))

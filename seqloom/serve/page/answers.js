@@ -56,13 +56,15 @@ export async function write(values, place, signal) {
     model: values.model, prompt: values.text, temperature: values.temperature, max_tokens: values.max_tokens,
     seed: values.seed, logprobs: ALTERNATIVES, stream: true,
   };
-  let count = 0, total = 0;
+  let count = 0, total = 0, written = 0;
   for await (const event of events(await call("/v1/completions", body, signal))) {
     const [choice] = event.choices;
-    const {tokens, token_logprobs: logProbs, top_logprobs: best} = choice.logprobs;
+    const {tokens, token_logprobs: logProbs, top_logprobs: best, text_offset: begins} = choice.logprobs;
+    const part = slicer(choice.text), start = written;
+    written += [...choice.text].length;
     tokens.forEach((token, i) => {
       // a character may need several tokens: its text comes with the last of them
-      const content = i === tokens.length - 1 ? choice.text : "";
+      const content = part(i === 0 ? 0 : begins[i] - start, i === tokens.length - 1 ? undefined : begins[i + 1] - start);
       const others = Object.entries(best[i]).map(([name, logProb]) => [surface(name), share(logProb)]);
       view.add(content, logProbs[i], () => [
         described(surface(token), logProbs[i]), shares("The likeliest tokens in this place", "token", others),

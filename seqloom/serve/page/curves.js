@@ -12,26 +12,38 @@ const LOGGED = {loss: "loss in training", valid: "validation loss", rate: "learn
 const curveOf = (run, what) => (what === "loss" ? run.curve : run.more[what] ?? []).filter((point) => point.every(Number.isFinite));
 const shortNumber = (value) => Math.abs(value) >= 0.01 || value === 0 ? number(value) : value.toExponential(1).replace("-", "−");
 
+/** Where a number stands on no other one, as near to its curve as there is room from the top to the bottom. */
+function freePlace(x, y, size, bottom, placed) {
+  const isFree = (at) => at >= size && at <= bottom && !placed.some((each) => Math.abs(each.x - x) < 2 * size && Math.abs(each.y - at) < size);
+  const steps = Array.from({length: 4 * placed.length}, (_, i) => (i + 1) * size / 2);
+  const found = {x, y: [y, ...steps.flatMap((step) => [y + step, y - step])].find(isFree) ?? y};
+  placed.push(found);
+  return found;
+}
+
 /** Curves; the number at the end of each is that of its row in the table. */
 function curvesOf(runs, what) {
-  const [width, height, left, bottom] = [720, 320, 70, 30];
+  const size = matchMedia("(max-width: 30rem)").matches ? 24 : 13; // of letters, as in the style sheet
+  const [width, height, left, right, bottom] = [720, 320, 70, 2 * size, 30];
   const curves = runs.map((run) => curveOf(run, what));
   const points = curves.flat();
   if (points.length === 0) return null;
   const ends = (values) => [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
   const [[low, high], [, most]] = [ends(points.map((each) => each[2])), ends(points.map((each) => each[1]))];
-  const x = (tokens) => left + (width - left - 30) * tokens / (most || 1);
-  const y = (value) => 12 + (height - bottom - 24) * (1 - (value - low) / (high - low || 1));
+  const x = (tokens) => left + (width - left - right) * tokens / (most || 1);
+  const y = (value) => size + (height - bottom - 2 * size) * (1 - (value - low) / (high - low || 1));
   const picture = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "curves", role: "img", "aria-label": `${LOGGED[what]} by tokens; the table has the numbers`});
-  picture.append(draw("path", {class: "axis", d: `M${left} 8V${height - bottom}H${width - 24}`}));
+  picture.append(draw("path", {class: "axis", d: `M${left} 8V${height - bottom}H${width - right}`}));
   for (const value of [low, high]) picture.append(draw("text", {x: left - 6, y: y(value) + 4, "text-anchor": "end"}, shortNumber(value)));
-  picture.append(draw("text", {x: left, y: height - 8}, "0"), draw("text", {x: width - 24, y: height - 8, "text-anchor": "end"}, `${most.toLocaleString("en")} tokens`));
+  picture.append(draw("text", {x: left, y: height - 8}, "0"), draw("text", {x: width - right, y: height - 8, "text-anchor": "end"}, `${most.toLocaleString("en")} tokens`));
+  const placed = [];
   curves.forEach((own, i) => {
     if (own.length === 0) return;
     const line = draw("path", {d: "M" + own.map(([, tokens, value]) => `${x(tokens).toFixed(1)} ${y(value).toFixed(1)}`).join("L")});
     line.style.stroke = `var(--c${i % COLOURS})`;
     const [, tokens, value] = own.at(-1);
-    picture.append(line, draw("text", {x: x(tokens) + 5, y: y(value) + 4}, String(i + 1)));
+    const place = freePlace(x(tokens) + 5, y(value) + 4, size, height - bottom, placed);
+    picture.append(line, draw("text", place, String(i + 1)));
   });
   return picture;
 }
@@ -49,7 +61,7 @@ function tableOf({folder, runs}) {
     ];
   });
   const heads = ["run", "state", "step", "tokens", "loss in training", "validation loss", "rate", "tokens/s", "memory, MB", "energy, J"];
-  return table(`Runs in the folder ${folder}`, heads, rows);
+  return table(`Runs in the folder ${folder}`, heads, rows, "runs");
 }
 
 /** A comparison: every figure of every row with its interval, what to know before one believes a difference, and samples. */

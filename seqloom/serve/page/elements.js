@@ -43,7 +43,7 @@ export function table(caption, heads, rows, kind = "") {
     return i === 0 ? make("th", {scope: "row"}, content) : make("td", {}, content);
   })));
   const head = make("tr", {}, ...heads.map((each) => make("th", {scope: "col"}, each)));
-  const made = make("table", {class: kind}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...cells));
+  const made = make("table", {class: kind}, make("caption", {}, make("span", {}, caption)), make("thead", {}, head), make("tbody", {}, ...cells));
   return make("div", {class: "scroll", tabindex: 0, role: "group", "aria-label": caption}, made);
 }
 
