@@ -180,6 +180,8 @@ class Server:
 
     async def completions(self, request: Request, ask: Completion) -> Response:
         name = self.pick(ask.model, writes, "continue a text")
+        if ask.not_done_here is not None:
+            raise Refused(400, f"this server does nothing by {ask.not_done_here}: leave it out", ask.not_done_here)
         run, limits = self.runs[name], self.limits
         if is_short(ask.prompt) and not run.tokenizer.is_busy:  # a long text of another call would stop all streams
             prompts = read_prompts(run, ask.prompt, ask.reads_prompts)

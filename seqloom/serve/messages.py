@@ -39,6 +39,18 @@ class Completion(Struct, forbid_unknown_fields=True):
     stop: Stop | Annotated[list[Stop], Meta(max_length=16)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     user: Annotated[str, Meta(max_length=200)] | None = None
+    # what is not done here: taken with the values by which programs say that they do not ask for it
+    best_of: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    suffix: Annotated[str, Meta(max_length=1000)] | None = None
+
+    @property
+    def not_done_here(self) -> str | None:
+        """The name of a field that asks for something that this server does not do."""
+        idle = {"best_of": self.n or 1, "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": {}, "suffix": ""}
+        return next((name for name, value in idle.items() if getattr(self, name) not in (None, value)), None)
 
     @property
     def reads_prompts(self) -> bool:

@@ -226,6 +226,16 @@ def test_gaps_scores_predictions_and_translations(client, runs):
     assert short == [{"translation_text": translation.text}]
 
 
+def test_fields_that_ask_for_nothing_are_taken(client):
+    """As programs send them for whatever server."""
+    plain = {"model": "lstm", "prompt": "the", "max_tokens": 3, "n": 2, "seed": 1}
+    idle = {"best_of": 2, "presence_penalty": 0.0, "frequency_penalty": 0, "logit_bias": {}, "suffix": None}
+    texts = [each["text"] for each in ask(client, "/v1/completions", plain).json()["choices"]]
+    assert [each["text"] for each in ask(client, "/v1/completions", plain | idle).json()["choices"]] == texts
+    refused = ask(client, "/v1/completions", plain | {"frequency_penalty": 1}).json()["error"]
+    assert refused["param"] == "frequency_penalty" and "leave it out" in refused["message"]
+
+
 def test_models_say_what_they_can(client):
     found = {each["id"]: each["can"] for each in client.get("/v1/models").json()["data"]}
     assert found["gpt2"] == ["write", "score", "embed", "neighbours", "beam", "attention"]
@@ -292,6 +302,10 @@ MALFORMED = [
     {"model": "lstm", "prompt": {"a": 1}},
     {"model": "gpt2", "prompt": "the " * 100, "echo": True, "logprobs": 1},
     {"model": "lstm", "stream": "yes"},
+    {"model": "lstm", "best_of": 2},
+    {"model": "lstm", "presence_penalty": 0.5},
+    {"model": "lstm", "logit_bias": {"3": 1}},
+    {"model": "lstm", "suffix": "a"},
 ]
 OTHERS = [
     ("/v1/embeddings", {"model": "bert", "input": []}),
