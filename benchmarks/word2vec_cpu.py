@@ -101,7 +101,7 @@ def main() -> None:
     given.add_argument("--objective", default="skip-gram", choices=("skip-gram", "cbow"))
     given.add_argument("--shuffle", action="store_true", help="gensim reads pieces in another order in each pass, too")
     given.add_argument("--device", default="cpu")
-    given.add_argument("--budget", type=int, default=1024, help="tokens a step of ours")
+    given.add_argument("--budget", type=int, default=8192, help="tokens a step of ours")
     given.add_argument("--workers", type=int, default=1, help="threads of gensim")
     given.add_argument("--analogies", type=Path)
     given.add_argument("--similarity", type=Path)

@@ -3,8 +3,8 @@
 The model is the table W alone: its hidden states are the vectors of the tokens. What it learns by, skip-gram or CBOW, is the
 objective, which has the second table W′.
 
-Departures: SGD steps by the sum of the gradients of 1,024 tokens, not after each pair; `tiny` learns by AdaGrad
-(docs/decisions/models.md says why, and what it changes).
+Departures: SGD steps by the sum of the gradients of 8,192 tokens, each word's clipped, not after each pair; `tiny` learns by
+AdaGrad (docs/decisions/models.md says why, and what it changes).
 """
 
 from typing import Any, Literal
@@ -38,18 +38,18 @@ class Word2vec(Backbone):
     @classmethod
     def recipe(cls, preset: str) -> dict[str, Any]:
         tiny = preset == "tiny"
-        optim = {"name": "sgd", "lr": 0.025, "gradient": "sum"}
+        optim = {"name": "sgd", "lr": 0.025, "gradient": "sum", "row_clip": 16.0}
         if (
             tiny
         ):  # for texts of few different words, of each of which a batch has many: there the sum is too long a step
             optim = {"name": "adagrad", "lr": 0.2}
         return {
             "objective": {"name": "skip-gram", "negatives": 5},
-            "batches": {"budget": 4096 if tiny else 1024, "length": 1024},
+            "batches": {"budget": 4096 if tiny else 8192, "length": 1024},
             "train": {
                 "optim": optim | {"clip": 0.0},
                 "schedule": {"name": "linear", "warmup": 0, "floor": 1e-4},
-                "eval_every": 200 if tiny else 1000,
+                "eval_every": 200,
                 "save_every": 1000,
             },
             "budget": {"tokens": 2e6} if tiny else {"epochs": 5},
