@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from seqloom.batch import Backbone, Context, Ragged, exact, pack, ragged, to_device, wide
+from seqloom.batch import Backbone, Context, Ragged, exact, pack, ragged, select, to_device, wide
 from seqloom.errors import UsageError
 from seqloom.objectives.denoising import Denoising
 from seqloom.tokens.tokenizer import MASKS, Tokenizer
@@ -147,7 +147,7 @@ def fill_stretches(
     with torch.no_grad():
         context = learner.backbone.encode(to_device(pack([[*learner.before, *source, *learner.after]]), device))
     limit = learner.backbone.max_len
-    spare = longest if limit is None else limit - (sum(map(len, known)) - 1)
+    room = math.inf if limit is None else limit - (sum(map(len, known)) - 1)  # for the tokens of all gaps
     found = [Begun(known[0], [], 0.0)]
     for behind in known[1:]:
         begun, closed = [Begun(each.written, [*each.parts, []], each.score) for each in found], []
@@ -158,10 +158,10 @@ def fill_stretches(
                 for each, end in zip(begun, ends.tolist(), strict=True)
             ]
             closed = sorted(closed, key=lambda each: -each.score)[:beam]
-            room = spare - max(sum(map(len, each.parts)) for each in begun)
-            if size == longest or room < 1:
+            open_ends = [i for i, each in enumerate(begun) if sum(map(len, each.parts)) < room]
+            if size == longest or not open_ends:
                 break
-            begun = extend(learner, begun, following, beam)
+            begun = extend(learner, [begun[i] for i in open_ends], following[open_ends], beam)
             # what goes on only becomes less likely
             if len(closed) == beam and begun[0].score <= closed[-1].score:
                 break
@@ -209,4 +209,5 @@ def repeated(context: Context, times: int) -> Context:
     size, device = len(context.hidden), context.hidden.device
     owner = torch.arange(times, device=device).repeat_interleave(size)
     offsets = torch.arange(0, size * times + 1, size, dtype=torch.int32, device=device)
-    return Context(context.hidden.repeat(times, 1), owner, offsets, size)
+    final = None if context.final is None else select(context.final, torch.zeros_like(offsets[1:]))
+    return Context(context.hidden.repeat(times, 1), owner, offsets, size, final)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.batch import IGNORE, EncoderDecoder, pack
+from seqloom.batch import IGNORE, pack
 from seqloom.batches.passages import Passages
 from seqloom.config import problems
 from seqloom.decode.fill import fill_stretches
@@ -46,7 +46,8 @@ class Words(MaskedWords):
 def learner(name="bart", seed=0, size=None, **noise):
     torch.manual_seed(seed)
     cls = model_class(name)
-    made = Denoising(cls(cls.Config(**SMALL | (size or {}))), Denoising.Config(**noise))
+    sizes = {key: value for key, value in (SMALL | (size or {})).items() if key in cls.Config.model_fields}
+    made = Denoising(cls(cls.Config(**sizes)), Denoising.Config(**noise))
     made.set_vocabulary(Words())
     return made.eval()
 
@@ -241,13 +242,9 @@ def test_shapes_come_again():
     assert float(full.total) == pytest.approx(float(alone), rel=1e-5) and int(full.count) == count
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if issubclass(model_class(name), EncoderDecoder)])
+@pytest.mark.parametrize("name", [name for name in MODELS if Denoising.fits(model_class(name))])
 def test_every_encoder_decoder_can_be_trained_with_it(name):
-    sizes = {key: value for key, value in SMALL.items() if key in model_class(name).Config.model_fields}
-    torch.manual_seed(0)
-    cls = model_class(name)
-    ours = Denoising(cls(cls.Config(**sizes | ({"num_layers": 4} if name == "gnmt" else {}))), Denoising.Config())
-    ours.set_vocabulary(Words())
+    ours = learner(name, size={"num_layers": 4} if name == "gnmt" else None).train()
     (_, example), *_ = examples(ours)
     loss = ours(example)
     loss.total.backward()
@@ -376,6 +373,19 @@ def test_weights_that_name_other_tokens_are_refused():
     ours.frame_ids[1] = VOCAB
     with pytest.raises(ValueError, match="outside the vocabulary"):
         ours.validate_loaded()
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "bytenet-mt", "bart"])
+def test_every_gap_has_the_room_that_is_left(name):
+    """Two gaps of up to two tokens each: all fillings that the model can read, which without a limit are all."""
+    ours = learner(name, size={"max_len": 8})
+    ours.ordinary = np.array([2, 5])
+    found = fill_stretches(ours, [10, MASK, 12, 14, MASK], [1, 4], 10_000, 2, torch.device("cpu"))
+    # the decoder reads five tokens beside those of the gaps, and the last one of all is only written
+    room = 3 if name == "bart" else 4
+    counts = [(a, b) for a in range(3) for b in range(3) if a + b <= room]
+    assert {(len(one), len(two)) for (one, two), _ in found} == set(counts)
+    assert len(found) == sum(2 ** (a + b) for a, b in counts)
 
 
 def test_gaps_side_by_side_are_one_gap():
