@@ -130,6 +130,16 @@ def singles(kind: int, counts: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]
     return kind, owner, np.ones(len(owner), np.int64)
 
 
+def item_of(items: Items, begins: np.ndarray) -> np.ndarray:
+    """(T,) the item that each token is in. begins: (T,) which tokens begin a word."""
+    return np.repeat(np.arange(len(items.owner)), items.length)[np.cumsum(begins) - 1]
+
+
+def tokens_of(items: Items, begins: np.ndarray) -> np.ndarray:
+    """(I,) how many tokens the words of each item have."""
+    return np.bincount(item_of(items, begins), minlength=len(items.owner))
+
+
 def hide(
     ids: np.ndarray, owner: np.ndarray, begins: np.ndarray, items: Items, mask: int, room: int, each: bool = False
 ) -> Hidden:
@@ -137,9 +147,7 @@ def hide(
 
     begins: (T,) which tokens begin a word; room: the most tokens of a text, beyond which nothing is inserted; each: of a span,
     too, every token has its mask."""
-    of_word = np.repeat(np.arange(len(items.owner)), items.length)
-    item = of_word[np.cumsum(begins) - 1]  # (T,)
-    tokens = np.bincount(item, minlength=len(items.owner))
+    item, tokens = item_of(items, begins), tokens_of(items, begins)
     single = (items.kind == SPAN) & ~(each & (items.length > 0))
     written = np.where(single, 1, np.where(items.kind == DELETED, 0, tokens))
     inserted = (items.length == 0) & (items.kind == SPAN)

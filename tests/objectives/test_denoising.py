@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.batch import IGNORE, pack
+from seqloom.batch import IGNORE, Passage, pack
 from seqloom.batches.passages import Passages
 from seqloom.config import problems
 from seqloom.decode.fill import fill_stretches
-from seqloom.errors import ModelError, UsageError
+from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.denoised import DenoisingEvaluator
 from seqloom.evaluate.evaluators import EncodedTexts
 from seqloom.models import MODELS, model_class
@@ -194,6 +194,30 @@ def test_sentinels_name_the_spans():
             assert len(wanted) < len(text) + 6
 
 
+@pytest.mark.parametrize("size", [1, 2, 20, 30])
+def test_a_target_with_sentinels_is_no_longer_than_a_passage(size):
+    """A word as long as a passage stays in it; of a shorter one nothing is lost."""
+    ours = learner(**T5 | {"infill": 0.5, "length": 2.0})
+    text = [2, *[3] * (size - 1)]  # odd ones continue a word
+    cut = pack([[FIRST, *text, SEPARATOR]])
+    passage = Passage(cut._replace(max_len=32), torch.tensor([-1, *range(size), -1]), torch.zeros(1))
+    hidden = 0
+    for i in range(40):
+        example = ours.corrupt(passage, rng(i))
+        assert int(example.target.offsets.diff().max()) <= 32
+        hidden += int(example.hidden.sum())
+    assert hidden == 0 if size == 30 else hidden > 0
+
+
+def test_a_single_span_is_hidden_only_where_it_is_asked_for():
+    """Beside a noise that takes every word there is none; a fragment alone always has a word."""
+    for texts, example in examples(learner(**QUIET | {"mask": 1.0, "spans": "one"})):
+        for text, source in zip(texts, rows(example.source), strict=False):
+            assert source == [FIRST, *[MASK] * len(text), SEPARATOR]
+    for texts, example in examples(learner(**MASS | {"infill": 0.01})):
+        assert all(rows(example.target)[: len(texts)])
+
+
 def test_a_fragment_is_written_in_its_own_places():
     ours = learner(**MASS)
     for texts, example in examples(ours):
@@ -304,6 +328,15 @@ def test_scores_are_those_of_each_word_hidden_alone(noise):
             assert scored.log_probs[a:b] == pytest.approx(expected, abs=1e-5)
 
 
+def test_a_word_without_room_between_its_sentinels_is_refused():
+    ours = learner(size={"max_len": 8}, **T5)
+    evaluator = DenoisingEvaluator(ours, torch.device("cpu"))
+    (scored,) = evaluator.score(encoded([[2, 3, 3, 3]]), "denoised", 40)
+    assert all(scored.log_probs)
+    with pytest.raises(DataError, match="text 2 has a word of 5 tokens, but this model writes words of at most 4"):
+        evaluator.score(encoded([[2], [2, 3, 3, 3, 3]]), "denoised", 40)
+
+
 def test_only_words_that_are_asked_for_are_scored():
     ours, texts = learner(), [[2, 4, 5, 6], [8, 10]]
     evaluator = DenoisingEvaluator(ours, torch.device("cpu"))
@@ -358,10 +391,13 @@ def test_settings_that_cannot_be_are_refused(wrong, said):
     assert len(found) == 1 and said in found[0]
 
 
-def test_a_vocabulary_without_sentinels_is_refused():
+@pytest.mark.parametrize("sentinels", [[], SENTINELS[:1]])
+def test_a_vocabulary_without_sentinels_is_refused(sentinels):
+    """A target has two at least: one before a span, and one behind the last."""
+
     class Poor(Words):
         def sentinels(self):
-            return []
+            return sentinels
 
     learner().check_vocabulary(Poor())
     with pytest.raises(ModelError, match="extra_id_0"):
