@@ -129,19 +129,7 @@ def fill_stretches(
 ) -> list[tuple[list[list[int]], float]]:
     """For all gaps together the likeliest tokens of each, best first, and how likely they are among all that were found, given
     all that stands around the gaps. longest: the most tokens of a gap."""
-    borders = [-1, *gaps, len(ids)]
-    known = [ids[a + 1 : b] for a, b in pairwise(borders)]
-    source = list(ids)
-    if learner.config.targets == "sentinels":
-        if len(gaps) >= len(learner.sentinels):
-            raise UsageError(f"{len(gaps)} gaps are more than the {len(learner.sentinels) - 1} that have a sentinel")
-        known = [[sentinel] for sentinel in learner.sentinels[: len(known)].tolist()]
-        for gap, (sentinel,) in zip(gaps, known, strict=False):
-            source[gap] = sentinel
-    elif not all(known[1:-1]):
-        raise UsageError(
-            "two gaps stand side by side: one [MASK] is filled by any number of tokens, so write one of them"
-        )
+    source, known = open_gaps(learner, ids, gaps)
     known[0] = [learner.after[-1], *learner.before, *known[0]]
     known[-1] = [*known[-1], *learner.after]
     with torch.no_grad():
@@ -169,6 +157,24 @@ def fill_stretches(
     best = max(each.score for each in found)
     total = sum(math.exp(each.score - best) for each in found)
     return [(each.parts, math.exp(each.score - best) / total) for each in found]
+
+
+def open_gaps(learner: Denoising, ids: list[int], gaps: list[int]) -> tuple[list[int], list[list[int]]]:
+    """A text as its encoder reads it, and what the decoder writes before, between and behind the gaps."""
+    borders = [-1, *gaps, len(ids)]
+    known = [ids[a + 1 : b] for a, b in pairwise(borders)]
+    source = list(ids)
+    if learner.config.targets == "sentinels":
+        if len(gaps) >= len(learner.sentinels):
+            raise UsageError(f"{len(gaps)} gaps are more than the {len(learner.sentinels) - 1} that have a sentinel")
+        known = [[sentinel] for sentinel in learner.sentinels[: len(known)].tolist()]
+        for gap, (sentinel,) in zip(gaps, known, strict=False):
+            source[gap] = sentinel
+    elif not all(known[1:-1]):
+        raise UsageError(
+            "two gaps stand side by side: one [MASK] is filled by any number of tokens, so write one of them"
+        )
+    return source, known
 
 
 @torch.no_grad()
