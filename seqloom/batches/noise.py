@@ -3,8 +3,8 @@
 Sentences are permuted, then words are hidden, then texts are rotated (Lewis et al., 2019, arXiv 1910.13461, and the order of
 their code). All that is hidden is drawn at once. A text of W words is a row of items in random order: words that stay, words
 that become masks, words that are deleted, spans of several words, and spans of none, which are insertions. The lengths of the
-items of a text sum to W, so nothing is hidden twice and shares are exact: of W words the share p is ⌊W·p + u⌋, with u uniform
-in [0, 1), and W·p on average.
+items of a text sum to W, so nothing is hidden twice and shares are exact: of W words the share p is W·p, rounded up or down by
+chance so that it is W·p on average.
 
 Everything is a pure function of the texts and the generator, without a loop over tokens or texts.
 """
@@ -77,15 +77,13 @@ def rotated(owner: np.ndarray, share: float, rng: np.random.Generator) -> np.nda
 
 
 def budgets(words: np.ndarray, rates: Sequence[float], rng: np.random.Generator) -> list[np.ndarray]:
-    """How many words of each text each rate takes: together never more than there are."""
-    found: list[np.ndarray] = []
-    left = words.copy()
-    for rate in rates:
-        taken = np.minimum(np.floor(words * rate + rng.random(len(words))).astype(np.int64), left)
-        taken = taken if rate else np.zeros_like(words)
-        left = left - taken
-        found.append(taken)
-    return found
+    """How many words of each text each rate takes: together never more than there are. With one u for all rates the ends
+    ⌊W·(p₁ + … + pᵢ) + u⌋ are as far apart as each rate has words on average, in the shortest texts, too."""
+    draws = rng.random((len(rates), len(words)))
+    u = draws[np.argmax(np.asarray(rates) > 0)]  # the one that a single rate has always had
+    shares = np.concatenate(([0.0], np.cumsum(rates)))[:, None]
+    ends = np.minimum(np.floor(words * shares + u).astype(np.int64), words)
+    return list(np.diff(ends, axis=0))
 
 
 def poisson_spans(hidden: np.ndarray, mean: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -132,6 +130,16 @@ def singles(kind: int, counts: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]
     return kind, owner, np.ones(len(owner), np.int64)
 
 
+def item_of(items: Items, begins: np.ndarray) -> np.ndarray:
+    """(T,) the item that each token is in. begins: (T,) which tokens begin a word."""
+    return np.repeat(np.arange(len(items.owner)), items.length)[np.cumsum(begins) - 1]
+
+
+def tokens_of(items: Items, begins: np.ndarray) -> np.ndarray:
+    """(I,) how many tokens the words of each item have."""
+    return np.bincount(item_of(items, begins), minlength=len(items.owner))
+
+
 def hide(
     ids: np.ndarray, owner: np.ndarray, begins: np.ndarray, items: Items, mask: int, room: int, each: bool = False
 ) -> Hidden:
@@ -139,9 +147,7 @@ def hide(
 
     begins: (T,) which tokens begin a word; room: the most tokens of a text, beyond which nothing is inserted; each: of a span,
     too, every token has its mask."""
-    of_word = np.repeat(np.arange(len(items.owner)), items.length)
-    item = of_word[np.cumsum(begins) - 1]  # (T,)
-    tokens = np.bincount(item, minlength=len(items.owner))
+    item, tokens = item_of(items, begins), tokens_of(items, begins)
     single = (items.kind == SPAN) & ~(each & (items.length > 0))
     written = np.where(single, 1, np.where(items.kind == DELETED, 0, tokens))
     inserted = (items.length == 0) & (items.kind == SPAN)

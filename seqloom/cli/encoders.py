@@ -38,11 +38,20 @@ def fill(
             "Default: fill each mask independently.",
         ),
     ] = False,
-    beam: Annotated[int, typer.Option(help="Beam size of --joint; the search is exact with V^(masks − 1).")] = 64,
+    beam: Annotated[
+        int | None,
+        typer.Option(
+            help="Beam size of --joint, exact with V^(masks − 1), and of encoder–decoders. Default: 64.",
+            show_default=False,
+        ),
+    ] = None,
     longest: Annotated[
-        int,
-        typer.Option(help="The most tokens for a mask, for encoder–decoders, which fill it with any number of them."),
-    ] = 16,
+        int | None,
+        typer.Option(
+            help="The most tokens for a mask, for encoder–decoders, which fill it with any number of them. Default: 16.",
+            show_default=False,
+        ),
+    ] = None,
     language: Language = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -51,10 +60,17 @@ def fill(
     number of words."""
     require([run])
     from seqloom.decode.fill import Filled
+    from seqloom.errors import UsageError
     from seqloom.runs.load import load_language_model
 
     loaded = load_language_model(run, device, language=language)
-    found = loaded.fill(text, top=top, joint=joint, beam=beam, longest=longest)
+    if loaded.learner.fills_gaps and not loaded.learner.fills_any_length:
+        if longest is not None:
+            raise UsageError(f"--longest {longest}: {run} puts one token into each gap: leave it out")
+        if beam is not None and not joint:
+            raise UsageError(f"--beam {beam} is of a search for all gaps together: add --joint, or leave it out")
+    searched = {"beam": 64 if beam is None else beam, "longest": 16 if longest is None else longest}
+    found = loaded.fill(text, top=top, joint=joint, **searched)
 
     def words(each: Filled) -> list[str]:
         return [loaded.tokenizer.decode(part, specials=True).strip() for part in each.parts]

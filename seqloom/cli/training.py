@@ -417,6 +417,7 @@ def evaluate(
         elif mix is not None:
             result = loaded.mix(load_language_model(mix, device, plugin), data, split, **windows.options())
         else:
+            check_windows(loaded, windows)
             result = loaded.evaluate(data, split, carry=carry, **windows.options())
     print_result(result, as_json)
 
@@ -458,6 +459,22 @@ def check_mixtures(mix: Path | None, cache: Cache, windows: Windows) -> None:
         reject_unused("--cache", {name: (value, ["windows"]) for name, value in ignored.items()})
     if windows.carry and (cache.size is not None or mix is not None):
         raise UsageError("--carry cannot be combined with --cache or --mix: leave one of them out")
+
+
+def check_windows(run: Any, windows: Windows) -> None:
+    """Raise UsageError for windows that a run does not read its text in."""
+    from seqloom.errors import UsageError
+
+    which, stride, max_len = f"{run.folder} ({run.config['recipe']['model']['name']})", windows.stride, windows.max_len
+    if run.evaluator.reads == "passages" and (stride is not None or max_len is not None):
+        option = f"--stride {stride}" if max_len is None else f"--max-len {max_len}"
+        raise UsageError(
+            f"{option} is for models that read from left to right, and {which} is evaluated as it was trained: leave it out"
+        )
+    if run.evaluator.reads == "documents" and stride is not None and max_len is None:
+        raise UsageError(
+            f"--stride {stride} is of windows, and {which} reads whole documents: add --max-len, or leave it out"
+        )
 
 
 def evaluate_suite(

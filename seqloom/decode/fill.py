@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from seqloom.batch import Backbone, Context, Ragged, exact, pack, ragged, to_device, wide
+from seqloom.batch import Backbone, Context, Ragged, exact, pack, ragged, select, to_device, wide
 from seqloom.errors import UsageError
 from seqloom.objectives.denoising import Denoising
 from seqloom.tokens.tokenizer import MASKS, Tokenizer
@@ -129,6 +129,38 @@ def fill_stretches(
 ) -> list[tuple[list[list[int]], float]]:
     """For all gaps together the likeliest tokens of each, best first, and how likely they are among all that were found, given
     all that stands around the gaps. longest: the most tokens of a gap."""
+    source, known = open_gaps(learner, ids, gaps)
+    known[0] = [learner.after[-1], *learner.before, *known[0]]
+    known[-1] = [*known[-1], *learner.after]
+    with torch.no_grad():
+        context = learner.backbone.encode(to_device(pack([[*learner.before, *source, *learner.after]]), device))
+    limit = learner.backbone.max_len
+    room = math.inf if limit is None else limit - (sum(map(len, known)) - 1)  # for the tokens of all gaps
+    found = [Begun(known[0], [], 0.0)]
+    for behind in known[1:]:
+        begun, closed = [Begun(each.written, [*each.parts, []], each.score) for each in found], []
+        for size in range(longest + 1):
+            ends, following = close(learner, begun, behind, context, device)
+            closed += [
+                Begun([*each.written, *behind], each.parts, each.score + end)
+                for each, end in zip(begun, ends.tolist(), strict=True)
+            ]
+            closed = sorted(closed, key=lambda each: -each.score)[:beam]
+            open_ends = [i for i, each in enumerate(begun) if sum(map(len, each.parts)) < room]
+            if size == longest or not open_ends:
+                break
+            begun = extend(learner, [begun[i] for i in open_ends], following[open_ends], beam)
+            # what goes on only becomes less likely
+            if len(closed) == beam and begun[0].score <= closed[-1].score:
+                break
+        found = closed
+    best = max(each.score for each in found)
+    total = sum(math.exp(each.score - best) for each in found)
+    return [(each.parts, math.exp(each.score - best) / total) for each in found]
+
+
+def open_gaps(learner: Denoising, ids: list[int], gaps: list[int]) -> tuple[list[int], list[list[int]]]:
+    """A text as its encoder reads it, and what the decoder writes before, between and behind the gaps."""
     borders = [-1, *gaps, len(ids)]
     known = [ids[a + 1 : b] for a, b in pairwise(borders)]
     source = list(ids)
@@ -142,33 +174,7 @@ def fill_stretches(
         raise UsageError(
             "two gaps stand side by side: one [MASK] is filled by any number of tokens, so write one of them"
         )
-    known[0] = [learner.after[-1], *learner.before, *known[0]]
-    known[-1] = [*known[-1], *learner.after]
-    with torch.no_grad():
-        context = learner.backbone.encode(to_device(pack([[*learner.before, *source, *learner.after]]), device))
-    limit = learner.backbone.max_len
-    spare = longest if limit is None else limit - (sum(map(len, known)) - 1)
-    found = [Begun(known[0], [], 0.0)]
-    for behind in known[1:]:
-        begun, closed = [Begun(each.written, [*each.parts, []], each.score) for each in found], []
-        for size in range(longest + 1):
-            ends, following = close(learner, begun, behind, context, device)
-            closed += [
-                Begun([*each.written, *behind], each.parts, each.score + end)
-                for each, end in zip(begun, ends.tolist(), strict=True)
-            ]
-            closed = sorted(closed, key=lambda each: -each.score)[:beam]
-            room = spare - max(sum(map(len, each.parts)) for each in begun)
-            if size == longest or room < 1:
-                break
-            begun = extend(learner, begun, following, beam)
-            # what goes on only becomes less likely
-            if len(closed) == beam and begun[0].score <= closed[-1].score:
-                break
-        found = closed
-    best = max(each.score for each in found)
-    total = sum(math.exp(each.score - best) for each in found)
-    return [(each.parts, math.exp(each.score - best) / total) for each in found]
+    return source, known
 
 
 @torch.no_grad()
@@ -209,4 +215,5 @@ def repeated(context: Context, times: int) -> Context:
     size, device = len(context.hidden), context.hidden.device
     owner = torch.arange(times, device=device).repeat_interleave(size)
     offsets = torch.arange(0, size * times + 1, size, dtype=torch.int32, device=device)
-    return Context(context.hidden.repeat(times, 1), owner, offsets, size)
+    final = None if context.final is None else select(context.final, torch.zeros_like(offsets[1:]))
+    return Context(context.hidden.repeat(times, 1), owner, offsets, size, final)

@@ -11,7 +11,7 @@ import numpy as np
 from seqloom.batches.plan import Corpus
 from seqloom.batches.store import Split
 from seqloom.errors import UsageError
-from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, HeldOutText
+from seqloom.evaluate.evaluators import Cut, EncodedTexts, Evaluator, HeldOutText
 from seqloom.evaluate.perplexity import clip_borders, perplexity
 from seqloom.evaluate.score import Scored, score
 from seqloom.training.share import Share
@@ -55,6 +55,10 @@ class BothDirectionsEvaluator(Evaluator):
     word_definitions = {  # noqa: RUF012
         "both": "½ log p(word | the sentence before it) + ½ log p(word | the sentence after it), Σ over its tokens"
     }
+
+    @property
+    def reads(self) -> Cut:
+        return "documents" if self.learner.direction(False).backbone.carries else "windows"
 
     def measure(self, prepared: HeldOutText, limit: int | None, share: Share, title: str) -> dict[str, Any]:
         return self.evaluate(prepared, warmup=prepared.warmup, limit=limit, share=share, title=title)

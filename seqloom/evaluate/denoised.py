@@ -23,7 +23,7 @@ from seqloom.batches.languages import WithLanguage
 from seqloom.batches.noise import place_within
 from seqloom.batches.passages import Passages
 from seqloom.batches.plan import portions
-from seqloom.errors import UsageError
+from seqloom.errors import DataError, UsageError
 from seqloom.evaluate.evaluators import EncodedTexts, Evaluator, HeldOutText
 from seqloom.evaluate.pseudo import by_text
 from seqloom.evaluate.score import Scored
@@ -100,6 +100,7 @@ class DenoisingEvaluator(Evaluator):
         if asked is not None:
             wanted = np.add.reduceat(asked.astype(np.int64), begins) > 0
             begins, ends = begins[wanted], ends[wanted]
+        self.check_targets(owner[begins], ends - begins)
         starts = np.cumsum(sizes) - sizes
         order = np.argsort(sizes[owner[begins]], kind="stable")
         for part in portions([2 * sizes[owner[begins[order]]]], [batch_tokens]):
@@ -113,6 +114,19 @@ class DenoisingEvaluator(Evaluator):
             losses = learner.losses(to_device(example, self.device))
             found[places[covered]] = -exact(losses).cpu().numpy()[example.hidden.numpy()]
         return found
+
+    def check_targets(self, text: np.ndarray, tokens: np.ndarray) -> None:
+        """Refuses a word that has no room between its sentinels. text: of each word its number; tokens: how many it has."""
+        learner: Denoising = self.learner
+        limit = learner.backbone.max_len
+        if learner.config.targets != "sentinels" or limit is None:
+            return
+        most = limit - len(learner.before) - len(learner.after) - 2
+        for i in np.flatnonzero(tokens > most).tolist():
+            raise DataError(
+                f"text {text[i] + 1} has a word of {tokens[i]:,} tokens, but this model writes words of at most {most:,} "
+                f"between two sentinels: split the word"
+            )
 
 
 def exponential(nats: float, count: float) -> float:

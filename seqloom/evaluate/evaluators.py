@@ -5,7 +5,7 @@ class with these methods.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from seqloom.evaluate.perplexity import half_context, perplexity
 from seqloom.evaluate.pseudo import VARIANTS, pseudo, unreplaced_scores
 from seqloom.evaluate.score import Scored, score
 from seqloom.training.share import ALONE, Share
+
+Cut = Literal["passages", "windows", "documents"]  # how held-out text is read: as in training, or from left to right
 
 
 class HeldOutText(NamedTuple):
@@ -54,6 +56,11 @@ class Evaluator:
 
     def __init__(self, learner: Any, device: torch.device):
         self.learner, self.device = learner, device
+
+    @property
+    def reads(self) -> Cut:
+        """How held-out text is read unless it is said how long windows are."""
+        return "passages"
 
     def prepare(self, text: HeldOutText) -> Any:
         """Prepares what several evaluations on one text share."""
@@ -102,6 +109,10 @@ class LeftToRightEvaluator(Evaluator):
         "causal": "log p(word | the sentence before it): Σ over its tokens; what comes after is not read",
         "backward": "Σ log p(token | the text after it) over the whole sentence with the word",
     }
+
+    @property
+    def reads(self) -> Cut:
+        return "documents" if self.learner.backbone.carries else "windows"
 
     def measure(self, prepared: HeldOutText, limit: int | None, share: Share, title: str) -> dict[str, Any]:
         return perplexity(

@@ -9,8 +9,8 @@ rotated. The rates of what is hidden are shares of words and exclude each other.
     fragment    the one span alone, in its own places; the encoder sees as many masks (MASS, Song et al., 2019, arXiv 1905.02450)
 
 Departures: BART's code places spans without regard to each other, so that they may meet and less is hidden than asked for; here
-they never do, and shares are exact. T5's spans never touch and one ends each text; here they stand anywhere. A sentence ends with
-a token that ends with a stop.
+they never do, and shares are exact. T5's spans never touch and one ends each text; here they stand anywhere, and one whose long
+words would make a target longer than a passage is not hidden. A sentence ends with a token that ends with a stop.
 """
 
 import math
@@ -52,11 +52,12 @@ from seqloom.batches.noise import (
     rotated,
     shuffled,
     singles,
+    tokens_of,
 )
 from seqloom.batches.pairs import Fixed, lay_pair
 from seqloom.blocks.softmax import Softmax
 from seqloom.config import Config as BaseConfig
-from seqloom.errors import ModelError, UsageError
+from seqloom.errors import ModelError
 from seqloom.vocabulary import MOST_SENTINELS
 
 STEPS = 8  # shapes of batches are eighths of their usual number of tokens
@@ -164,10 +165,11 @@ class Denoising(Objective):
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         vocabulary.mask()
-        if self.config.targets == "sentinels" and not vocabulary.sentinels():
+        if self.config.targets == "sentinels" and len(vocabulary.sentinels()) < 2:
+            has = "only <extra_id_0>" if vocabulary.sentinels() else "no tokens <extra_id_0>, <extra_id_1> and so on"
             raise ModelError(
-                "'objective.targets' = \"sentinels\": the vocabulary has no tokens <extra_id_0>, <extra_id_1> and so on: prepare "
-                "the text with --sentinels 20"
+                f"'objective.targets' = \"sentinels\": the vocabulary has {has}, but one stands before each span and one behind "
+                "the last: prepare the text with --sentinels 20"
             )
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
@@ -208,6 +210,8 @@ class Denoising(Objective):
         begins = self.word_begins(ids[order], owner, noise.unit)
         items = self.draw_items(np.bincount(owner[begins], minlength=1), noise, drawn)
         room = cut.batch.max_len - len(self.before) - len(self.after)
+        if noise.targets == "sentinels":
+            items = spans_that_fit(items, tokens_of(items, begins), room - 1)
         hidden = hide(ids[order], owner, begins, items, self.mask, room, noise.targets == "fragment")
         source = hidden.ids.copy()
         if noise.random:
@@ -234,8 +238,9 @@ class Denoising(Objective):
         elif noise.spans == "cut":
             spans = cut_spans(infilled, noise.length, max(len(self.sentinels) - 1, 1), rng)
         else:
-            infilled = np.maximum(infilled, 1)  # every text has a target
-            spans = np.arange(len(words)), infilled
+            if noise.targets == "fragment":
+                infilled = np.maximum(infilled, 1)  # every text has a target
+            spans = np.flatnonzero(infilled), infilled[infilled > 0]
         inserted = np.repeat(np.arange(len(words)), np.floor(words * noise.insert + rng.random(len(words))).astype(int))
         inserted = inserted if noise.insert else inserted[:0]
         kept = words - masked - deleted - infilled
@@ -262,11 +267,6 @@ class Denoising(Objective):
         if noise.targets == "fragment":
             lengths = np.bincount(np.repeat(np.arange(many), lengths)[asked], minlength=many)
             following, read, places, asked = (each[asked] for each in (following, read, places, asked))
-        longest = max(int(source_lengths.max()), int(lengths.max()))
-        if longest > max_len:
-            raise UsageError(
-                f"a target has {longest} tokens with its sentinels, and 'batches.length' = {max_len}: raise it"
-            )
         fixed = fitting(many, len(source), len(read), usual, max_len) if usual else None
         pair = lay_pair(source, source_lengths, read, following, lengths, fixed)
         spare = len(pair.targets) - len(asked)
@@ -326,6 +326,17 @@ class Denoising(Objective):
     def losses(self, example: Noised) -> Tensor:
         """(T,) −log p of every target, in fp32 at least."""
         return self.softmax(self.backbone(example).hidden, example.targets, each=True)
+
+
+def spans_that_fit(items: Items, tokens: np.ndarray, room: int) -> Items:
+    """Items without those spans, from the first one on, that with a sentinel each are longer than the room of their text: of few
+    long words one holds most of it. tokens: of each item."""
+    hidden = items.kind == SPAN
+    written = np.where(hidden, tokens + 1, 0)
+    ends = np.cumsum(written)
+    before = (ends - written)[place_within(items.owner) == 0]
+    taken = ends - np.repeat(before, np.bincount(items.owner))
+    return items._replace(kind=np.where(hidden & (taken > room), KEPT, items.kind))
 
 
 def fitting(many: int, source: int, target: int, usual: int, max_len: int) -> Fixed:

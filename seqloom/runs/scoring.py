@@ -280,6 +280,11 @@ class TextScorer(LoadedRun):
             longest: the most tokens of a gap, for models that fill gaps of any length.
         """
         learner: Any = self.learner
+        if not learner.fills_gaps and learner.fills_any_length:
+            raise UsageError(
+                f"{self.folder} has learnt to write one fragment whose length it is given, and does not find how long a gap is: "
+                "to fill gaps, train one with objective.targets = whole or sentinels"
+            )
         if not learner.fills_gaps and self.no_next_word is None:
             raise UsageError(
                 f"{self.folder} reads from left to right and does not see what comes after a gap: to continue from what "

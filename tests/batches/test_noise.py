@@ -111,9 +111,18 @@ def test_shares_are_exact_on_average():
         assert (np.abs(taken - rate * words) < 1 + 1e-9).all()
         error = (taken.sum() - rate * words.sum()) / np.sqrt(len(words) / 4)
         assert abs(error) < 4, rate
-    assert (sum(budgets(words, (0.5, 0.5), rng(3))) <= words).all(), "more than there is"
+    assert np.array_equal(sum(budgets(words, (0.5, 0.2, 0.3), rng(3))), words), "all that there is"
     (none,) = budgets(words, (0.0,), rng(4))
     assert not none.any()
+
+
+@pytest.mark.parametrize("words", [1, 2, 3])
+def test_shares_are_exact_where_rates_share_few_words(words):
+    """In a text of one word, half of which is masked and half deleted, the later of the rates gets its half."""
+    many = 40_000
+    for rates in ((0.5, 0.0, 0.5), (0.3, 0.3, 0.4), (0.25, 0.25, 0.25)):
+        for rate, taken in zip(rates, budgets(np.full(many, words), rates, rng(words)), strict=True):
+            assert abs(taken.mean() - rate * words) < 4 * 0.5 / np.sqrt(many), (rates, rate)
 
 
 def spans_follow_poisson(lengths_of=poisson_spans, mean=3.0):

@@ -15,6 +15,7 @@ from seqloom.cli import GROUPS, app, command_name, register, run
 from seqloom.models import MODELS
 from seqloom.models.index import recipe_names as names
 from seqloom.runs.load import load
+from tests.release import RELEASE
 from tests.training.material import prepared
 
 register()
@@ -278,6 +279,22 @@ def test_evaluate_with_windows(data: Path, tmp_path: Path, capsys: pytest.Captur
     for options in (("--stride", 0), ("--max-len", 1000), ("--max-len", 0), ("--stride", 500), ("--batch-tokens", 0)):
         code, out, err = call(capsys, "evaluate", tmp_path / "run", "--data", data, *options)
         assert (code, out) == (2, "") and err.splitlines()[-1].startswith("seqloom: error: "), options
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("bert", ("--stride", 1), "--stride 1 is for models that read from left to right"),
+        ("bert", ("--max-len", 4), "--max-len 4 is for models that read from left to right"),
+        ("lstm", ("--stride", 1), "reads whole documents: add --max-len"),
+        ("lstm", ("--stride", 1, "--max-len", 4), ""),
+    ],
+)
+def test_windows_that_a_model_does_not_read_are_refused(
+    name: str, options: tuple[object, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = call(capsys, "evaluate", RELEASE / name, "--data", RELEASE / "prepared", *options)
+    assert (code == 2 and problem in err) if problem else code == 0
 
 
 def test_quiet_is_silent(

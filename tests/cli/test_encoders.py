@@ -110,6 +110,8 @@ def test_fill_of_bad_input(runs, capsys):
     refused(capsys, 2, "no gap in 'the cat'", "fill", runs["bert-tiny"], "the cat")
     refused(capsys, 2, "no gap in ''", "fill", runs["bert-tiny"], "")
     refused(capsys, 2, "seqloom generate", "fill", runs["lstm-tiny"], "the [MASK]")
+    refused(capsys, 2, "one token into each gap", "fill", runs["bert-tiny"], "[MASK]", "--longest", 3)
+    refused(capsys, 2, "add --joint", "fill", runs["bert-tiny"], "[MASK]", "--beam", 3)
     refused(capsys, 2, "top = 0", "fill", runs["bert-tiny"], "[MASK]", "--top", 0)
     refused(capsys, 3, "the text has 41 tokens", "fill", runs["bert-tiny"], "[MASK]" + " the" * 40)
     refused(capsys, 2, "seqloom fill", "generate", runs["bert-tiny"])

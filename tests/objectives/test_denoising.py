@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.batch import IGNORE, EncoderDecoder, pack
+from seqloom.batch import IGNORE, Passage, pack
 from seqloom.batches.passages import Passages
 from seqloom.config import problems
 from seqloom.decode.fill import fill_stretches
-from seqloom.errors import ModelError, UsageError
+from seqloom.errors import DataError, ModelError, UsageError
 from seqloom.evaluate.denoised import DenoisingEvaluator
 from seqloom.evaluate.evaluators import EncodedTexts
 from seqloom.models import MODELS, model_class
@@ -46,7 +46,8 @@ class Words(MaskedWords):
 def learner(name="bart", seed=0, size=None, **noise):
     torch.manual_seed(seed)
     cls = model_class(name)
-    made = Denoising(cls(cls.Config(**SMALL | (size or {}))), Denoising.Config(**noise))
+    sizes = {key: value for key, value in (SMALL | (size or {})).items() if key in cls.Config.model_fields}
+    made = Denoising(cls(cls.Config(**sizes)), Denoising.Config(**noise))
     made.set_vocabulary(Words())
     return made.eval()
 
@@ -193,6 +194,30 @@ def test_sentinels_name_the_spans():
             assert len(wanted) < len(text) + 6
 
 
+@pytest.mark.parametrize("size", [1, 2, 20, 30])
+def test_a_target_with_sentinels_is_no_longer_than_a_passage(size):
+    """A word as long as a passage stays in it; of a shorter one nothing is lost."""
+    ours = learner(**T5 | {"infill": 0.5, "length": 2.0})
+    text = [2, *[3] * (size - 1)]  # odd ones continue a word
+    cut = pack([[FIRST, *text, SEPARATOR]])
+    passage = Passage(cut._replace(max_len=32), torch.tensor([-1, *range(size), -1]), torch.zeros(1))
+    hidden = 0
+    for i in range(40):
+        example = ours.corrupt(passage, rng(i))
+        assert int(example.target.offsets.diff().max()) <= 32
+        hidden += int(example.hidden.sum())
+    assert hidden == 0 if size == 30 else hidden > 0
+
+
+def test_a_single_span_is_hidden_only_where_it_is_asked_for():
+    """Beside a noise that takes every word there is none; a fragment alone always has a word."""
+    for texts, example in examples(learner(**QUIET | {"mask": 1.0, "spans": "one"})):
+        for text, source in zip(texts, rows(example.source), strict=False):
+            assert source == [FIRST, *[MASK] * len(text), SEPARATOR]
+    for texts, example in examples(learner(**MASS | {"infill": 0.01})):
+        assert all(rows(example.target)[: len(texts)])
+
+
 def test_a_fragment_is_written_in_its_own_places():
     ours = learner(**MASS)
     for texts, example in examples(ours):
@@ -241,13 +266,9 @@ def test_shapes_come_again():
     assert float(full.total) == pytest.approx(float(alone), rel=1e-5) and int(full.count) == count
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if issubclass(model_class(name), EncoderDecoder)])
+@pytest.mark.parametrize("name", [name for name in MODELS if Denoising.fits(model_class(name))])
 def test_every_encoder_decoder_can_be_trained_with_it(name):
-    sizes = {key: value for key, value in SMALL.items() if key in model_class(name).Config.model_fields}
-    torch.manual_seed(0)
-    cls = model_class(name)
-    ours = Denoising(cls(cls.Config(**sizes | ({"num_layers": 4} if name == "gnmt" else {}))), Denoising.Config())
-    ours.set_vocabulary(Words())
+    ours = learner(name, size={"num_layers": 4} if name == "gnmt" else None).train()
     (_, example), *_ = examples(ours)
     loss = ours(example)
     loss.total.backward()
@@ -307,6 +328,15 @@ def test_scores_are_those_of_each_word_hidden_alone(noise):
             assert scored.log_probs[a:b] == pytest.approx(expected, abs=1e-5)
 
 
+def test_a_word_without_room_between_its_sentinels_is_refused():
+    ours = learner(size={"max_len": 8}, **T5)
+    evaluator = DenoisingEvaluator(ours, torch.device("cpu"))
+    (scored,) = evaluator.score(encoded([[2, 3, 3, 3]]), "denoised", 40)
+    assert all(scored.log_probs)
+    with pytest.raises(DataError, match="text 2 has a word of 5 tokens, but this model writes words of at most 4"):
+        evaluator.score(encoded([[2], [2, 3, 3, 3, 3]]), "denoised", 40)
+
+
 def test_only_words_that_are_asked_for_are_scored():
     ours, texts = learner(), [[2, 4, 5, 6], [8, 10]]
     evaluator = DenoisingEvaluator(ours, torch.device("cpu"))
@@ -361,10 +391,13 @@ def test_settings_that_cannot_be_are_refused(wrong, said):
     assert len(found) == 1 and said in found[0]
 
 
-def test_a_vocabulary_without_sentinels_is_refused():
+@pytest.mark.parametrize("sentinels", [[], SENTINELS[:1]])
+def test_a_vocabulary_without_sentinels_is_refused(sentinels):
+    """A target has two at least: one before a span, and one behind the last."""
+
     class Poor(Words):
         def sentinels(self):
-            return []
+            return sentinels
 
     learner().check_vocabulary(Poor())
     with pytest.raises(ModelError, match="extra_id_0"):
@@ -376,6 +409,19 @@ def test_weights_that_name_other_tokens_are_refused():
     ours.frame_ids[1] = VOCAB
     with pytest.raises(ValueError, match="outside the vocabulary"):
         ours.validate_loaded()
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "bytenet-mt", "bart"])
+def test_every_gap_has_the_room_that_is_left(name):
+    """Two gaps of up to two tokens each: all fillings that the model can read, which without a limit are all."""
+    ours = learner(name, size={"max_len": 8})
+    ours.ordinary = np.array([2, 5])
+    found = fill_stretches(ours, [10, MASK, 12, 14, MASK], [1, 4], 10_000, 2, torch.device("cpu"))
+    # the decoder reads five tokens beside those of the gaps, and the last one of all is only written
+    room = 3 if name == "bart" else 4
+    counts = [(a, b) for a in range(3) for b in range(3) if a + b <= room]
+    assert {(len(one), len(two)) for (one, two), _ in found} == set(counts)
+    assert len(found) == sum(2 ** (a + b) for a, b in counts)
 
 
 def test_gaps_side_by_side_are_one_gap():

@@ -145,7 +145,7 @@ def test_other_targets_and_models(place, name, settings):
         assert out.fill("the [MASK] .", beam=4, longest=2)
     else:
         out = pretrain("bart-tiny", place / "data", place / "mass", settings=[*SIZE, *settings, "budget={steps=4}"])
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError, match="whose length it is given"):
             out.fill("the [MASK] .")
     found = out.evaluate(place / "data", "valid")
     assert found["loss"] > 0 and ("infilled_perplexity" in found) == (name == "transformer")
