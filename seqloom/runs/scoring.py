@@ -280,28 +280,9 @@ class TextScorer(LoadedRun):
             longest: the most tokens of a gap, for models that fill gaps of any length.
         """
         learner: Any = self.learner
-        if not learner.fills_gaps and learner.fills_any_length:
-            raise UsageError(
-                f"{self.folder} has learnt to write one fragment whose length it is given, and does not find how long a gap is: "
-                "to fill gaps, train one with objective.targets = whole or sentinels"
-            )
-        if not learner.fills_gaps and self.no_next_word is None:
-            raise UsageError(
-                f"{self.folder} reads from left to right and does not see what comes after a gap: to continue from what "
-                f"comes before, use 'seqloom generate {self.folder} --prompt TEXT'"
-            )
-        if not learner.fills_gaps:
-            raise UsageError(
-                f"{self.folder} has not learnt to predict a word from both sides of it: choose a run that has, such as one of "
-                f"bert, xlnet or bart"
-            )
+        self._check_fills_gaps()
         if not 1 <= top <= 10_000 or not 1 <= beam <= 10_000 or not 1 <= longest <= 10_000:
             raise UsageError(f"top = {top}, beam = {beam}, longest = {longest}: each is between 1 and 10,000")
-        if self.tokenizer.mask_id is None:
-            raise UsageError(
-                f"{self.folder} has a vocabulary without a mask token, which marks gaps: to continue from what comes before, "
-                f"use 'seqloom generate {self.folder} --prompt TEXT'"
-            )
         ids, gaps = read_gaps(text, self.tokenizer)
         if not gaps:
             raise UsageError(f"no gap in {text[:60]!r}: write [MASK] (or <mask>) where a word is to be found")
@@ -319,6 +300,29 @@ class TextScorer(LoadedRun):
             [self.filled(ids, [gap], [tokens], share) for tokens, share in some]
             for gap, some in zip(gaps, fill_each(learner, row, places, top, self.device), strict=True)
         ]
+
+    def _check_fills_gaps(self) -> None:
+        learner: Any = self.learner
+        if not learner.fills_gaps and learner.fills_any_length:
+            raise UsageError(
+                f"{self.folder} has learnt to write one fragment whose length it is given, and does not find how long a gap is: "
+                "to fill gaps, train one with objective.targets = whole or sentinels"
+            )
+        if not learner.fills_gaps and self.no_next_word is None:
+            raise UsageError(
+                f"{self.folder} reads from left to right and does not see what comes after a gap: to continue from what "
+                f"comes before, use 'seqloom generate {self.folder} --prompt TEXT'"
+            )
+        if not learner.fills_gaps:
+            raise UsageError(
+                f"{self.folder} has not learnt to predict a word from both sides of it: choose a run that has, such as one of "
+                f"bert, xlnet or bart"
+            )
+        if self.tokenizer.mask_id is None:
+            raise UsageError(
+                f"{self.folder} has a vocabulary without a mask token, which marks gaps: to continue from what comes before, "
+                f"use 'seqloom generate {self.folder} --prompt TEXT'"
+            )
 
     def of_one_gap(
         self, ids: list[int], gaps: list[int], number: int, several: list[tuple[list[list[int]], float]]

@@ -315,30 +315,31 @@ class Streamed(Response):
 
 def read_prompts(run: Any, given: str | list[Any], with_begins: bool = False) -> list[Prompt]:
     """Texts or lists of tokens; a single list of tokens is one prompt. with_begins: find where the text of each token begins."""
-    tokenizer = run.tokenizer
     if isinstance(given, list) and all(isinstance(each, int) for each in given):
         given = [given]
     parts: list[Any] = [given] if isinstance(given, str) else given
     if len(parts) > MOST_PROMPTS or any(isinstance(part, int) for part in parts):
         raise Refused(400, f"give one text, up to {MOST_PROMPTS} texts, or lists of tokens", "prompt")
-    found = []
-    for part in parts:
-        if isinstance(part, str):
-            ids, unknown = run.read(part)
-            begins = [begin for begin, _ in tokenizer.encode_with_offsets(part)[1]] if with_begins else []
-            found.append(Prompt(ids, unknown, len(ids) - 1, part, begins))
-            continue
-        wrong = [token for token in part if not 0 <= token < tokenizer.vocab_size]
-        if wrong:
-            raise Refused(400, f"the vocabulary has {tokenizer.vocab_size:,} tokens and no token {wrong[0]}", "prompt")
-        begun = part[0] == tokenizer.end_id  # what others put before a text
-        unknown = [tokenizer.entry(token) for token in part if token == tokenizer.unk_id]
-        ids = list(part) if begun else [tokenizer.end_id, *part]
-        begins = begins_of(tokenizer, part) if with_begins else []
-        found.append(Prompt(ids, unknown, len(part), tokenizer.decode(part, specials=True), begins))
+    found = [read_prompt(run, part, with_begins) for part in parts]
     if sum(len(prompt.ids) for prompt in found) > MOST_TOKENS:
         raise Refused(413, f"the prompts have more than {MOST_TOKENS:,} tokens", "prompt")
     return found
+
+
+def read_prompt(run: Any, part: str | list[int], with_begins: bool) -> Prompt:
+    tokenizer = run.tokenizer
+    if isinstance(part, str):
+        ids, unknown = run.read(part)
+        begins = [begin for begin, _ in tokenizer.encode_with_offsets(part)[1]] if with_begins else []
+        return Prompt(ids, unknown, len(ids) - 1, part, begins)
+    wrong = [token for token in part if not 0 <= token < tokenizer.vocab_size]
+    if wrong:
+        raise Refused(400, f"the vocabulary has {tokenizer.vocab_size:,} tokens and no token {wrong[0]}", "prompt")
+    begun = part[0] == tokenizer.end_id  # what others put before a text
+    unknown = [tokenizer.entry(token) for token in part if token == tokenizer.unk_id]
+    ids = list(part) if begun else [tokenizer.end_id, *part]
+    begins = begins_of(tokenizer, part) if with_begins else []
+    return Prompt(ids, unknown, len(part), tokenizer.decode(part, specials=True), begins)
 
 
 def begins_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[int]:

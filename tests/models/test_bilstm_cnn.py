@@ -127,7 +127,7 @@ def test_vectors_of_words(tmp_path):
         ("the 1 x\n", "v.txt:1: the word 'the' is not followed by 2 numbers"),
         ("the 1 nan\n", "v.txt:1: a number of the word 'the' is not finite"),
         ("", "v.txt: no vector"),
-        ("the\n", "v.txt:1: 0 numbers"),
+        ("the\n", "v.txt:1: no number behind 'the'"),
         ("hund 1 2\n", "v.txt: no word of the training text is in it"),
     ],
 )
