@@ -423,7 +423,7 @@ def test_beam_trees_have_their_numbers(browser, address):
 
 @pytest.mark.long
 def test_every_token_shows_its_own_text(browser, address):
-    """Also where several of them come at once, as they do from a model that writes faster than a page is told."""
+    """Also where several of them come at once, as they do from a model that writes faster than the server sends."""
     body = {"model": "lstm", "prompt": "the cat", "max_tokens": 60, "seed": 1, "temperature": 0.8, "logprobs": 1}
     _, answer = call(int(address.strip("/").rpartition(":")[2]), "POST", "/v1/completions", body)
     (whole,) = json.loads(answer)["choices"]
