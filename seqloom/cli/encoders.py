@@ -69,8 +69,8 @@ def fill(
             raise UsageError(f"--longest {longest}: {run} puts one token into each gap: leave it out")
         if beam is not None and not joint:
             raise UsageError(f"--beam {beam} is of a search for all gaps together: add --joint, or leave it out")
-    searched = {"beam": 64 if beam is None else beam, "longest": 16 if longest is None else longest}
-    found = loaded.fill(text, top=top, joint=joint, **searched)
+    given = {name: value for name, value in (("beam", beam), ("longest", longest)) if value is not None}
+    found = loaded.fill(text, top=top, joint=joint, **given)
 
     def words(each: Filled) -> list[str]:
         return [loaded.tokenizer.decode(part, specials=True).strip() for part in each.parts]
